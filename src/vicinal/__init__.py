@@ -1,0 +1,55 @@
+"""vicinal: learn what "near" means from data, and use it.
+
+Everything here is built from one object, the *vicinity* ``w_ij``: how much
+``j`` is a neighbour of ``i``.  Its *scatter* is ::
+
+    S(w) = sum_ij w_ij (x_i - x_j)(x_i - x_j)'
+         = X' (D_row + D_col - W - W') X          (differences are never formed)
+
+and the methods differ in two choices only:
+
++--------------------+----------------------------------+------------------------------+
+|                    | scatter POOLED over i:           | scatter LOCAL to i:          |
+|                    | one metric                       | a field of metrics           |
++====================+==================================+==============================+
+| vicinity FIXED     | RCA                              | Manifold Parzen              |
+| (one pass)         | (same chunklet)                  | (k nearest, or a kernel)     |
++--------------------+----------------------------------+------------------------------+
+| vicinity ADAPTIVE  | LCA (leave-one-out softmax),     | Local LCA (each point its    |
+| (depends on the    | NCA (class-signed softmax)       | own covariance, with a       |
+| metric)            |                                  | prior)                       |
++--------------------+----------------------------------+------------------------------+
+
+A metric or a density, once learned, searches, clusters, classifies, scores
+and samples with the estimators and tools of scikit-learn.
+"""
+
+from importlib import import_module
+
+from vicinal._version import __version__
+
+# One re-export list.  Modules load on first use: `import vicinal` imports
+# neither numba, torch nor matplotlib, nor scikit-learn's estimators.
+_HOME = {
+    "Engine": "_engine",
+    "ParzenWindows": "_parzen",
+    "which_engine": "_engine",
+}
+_MODULES = {"quality"}
+
+__all__ = sorted([*_HOME, *_MODULES, "__version__"])
+
+
+def __getattr__(name):
+    if name in _HOME:
+        value = getattr(import_module(f"vicinal.{_HOME[name]}"), name)
+    elif name in _MODULES:
+        value = import_module(f"vicinal.{name}")
+    else:
+        raise AttributeError(f"module 'vicinal' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
