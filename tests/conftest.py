@@ -1,0 +1,13 @@
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_dir():
+    """The folder with the real data sets; tests that need it skip cleanly without it."""
+    folder = os.environ.get("VICINAL_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("set VICINAL_DATA to the folder with the real data sets to run this test")
+    return Path(folder)
