@@ -15,7 +15,7 @@ from vicinal._checks import check_rows
 
 
 class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """``transform``, distances and the Mahalanobis matrix for an estimator whose ``fit`` sets ``components_``.
+    """``transform``, distances and the Mahalanobis matrix of an estimator that fits ``components_``.
 
     Put it before ``BaseEstimator`` in the list of bases.
     """
@@ -114,7 +114,7 @@ class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             )
         if positions.size and (positions.min() < 0 or positions.max() >= len(X)):
             raise ValueError(
-                f"pairs must hold row positions 0 to {len(X) - 1}, got {positions.min()} to {positions.max()}."
-                " Positions count from 0 and are not DataFrame index labels."
+                f"pairs must hold row positions 0 to {len(X) - 1}, got {positions.min()} to "
+                f"{positions.max()}. Positions count from 0 and are not DataFrame index labels."
             )
         return X[positions[:, 0]] - X[positions[:, 1]]
