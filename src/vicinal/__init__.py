@@ -35,7 +35,7 @@ _HOME = {
     "ParzenWindows": "_parzen",
     "which_engine": "_engine",
 }
-_MODULES = {"quality"}
+_MODULES = {"datasets", "quality"}
 
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])
 

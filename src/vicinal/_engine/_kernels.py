@@ -1,0 +1,305 @@
+"""Compiled kernels: serial, cached on disk, releasing the GIL; `_cpu.py` runs them on blocks in threads.
+
+Points arrive *packed*: `(n_tiles, d, TILE)`, so that a tile's coordinates lie together and the inner loop runs over
+the points j.  The last tile is padded with log-weight -inf, hence weight 0.  Queries are taken ROWS at a time, so that
+one load of a coordinate serves ROWS pairs.
+
+Rules that keep this correct:
+
+1. `_exp` stays in this file: the disk cache does not notice edits in other files.
+2. `_exp` is compiled without `reassoc`, which would cancel its round-to-integer trick; the reductions over j need
+   `reassoc` to be vectorised.  LLVM keeps the flags of each instruction when it inlines one into the other.
+3. No `ninf` anywhere, because -inf is a legal score (a padded or left-out pair); `nnan` only in `_row_max`, which
+   never subtracts.
+4. Signatures are explicit and every array C-contiguous: a second layout would compile a second kernel.
+5. Sums over a tile are in the working precision, sums over tiles in float64.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import float32, float64, int64, njit, types, void
+from numba.extending import intrinsic, overload
+
+ROWS = 4
+TILE = 512
+
+_SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of reductions over j
+_OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy"}
+
+
+@intrinsic
+def _to_bits(typing_context, value):
+    """Reinterpret a float as the integer with the same bits."""
+    bits = types.int64 if value == types.float64 else types.int32
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.IntType(bits.bitwidth))
+
+    return bits(value), codegen
+
+
+@intrinsic
+def _from_bits(typing_context, value):
+    """Reinterpret an integer as the float with the same bits."""
+    real = types.float64 if value == types.int64 else types.float32
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.DoubleType() if real == types.float64 else ir.FloatType())
+
+    return real(value), codegen
+
+
+def _exp(x):
+    """exp(x) for x <= 0, -inf included; what would be subnormal is 0.
+
+    x = k ln 2 + r, with k rounded by adding 1.5 * 2^52 (1.5 * 2^23 in float32), whose low bits then hold k; a
+    polynomial in r, fitted at Chebyshev nodes on +-ln(2)/2 to a relative error of 2.2e-16 (2e-9 in float32); 2^k is
+    added into the exponent bits.
+    """
+    raise NotImplementedError("only for compiled code")
+
+
+@overload(_exp, jit_options={"fastmath": {"contract"}})
+def _exp_overload(x):
+    if x == types.float64:
+
+        def exp64(x):
+            clamped = x if x > -708.0 else -708.0
+            shifted = clamped * 1.4426950408889634 + 6755399441055744.0
+            k = shifted - 6755399441055744.0
+            r = clamped - k * 0.6931471805599453
+            p = 2.7626426376580332789e-7
+            p = p * r + 2.7640263790318920709e-6
+            p = p * r + 0.000024801504180837138252
+            p = p * r + 0.00019841170070971307319
+            p = p * r + 0.0013888888932619635148
+            p = p * r + 0.0083333333858250861512
+            p = p * r + 0.041666666666572767692
+            p = p * r + 0.16666666666553954401
+            p = p * r + 0.50000000000000056451
+            p = p * r + 1.0000000000000067762
+            p = p * r + 1.0
+            value = _from_bits(_to_bits(p) + (_to_bits(shifted) << types.int64(52)))
+            return value if x > -708.0 else 0.0
+
+        return exp64
+
+    def exp32(x):
+        low, zero, magic = float32(-87.0), float32(0.0), float32(12582912.0)
+        clamped = x if x > low else low
+        shifted = clamped * float32(1.44269504) + magic
+        k = shifted - magic
+        r = clamped - k * float32(0.69314718)
+        p = float32(0.0013941160753825470173)
+        p = p * r + float32(0.0083751682889542005264)
+        p = p * r + float32(0.041666352268082527868)
+        p = p * r + float32(0.16666415011290059983)
+        p = p * r + float32(0.50000000472593981536)
+        p = p * r + float32(1.0000000378296144612)
+        p = p * r + float32(1.0)
+        value = _from_bits(types.int32(_to_bits(p) + types.int32(_to_bits(shifted) << types.int32(23))))
+        return value if x > low else zero
+
+    return exp32
+
+
+def _both(build):
+    """The two signatures of a kernel: float32 and float64 as the working precision."""
+    return [build(float64), build(float32)]
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _square_distances(queries, i, tile, out):
+    """out[r, j] = |queries[i + r] - tile[:, j]|^2 for ROWS rows, by differences, four coordinates a sweep."""
+    d = tile.shape[0]
+    last = queries.shape[0] - 1
+    i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+    zero = out.dtype.type(0)
+    k = 0
+    if d % 2 == 1:
+        a, b, c, e = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
+        for j in range(TILE):
+            t = tile[0, j]
+            out[0, j] = (a - t) * (a - t)
+            out[1, j] = (b - t) * (b - t)
+            out[2, j] = (c - t) * (c - t)
+            out[3, j] = (e - t) * (e - t)
+        k = 1
+    elif d % 4 == 2:
+        a0, b0, c0, e0 = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
+        a1, b1, c1, e1 = queries[i, 1], queries[i1, 1], queries[i2, 1], queries[i3, 1]
+        for j in range(TILE):
+            t0, t1 = tile[0, j], tile[1, j]
+            out[0, j] = (a0 - t0) * (a0 - t0) + (a1 - t1) * (a1 - t1)
+            out[1, j] = (b0 - t0) * (b0 - t0) + (b1 - t1) * (b1 - t1)
+            out[2, j] = (c0 - t0) * (c0 - t0) + (c1 - t1) * (c1 - t1)
+            out[3, j] = (e0 - t0) * (e0 - t0) + (e1 - t1) * (e1 - t1)
+        k = 2
+    else:
+        out[:, :] = zero
+    if d % 4 == 3:
+        a0, b0, c0, e0 = queries[i, 1], queries[i1, 1], queries[i2, 1], queries[i3, 1]
+        a1, b1, c1, e1 = queries[i, 2], queries[i1, 2], queries[i2, 2], queries[i3, 2]
+        for j in range(TILE):
+            t0, t1 = tile[1, j], tile[2, j]
+            out[0, j] += (a0 - t0) * (a0 - t0) + (a1 - t1) * (a1 - t1)
+            out[1, j] += (b0 - t0) * (b0 - t0) + (b1 - t1) * (b1 - t1)
+            out[2, j] += (c0 - t0) * (c0 - t0) + (c1 - t1) * (c1 - t1)
+            out[3, j] += (e0 - t0) * (e0 - t0) + (e1 - t1) * (e1 - t1)
+        k = 3
+    while k < d:
+        a0, a1, a2, a3 = queries[i, k], queries[i, k + 1], queries[i, k + 2], queries[i, k + 3]
+        b0, b1, b2, b3 = queries[i1, k], queries[i1, k + 1], queries[i1, k + 2], queries[i1, k + 3]
+        c0, c1, c2, c3 = queries[i2, k], queries[i2, k + 1], queries[i2, k + 2], queries[i2, k + 3]
+        e0, e1, e2, e3 = queries[i3, k], queries[i3, k + 1], queries[i3, k + 2], queries[i3, k + 3]
+        for j in range(TILE):
+            t0, t1, t2, t3 = tile[k, j], tile[k + 1, j], tile[k + 2, j], tile[k + 3, j]
+            out[0, j] += (a0 - t0) ** 2 + (a1 - t1) ** 2 + (a2 - t2) ** 2 + (a3 - t3) ** 2
+            out[1, j] += (b0 - t0) ** 2 + (b1 - t1) ** 2 + (b2 - t2) ** 2 + (b3 - t3) ** 2
+            out[2, j] += (c0 - t0) ** 2 + (c1 - t1) ** 2 + (c2 - t2) ** 2 + (c3 - t3) ** 2
+            out[3, j] += (e0 - t0) ** 2 + (e1 - t1) ** 2 + (e2 - t2) ** 2 + (e3 - t3) ** 2
+        k += 4
+
+
+@njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
+def _distances_to_scores(scores, log_weights, peaks):
+    """scores <- log_weights[j] - scores / 2, and peaks[r] = their largest."""
+    half = scores.dtype.type(0.5)
+    low = scores.dtype.type(-np.inf)
+    p0, p1, p2, p3 = low, low, low, low
+    for j in range(TILE):
+        w = log_weights[j]
+        s0, s1 = w - half * scores[0, j], w - half * scores[1, j]
+        s2, s3 = w - half * scores[2, j], w - half * scores[3, j]
+        scores[0, j], scores[1, j], scores[2, j], scores[3, j] = s0, s1, s2, s3
+        p0, p1, p2, p3 = max(p0, s0), max(p1, s1), max(p2, s2), max(p3, s3)
+    peaks[0], peaks[1], peaks[2], peaks[3] = p0, p1, p2, p3
+
+
+@njit(fastmath=_SUMS, **_OPTIONS)
+def _exp_in_place(scores, shift):
+    """scores <- e = exp(scores - shift); return sum_j e_j."""
+    total = scores.dtype.type(0)
+    for j in range(TILE):
+        e = _exp(scores[j] - shift)
+        scores[j] = e
+        total += e
+    return total
+
+
+@njit(fastmath=_SUMS, **_OPTIONS)
+def _dot_rows(weights, values, k, out):
+    """out[r] += sum_j weights[r, j] values[k, j] for ROWS rows."""
+    zero = weights.dtype.type(0)
+    s0, s1, s2, s3 = zero, zero, zero, zero
+    for j in range(TILE):
+        v = values[k, j]
+        s0 += weights[0, j] * v
+        s1 += weights[1, j] * v
+        s2 += weights[2, j] * v
+        s3 += weights[3, j] * v
+    out[0, k] += s0
+    out[1, k] += s1
+    out[2, k] += s2
+    out[3, k] += s3
+
+
+@njit(fastmath=_SUMS, **_OPTIONS)
+def _dot_rows2(weights, values, k, out):
+    """`_dot_rows` for two values at once: six loads for eight products."""
+    zero = weights.dtype.type(0)
+    s0, s1, s2, s3 = zero, zero, zero, zero
+    t0, t1, t2, t3 = zero, zero, zero, zero
+    for j in range(TILE):
+        v = values[k, j]
+        w = values[k + 1, j]
+        s0 += weights[0, j] * v
+        s1 += weights[1, j] * v
+        s2 += weights[2, j] * v
+        s3 += weights[3, j] * v
+        t0 += weights[0, j] * w
+        t1 += weights[1, j] * w
+        t2 += weights[2, j] * w
+        t3 += weights[3, j] * w
+    out[0, k] += s0
+    out[1, k] += s1
+    out[2, k] += s2
+    out[3, k] += s3
+    out[0, k + 1] += t0
+    out[1, k + 1] += t1
+    out[2, k + 1] += t2
+    out[3, k + 1] += t3
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _add_columns(column, weights, factors):
+    f0, f1, f2, f3 = factors[0], factors[1], factors[2], factors[3]
+    for j in range(TILE):
+        column[j] += f0 * weights[0, j] + f1 * weights[1, j] + f2 * weights[2, j] + f3 * weights[3, j]
+
+
+def _scatter_signature(real):
+    a1, a2, a3 = real[::1], real[:, ::1], real[:, :, ::1]
+    return void(a2, a3, a3, a2, int64[::1], float64[::1], int64, int64, float64[::1], float64[:, ::1], float64[:, ::1], a3)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _scores(queries, i, count, tile, log_weights, left_out, j0, scores, peaks):
+    """scores[r, j] = -|q_r - z_j|^2 / 2 + log_weights[j], -inf for the pair left out, and each row's peak."""
+    _square_distances(queries, i, tile, scores)
+    for r in range(count):
+        skip = left_out[i + r] - j0
+        if 0 <= skip < TILE:
+            scores[r, skip] = np.inf
+    _distances_to_scores(scores, log_weights, peaks)
+
+
+@njit(_both(_scatter_signature), fastmath={"contract"}, **_OPTIONS)
+def scatter_rows(queries, points, values, log_weights, left_out, row_weights, start, stop, log_sums, means, columns, kept):
+    """Rows start..stop of: log-sum-exp, softmax means of the values, and what each column receives.
+
+    columns += sum_i row_weights_i p_ij.  `kept` holds the exponentials of the rows in hand, because a row's
+    normaliser is known only after its last tile.
+    """
+    n_tiles, n_values = points.shape[0], values.shape[1]
+    shifts = np.empty((n_tiles, ROWS))
+    peaks = np.empty(ROWS)
+    top = np.empty(ROWS)
+    total = np.empty(ROWS)
+    sums = np.empty((ROWS, n_values))
+    for i in range(start, stop, ROWS):
+        count = min(ROWS, stop - i)
+        top[:] = -np.inf
+        total[:] = 0.0
+        sums[:, :] = 0.0
+        for t in range(n_tiles):
+            scores = kept[t]
+            _scores(queries, i, count, points[t], log_weights[t], left_out, t * TILE, scores, peaks)
+            for r in range(ROWS):
+                peak = peaks[r]
+                if peak > top[r]:
+                    rescale = np.exp(top[r] - peak)
+                    total[r] *= rescale
+                    for k in range(n_values):
+                        sums[r, k] *= rescale
+                    top[r] = peak
+                shifts[t, r] = top[r]
+                if top[r] == -np.inf:
+                    scores[r, :] = 0
+                else:
+                    total[r] += _exp_in_place(scores[r], scores.dtype.type(top[r]))
+            k = 0
+            while k + 1 < n_values:
+                _dot_rows2(scores, values[t], k, sums)
+                k += 2
+            if k < n_values:
+                _dot_rows(scores, values[t], k, sums)
+        for r in range(count):
+            log_sums[i + r] = top[r] + np.log(total[r])
+            for k in range(n_values):
+                means[i + r, k] = sums[r, k] / total[r]
+        f = np.zeros(ROWS)
+        for t in range(n_tiles):
+            for r in range(count):
+                f[r] = row_weights[i + r] * np.exp(shifts[t, r] - top[r]) / total[r]
+            _add_columns(columns[t], kept[t], f)

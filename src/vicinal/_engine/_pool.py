@@ -1,0 +1,91 @@
+"""Our own threads: blocks in parallel, results in order, Ctrl-C between blocks."""
+
+import os
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+
+import joblib
+from threadpoolctl import ThreadpoolController
+
+
+def available_threads(requested=None):
+    """The number of threads to use: what was asked for, or what this process may use.
+
+    `joblib.cpu_count` honours CPU affinity and cgroup limits; joblib gives its loky workers a share of the machine
+    through OMP_NUM_THREADS, which is honoured as well.
+    """
+    if requested is not None:
+        return int(requested)
+    count = joblib.cpu_count()
+    try:
+        count = min(count, int(os.environ["OMP_NUM_THREADS"]))
+    except (KeyError, ValueError):
+        pass
+    return max(count, 1)
+
+
+def in_order(work, items, n_threads):
+    """Yield ``work(item)`` for each item, in the order of the items, computed by `n_threads` threads.
+
+    At most ``n_threads + 1`` results exist at a time.  The pool lives for this call only, so nothing survives a fork.
+    An exception, KeyboardInterrupt included, stops new blocks, waits for the running ones, and is raised.
+    """
+    items = iter(items)
+    if n_threads <= 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="vicinal") as pool:
+        pending = deque(pool.submit(work, item) for item in islice(items, n_threads + 1))
+        try:
+            while pending:
+                result = pending.popleft().result()
+                for item in islice(items, 1):
+                    pending.append(pool.submit(work, item))
+                yield result
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+class _BlasLimit:
+    """Holds BLAS to one thread while anyone is inside: the limit is process-wide, so callers are counted."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limiter = None
+        self._controller = None
+
+    def __enter__(self):
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                if self._controller is None:
+                    self._controller = ThreadpoolController()
+                self._limiter = self._controller.limit(limits=1, user_api="blas")
+                self._limiter.__enter__()
+
+    def __exit__(self, *exc):
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limiter.__exit__(None, None, None)
+                self._limiter = None
+
+    def after_fork(self):
+        """A child inherits the count of threads it does not have."""
+        self.__init__()
+
+
+_blas_limit = _BlasLimit()
+os.register_at_fork(after_in_child=_blas_limit.after_fork)
+
+
+@contextmanager
+def one_blas_thread():
+    """Inside, BLAS uses one thread: the parallelism is over blocks."""
+    with _blas_limit:
+        yield

@@ -1,0 +1,226 @@
+"""The reference backend: each reduction in plain array-namespace arithmetic, a block of rows at a time.
+
+It is what the compiled backend is tested against, what small problems run (nobody waits for a compiler on 200 rows),
+and, on torch tensors, the torch engine.
+"""
+
+import math
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_namespace
+
+from vicinal._engine._accuracy import products_are_accurate
+from vicinal._engine._blocks import Blocks
+from vicinal._engine._contract import ClassShares, SignedPull, SoftmaxMeans, SoftmaxScatter
+from vicinal._engine._pool import in_order
+
+
+class ReferenceReductions:
+    """The reductions of `_contract.PairReductions`, for arrays of any namespace.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes to use beyond the data and the results.
+    threads : int
+        Threads over blocks of rows (NumPy releases the GIL in its loops).
+    """
+
+    name = "reference"
+
+    def __init__(self, memory=128 * 2**20, threads=1):
+        self.memory = memory
+        self.threads = threads
+
+    # -- how one block of rows sees all points -----------------------------------------------------------------
+
+    def _blocks(self, queries, points):
+        # Five arrays of (rows, n) live at once in the signed reduction; two blocks a thread may be alive.
+        itemsize = 8 if "64" in str(points.dtype) else 4
+        pairs = self.memory // (5 * itemsize * (self.threads + 1))
+        pairs = min(pairs, 2**18) if is_numpy_namespace(array_namespace(points)) else pairs
+        return Blocks.for_pairs(queries.shape[0], points.shape[0], pairs)
+
+    def _each_block(self, work, queries, points):
+        return in_order(work, self._blocks(queries, points), self.threads)
+
+    def log_sums(self, queries, points, *, log_weights=None, left_out=None):
+        pairs = _Pairs(queries, points, log_weights, left_out)
+        return _concatenate(self._each_block(lambda rows: _log_sum_exp(pairs.scores(rows)), pairs.queries, points))
+
+    def softmax_means(self, queries, points, values, *, log_weights=None, left_out=None):
+        pairs = _Pairs(queries, points, log_weights, left_out)
+
+        def work(rows):
+            log_sums, weights = pairs.softmax(rows)
+            return log_sums, weights @ values
+
+        log_sums, means = zip(*self._each_block(work, pairs.queries, points), strict=True)
+        return SoftmaxMeans(_concatenate(log_sums), _concatenate(means))
+
+    def softmax_spread(self, queries, points, values, *, log_weights=None, left_out=None):
+        pairs = _Pairs(queries, points, log_weights, left_out)
+        return _sum(self._each_block(lambda rows: pairs.softmax(rows)[1].T @ values[rows], pairs.queries, points))
+
+    def class_shares(self, queries, points, classes, n_classes, *, log_weights=None, left_out=None):
+        one_hot = _like(np.eye(n_classes)[np.asarray(classes)], points)
+        return ClassShares(*self.softmax_means(queries, points, one_hot, log_weights=log_weights, left_out=left_out))
+
+    def softmax_scatter(
+        self, queries, points, *, query_values=None, point_values=None, row_weights=None, log_weights=None, left_out=None
+    ):
+        pairs = _Pairs(queries, points, log_weights, left_out)
+        # The scatter does not see a shift of the values; large offsets would cost digits in the products below.
+        u, v = _centred(queries if query_values is None else query_values, points if point_values is None else point_values)
+        r = _like(np.ones(u.shape[0]) if row_weights is None else row_weights, u)
+
+        def work(rows):
+            log_sums, weights = pairs.softmax(rows)
+            weights = weights * r[rows, None]
+            columns = weights.sum(0)
+            ur = u[rows]
+            cross = ur.T @ (weights @ v)
+            return log_sums, (ur * r[rows, None]).T @ ur - cross - cross.T, columns
+
+        log_sums, scatters, columns = zip(*self._each_block(work, pairs.queries, points), strict=True)
+        column = _sum(columns)
+        v = _numpy(v)
+        return SoftmaxScatter(_concatenate(log_sums), _sum(scatters) + (v * column[:, None]).T @ v)
+
+    def signed_pull(
+        self, queries, points, match, *, objective="accuracy", row_weights=None, log_weights=None, left_out=None
+    ):
+        pairs = _Pairs(queries, points, log_weights, left_out)
+        agreement = _Agreement(match, points)
+        r = _like(np.ones(queries.shape[0]) if row_weights is None else row_weights, points)
+        q, z = pairs.queries, pairs.points
+
+        def work(rows):
+            weights, log_sums, log_agreement = _signed_weights(pairs.scores(rows), agreement.block(rows), objective)
+            weights = weights * r[rows, None]
+            on_queries = weights.sum(1)[:, None] * q[rows] - weights @ z
+            on_points = weights.sum(0)[:, None] * z - weights.T @ q[rows]
+            return log_sums, log_agreement, on_queries, on_points
+
+        parts = zip(*self._each_block(work, queries, points), strict=True)
+        log_sums, log_agreement, on_queries, on_points = parts
+        return SignedPull(_concatenate(log_sums), _concatenate(log_agreement), _concatenate(on_queries), _sum(on_points))
+
+
+class _Pairs:
+    """Scores of blocks of rows against all points, centred, by products where these are accurate."""
+
+    def __init__(self, queries, points, log_weights, left_out):
+        self.queries, self.points = _centred(queries, points)
+        self.log_weights = None if log_weights is None else _like(log_weights, points)
+        self.left_out = None if left_out is None else np.asarray(left_out)
+        self.query_squares = (self.queries**2).sum(1)
+        self.point_squares = (self.points**2).sum(1)
+        largest = max(float(self.query_squares.max()), float(self.point_squares.max()))
+        self.by_products = products_are_accurate(largest, str(points.dtype).removeprefix("torch."))
+
+    def scores(self, rows):
+        q = self.queries[rows]
+        if self.by_products:
+            squares = self.query_squares[rows, None] + self.point_squares[None, :] - 2.0 * (q @ self.points.T)
+            squares = squares.clip(0)
+        else:
+            squares = (q[:, :1] - self.points[None, :, 0]) ** 2
+            for k in range(1, self.points.shape[1]):
+                squares += (q[:, k, None] - self.points[None, :, k]) ** 2
+        scores = -0.5 * squares if self.log_weights is None else self.log_weights[None, :] - 0.5 * squares
+        if self.left_out is not None:
+            skip = self.left_out[rows]
+            hit = np.flatnonzero(skip >= 0)
+            scores[hit, skip[hit]] = -math.inf
+        return scores
+
+    def softmax(self, rows):
+        scores = self.scores(rows)
+        log_sums = _log_sum_exp(scores)
+        return log_sums, _exp(scores - log_sums[:, None])
+
+
+class _Agreement:
+    """Blocks of the match matrix m_ij."""
+
+    def __init__(self, match, like):
+        if match.kind == "class":
+            self.queries, self.points = match.queries, match.points
+        else:
+            self.queries, self.points = _like(match.queries, like), _like(match.points, like)
+        self.kind = match.kind
+        self.like = like
+        if match.kind == "gaussian":
+            self.pairs = _Pairs(self.queries, self.points, None, None)
+
+    def block(self, rows):
+        if self.kind == "class":
+            return _like((self.queries[rows, None] == self.points[None, :]).astype(float), self.like)
+        if self.kind == "dot":
+            return self.queries[rows] @ self.points.T
+        return _exp(self.pairs.scores(rows))
+
+
+def _signed_weights(scores, agreement, objective):
+    """The weights of `_contract.SignedPull` for a block, without the row weights; log-sums; log-agreement."""
+    xp = array_namespace(scores)
+    log_sums = _log_sum_exp(scores)
+    softmax = _exp(scores - log_sums[:, None])
+    with np.errstate(divide="ignore"):
+        log_match = xp.log(agreement)
+    log_matched = _log_sum_exp(scores + log_match)
+    log_agreement = log_matched - log_sums
+    if objective == "accuracy":
+        return softmax * (_exp(log_agreement)[:, None] - agreement), log_sums, log_agreement
+    # In the log domain: p_ij m_ij / a_i stays a softmax even where every p_ij m_ij underflows.
+    finite = xp.where(xp.isfinite(log_matched), log_matched, xp.zeros_like(log_matched))
+    return softmax - _exp(scores + log_match - finite[:, None]), log_sums, log_agreement
+
+
+# -- small helpers ---------------------------------------------------------------------------------------------
+
+
+def _exp(x):
+    xp = array_namespace(x)
+    with np.errstate(under="ignore"):
+        return xp.exp(x)
+
+
+def _log_sum_exp(scores):
+    """Row log-sum-exp, max-shifted; -inf for a row of -inf."""
+    xp = array_namespace(scores)
+    top = xp.max(scores, axis=1)
+    shift = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    with np.errstate(divide="ignore"):
+        return shift + xp.log(_exp(scores - shift[:, None]).sum(1))
+
+
+def _centred(queries, points):
+    """Shift both by the mean of the points: distances do not change, rounding errors shrink."""
+    centre = points.mean(0)[None, :]
+    return (queries - centre, points - centre)
+
+
+def _like(array, like):
+    """`array` as a floating array of the namespace, dtype and device of `like`."""
+    xp = array_namespace(like)
+    if is_numpy_namespace(xp):
+        return np.asarray(array, dtype=like.dtype)
+    return xp.asarray(array, dtype=like.dtype, device=device(like))
+
+
+def _numpy(array):
+    """`array` as float64 NumPy."""
+    return np.asarray(array.cpu() if hasattr(array, "cpu") else array, dtype=np.float64)
+
+
+def _concatenate(parts):
+    return np.concatenate([_numpy(part) for part in parts])
+
+
+def _sum(parts):
+    total = None
+    for part in parts:
+        total = _numpy(part) if total is None else total + _numpy(part)
+    return total

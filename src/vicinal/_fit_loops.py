@@ -1,0 +1,139 @@
+"""The two ways to fit: repeat a step until it stops gaining, or climb a gradient.
+
+Both are plain functions that return a `FitPath`.  Neither prints nor knows an estimator: `report` is called after each
+pass, and an interruption (KeyboardInterrupt) ends the loop with the best parameters so far.
+"""
+
+import sys
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+
+
+class FitPath(NamedTuple):
+    """What a fit loop did.
+
+    Attributes
+    ----------
+    parameters : the best parameters found.
+    objectives : (n_iter,) the objective after each pass, the last one belonging to `parameters`.
+    n_iter : passes over the pairs, line searches included.
+    converged : whether the tolerance was reached.
+    reason : one clause that says why the loop ended.
+    """
+
+    parameters: Any
+    objectives: np.ndarray
+    n_iter: int
+    converged: bool
+    reason: str
+
+
+def fixed_point(step, parameters, *, max_iter, tol, report=None):
+    """Repeat ``objective, new = step(parameters)`` until the objective gains less than `tol`.
+
+    `step` evaluates the objective *at* the parameters it is given and returns the next ones, so the parameters
+    returned here are those of the last evaluation: the objective path and the answer belong together.
+    """
+    objectives = []
+    converged, reason = False, f"max_iter={max_iter} passes were used"
+    best = parameters
+    try:
+        for passes in range(max_iter):
+            objective, following = step(parameters)
+            best = parameters
+            objectives.append(float(objective))
+            if report is not None:
+                report(passes + 1, objectives[-1])
+            if passes > 0 and objectives[-1] - objectives[-2] <= tol:
+                converged, reason = True, f"a pass gained no more than tol={tol:g}"
+                break
+            parameters = following
+    except KeyboardInterrupt:
+        if not objectives:
+            raise
+        reason = "it was interrupted"
+    return FitPath(best, np.array(objectives), len(objectives), converged, reason)
+
+
+def ascend(objective_and_gradient, parameters, *, max_iter, tol, method="L-BFGS-B", report=None, callback=None):
+    """Climb ``objective, gradient = objective_and_gradient(parameters)`` (a maximisation) by a SciPy method.
+
+    The loop ends when an iteration gains no more than `tol`, when the gradient vanishes, or after `max_iter` passes;
+    a pass is one evaluation, wherever the line search asks for it.  The best point evaluated is returned.
+    """
+    shape = np.shape(parameters)
+    state: dict[str, Any] = {"best": -np.inf, "at": np.array(parameters, dtype=float), "after": -np.inf}
+    objectives: list[float] = []
+
+    class _Enough(Exception):
+        pass
+
+    def negative(flat):
+        if len(objectives) >= max_iter:
+            raise _Enough
+        objective, gradient = objective_and_gradient(flat.reshape(shape))
+        objectives.append(float(objective))
+        if objective > state["best"]:
+            state["best"], state["at"] = float(objective), flat.reshape(shape).copy()
+        if report is not None:
+            report(len(objectives), float(objective))
+        return -float(objective), -np.asarray(gradient, dtype=float).ravel()
+
+    def after_iteration(flat):
+        gained = state["best"] - state["after"]
+        state["after"] = state["best"]
+        if callback is not None:
+            callback(flat.reshape(shape), len(objectives))
+        if gained <= tol:
+            state["small"] = True
+            raise StopIteration
+
+    converged, reason = False, f"max_iter={max_iter} passes were used"
+    options = {"maxiter": max_iter, "maxfun": 2 * max_iter} if method == "L-BFGS-B" else {"maxiter": max_iter}
+    options |= {"ftol": 0.0, "gtol": 1e-12} if method == "L-BFGS-B" else {"gtol": 1e-12}
+    try:
+        result = minimize(
+            negative, np.ravel(parameters).astype(float), jac=True, method=method, options=options, callback=after_iteration
+        )
+        if state.get("small"):
+            converged, reason = True, f"an iteration gained no more than tol={tol:g}"
+        elif len(objectives) < max_iter:
+            # SciPy stopped by itself: a zero gradient, or a line search that cannot gain (rounding).
+            converged, reason = True, f"the optimiser can gain no more ({result.message})"
+    except _Enough:
+        pass
+    except KeyboardInterrupt:
+        if not objectives:
+            raise
+        reason = "it was interrupted"
+    path = np.array(objectives)
+    n_iter = len(path)
+    if n_iter and path[-1] != state["best"]:
+        path = np.append(path, state["best"])  # the last entry belongs to the returned parameters
+    return FitPath(state["at"], path, n_iter, converged, reason)
+
+
+def warn_if_not_converged(name, path):
+    """Warn, whatever `verbose` says, when a fit ended before its tolerance was reached."""
+    if not path.converged:
+        warnings.warn(
+            f"{name} did not converge: {path.reason}; the best parameters so far are kept. Raise max_iter, raise tol, "
+            "or look at objectives_.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def progress(name, verbose):
+    """A `report` function that writes a line per pass to stderr, or None when `verbose` is false."""
+    if not verbose:
+        return None
+
+    def report(passes, objective):
+        print(f"[{name}] pass {passes}: objective {objective:.9g} per row", file=sys.stderr, flush=True)
+
+    return report
