@@ -1,4 +1,10 @@
-"""Right neighbours by rank, exact on any scale and offset, with ties shared: the counting behind neighbor_purity."""
+"""The counting behind `quality.neighbor_purity`: right neighbours by place, exact, with ties shared.
+
+scikit-learn's neighbour searches propose candidates, differences measure
+them, and an error bound decides whether a row is settled.  Rows that are not
+(ties past the last place; distances lost in the rounding of matrix products)
+go through a slower search that admits every candidate the bound allows.
+"""
 
 from collections.abc import Iterator
 
@@ -7,7 +13,8 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
 _MEMORY = 128 * 2**20  # bytes of work space beyond the data
-_TREE_FEATURES = 15  # a k-d tree prunes well up to about this many columns
+_TREE_FEATURES = 10  # a k-d tree prunes real data well up to about here; beyond, matrix products win
+_SLACK = 8  # candidates beyond k: the row itself, and room for a tie at place k
 _TIE = 1e-12  # squared distances that agree to this relative difference are tied
 
 
@@ -15,52 +22,57 @@ def right_neighbors_by_place(X, y, k):
     """Return, for places 0..k-1, the expected number of rows whose neighbour at that place is of their class.
 
     ``y`` holds integer codes.  Neighbours at equal distance share their
-    places, as if their order were drawn at random.  A k-d tree settles rows in
-    low dimension; what it leaves open, and high dimension, goes by blocks.
+    places, as if their order were drawn at random.
     """
-    n, d = X.shape
     # Scaling by a power of two is exact and changes no neighbour; squares then neither overflow nor vanish.
     X = np.ldexp(X, -int(np.frexp(np.abs(X).max())[1]))
-    right, rows = _count_by_tree(X, y, k) if d <= _TREE_FEATURES else (np.zeros(k), np.arange(n))
-    return right + _count_by_blocks(X, y, k, rows) if len(rows) else right
+    Z = X - X.mean(axis=0)
+    squares = np.einsum("ij,ij->i", Z, Z)
+    # Error of |z_i|^2 + |z_j|^2 - 2 z_i z_j: products, norms and the centring, generously.
+    error = 4 * (X.shape[1] + 8) * np.finfo(np.float64).eps * (squares + squares.max())
+    right, rows = _count_by_search(X, Z, error, y, k)
+    return right + _count_by_blocks(X, Z, squares, error, y, k, rows) if len(rows) else right
 
 
-def _count_by_tree(X, y, k):
-    """Count right neighbours by a k-d tree; also return the rows it leaves open (a tie runs past place k)."""
-    n = len(X)
-    reach = min(k + 2, n)  # the row itself, k neighbours, and one more to see a tie at place k
-    tree = NearestNeighbors(n_neighbors=reach, algorithm="kd_tree").fit(X)
-    right, unsettled = np.zeros(k), []
+def _count_by_search(X, Z, error, y, k):
+    """Count right neighbours with scikit-learn's search; also return the rows that it leaves open.
+
+    Every row that is not a candidate of i is at least ``last - error`` away,
+    in squares: the candidates' k-th distance must be clearly below that.
+    """
+    n, d = X.shape
+    reach = min(k + _SLACK, n)
+    if d <= _TREE_FEATURES:  # works with differences: no error
+        data, error, algorithm = X, np.zeros(n), "kd_tree"
+    else:
+        data, algorithm = Z, "brute"
+    search = NearestNeighbors(n_neighbors=reach, algorithm=algorithm, n_jobs=-1).fit(data)
+    right, left_open = np.zeros(k), []
     for batch in gen_batches(n, max(1, _MEMORY // (64 * reach))):
         rows = np.arange(n)[batch]
-        distance, neighbor = tree.kneighbors(X[batch])
-        is_self = neighbor == rows[:, None]
-        squared = np.where(is_self, -1.0, distance**2)  # sorts first, and is cut off
-        order = np.argsort(squared, axis=1, kind="stable")[:, 1:]
-        squared = np.take_along_axis(squared, order, axis=1)
-        neighbor = np.take_along_axis(neighbor, order, axis=1)
-        # With more twins than reach, the row itself may not be found at all.
-        settled = is_self.any(axis=1)
-        if reach < n:
-            settled &= ~_tied(squared[:, k - 1], squared[:, k])
-        unsettled.append(rows[~settled])
-        members = np.repeat(rows[settled], reach - 1)
-        right += _right_by_place(members, neighbor[settled].ravel(), squared[settled].ravel(), y, k)
-    return right, np.concatenate(unsettled)
+        distance, candidate = search.kneighbors(data[batch])
+        last = distance[:, -1] ** 2
+        row = np.repeat(rows[:, None], reach, axis=1)
+        squared = _squared_distances(X, row.ravel(), candidate.ravel()).reshape(row.shape)
+        is_self = candidate == rows[:, None]
+        squared[is_self] = np.inf
+        kth = np.partition(squared, k - 1, axis=1)[:, k - 1]
+        # Among many twins the row itself may not be found; it must not have pushed out a candidate unseen.
+        settled = is_self.any(axis=1) & ((reach == n) | (kth * (1 + 2 * _TIE) < last - error[batch]))
+        left_open.append(rows[~settled])
+        kept = settled[:, None] & ~is_self
+        right += _right_by_place(row[kept], candidate[kept], squared[kept], y, k)
+    return right, np.concatenate(left_open)
 
 
-def _count_by_blocks(X, y, k, rows):
+def _count_by_blocks(X, Z, squares, error, y, k, rows):
     """Count right neighbours of the given rows exactly, by screened brute force.
 
     With G the squared distances by matrix products, |G - exact| <= err, every
     one of the first k neighbours (and every tie) has G <= (G_(k) + err)(1 + tie) + err,
     where G_(k) is the k-th smallest G: k rows are within G_(k) + err of the truth.
     """
-    n, d = X.shape
-    Z = X - X.mean(axis=0)
-    squares = np.einsum("ij,ij->i", Z, Z)
-    # Rounding of the products, of the norms and of the centring, generously.
-    error = 4 * (d + 8) * np.finfo(np.float64).eps * (squares + squares.max())
+    n = len(X)
     right = np.zeros(k)
     for batch in gen_batches(len(rows), max(1, _MEMORY // (24 * n))):
         block = rows[batch]

@@ -207,10 +207,11 @@ def neighbor_purity(X, y, n_neighbors):
     distance share their places, as if their order were drawn at random and
     the curve averaged over the draws, so the order of the rows never matters.
 
-    Exact for any scale and offset: up to 15 columns by a k-d tree; beyond,
-    and for rows with ties at the last place, by blocks of matrix products
-    that only *choose* candidates, whose distances are then computed from
-    differences.  O(n^2 d) at worst; memory beyond the data about 128 MB.
+    Exact for any scale and offset: scikit-learn's searches (a k-d tree up to
+    10 columns, matrix products beyond) only *choose* candidates, whose
+    distances are then computed from differences; a row whose neighbours the
+    rounding could confuse is searched again with a wider net.  O(n^2 d) at
+    worst; memory beyond the data about 128 MB and a copy of X.
 
     Examples
     --------
@@ -222,7 +223,7 @@ def neighbor_purity(X, y, n_neighbors):
     """
     X = check_array(X, dtype=np.float64, ensure_min_samples=2, input_name="X")
     y = _label_codes(y, "y")
-    n, d = X.shape
+    n = len(X)
     if len(y) != n:
         raise ValueError(f"y must hold one label a row of X: expected {n}, got {len(y)}.")
     k = _check_n_neighbors(n_neighbors, n)
