@@ -230,12 +230,12 @@ def test_purity_does_not_depend_on_scale_and_offset(d, scale, offset):
 
 
 def test_purity_where_products_lose_all_digits():
-    """Two far clumps, each 1e-7 wide: distances inside a clump cancel wholly in |x|^2 + |y|^2 - 2 xy."""
+    """Two far clumps, each 1e-9 wide: distances inside a clump cancel wholly in |x|^2 + |y|^2 - 2 xy."""
     rng = np.random.default_rng(5)
     far = np.repeat([[-1.0], [1.0]], 40, axis=0)
-    X = 1e-7 * rng.normal(size=(80, 20)) + far * np.ones(20)
+    X = 1e-9 * rng.normal(size=(80, 20)) + far * np.ones(20)
     y = (X[:, 0] > far[:, 0]).astype(int)
-    X[:, 0] += 5e-7 * y
+    X[:, 0] += 5e-9 * y
     np.testing.assert_allclose(neighbor_purity(X, y, 8), literal_purity(X, y, 8), atol=1e-13)
 
 

@@ -57,8 +57,7 @@ def _count_by_search(X, Z, error, y, k):
         is_self = candidate == rows[:, None]
         squared[is_self] = np.inf
         kth = np.partition(squared, k - 1, axis=1)[:, k - 1]
-        # Among many twins the row itself may not be found; it must not have pushed out a candidate unseen.
-        settled = is_self.any(axis=1) & ((reach == n) | (kth * (1 + 2 * _TIE) < last - error[batch]))
+        settled = (reach == n) | (kth * (1 + 2 * _TIE) < last - error[batch])
         left_open.append(rows[~settled])
         kept = settled[:, None] & ~is_self
         right += _right_by_place(row[kept], candidate[kept], squared[kept], y, k)
