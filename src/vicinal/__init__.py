@@ -31,8 +31,17 @@ from vicinal._version import __version__
 # One re-export list.  Modules load on first use: `import vicinal` imports
 # neither numba, torch nor matplotlib, nor scikit-learn's estimators.
 _HOME = {
+    "ChunkletReport": "_chunklets",
+    "ChunkletRows": "_chunklets",
     "Engine": "_engine",
     "ParzenWindows": "_parzen",
+    "chunklets_from_groups": "_chunklets",
+    "chunklets_from_labels": "_chunklets",
+    "chunklets_from_pairs": "_chunklets",
+    "expected_chunklet_size": "_chunklet_simulators",
+    "simulate_chunklets": "_chunklet_simulators",
+    "simulate_pairs": "_chunklet_simulators",
+    "simulate_teachers": "_chunklet_simulators",
     "which_engine": "_engine",
 }
 _MODULES = {"datasets", "quality"}
