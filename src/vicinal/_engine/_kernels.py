@@ -176,11 +176,22 @@ def _distances_to_scores(scores, log_weights, peaks):
     peaks[0], peaks[1], peaks[2], peaks[3] = p0, p1, p2, p3
 
 
+@njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
+def _products_to_scores(products, row_square, column_offsets):
+    """products <- products - row_square + column_offsets[j]; return their largest."""
+    best = products.dtype.type(-np.inf)
+    for j in range(products.shape[0]):
+        score = (products[j] - row_square) + column_offsets[j]
+        products[j] = score
+        best = max(best, score)
+    return best
+
+
 @njit(fastmath=_SUMS, **_OPTIONS)
 def _exp_in_place(scores, shift):
     """scores <- e = exp(scores - shift); return sum_j e_j."""
     total = scores.dtype.type(0)
-    for j in range(TILE):
+    for j in range(scores.shape[0]):
         e = _exp(scores[j] - shift)
         scores[j] = e
         total += e
@@ -232,18 +243,6 @@ def _dot_rows2(weights, values, k, out):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_columns(column, weights, factors):
-    f0, f1, f2, f3 = factors[0], factors[1], factors[2], factors[3]
-    for j in range(TILE):
-        column[j] += f0 * weights[0, j] + f1 * weights[1, j] + f2 * weights[2, j] + f3 * weights[3, j]
-
-
-def _scatter_signature(real):
-    a1, a2, a3 = real[::1], real[:, ::1], real[:, :, ::1]
-    return void(a2, a3, a3, a2, int64[::1], float64[::1], int64, int64, float64[::1], float64[:, ::1], float64[:, ::1], a3)
-
-
-@njit(fastmath={"contract"}, **_OPTIONS)
 def _scores(queries, i, count, tile, log_weights, left_out, j0, scores, peaks):
     """scores[r, j] = -|q_r - z_j|^2 / 2 + log_weights[j], -inf for the pair left out, and each row's peak."""
     _square_distances(queries, i, tile, scores)
@@ -254,18 +253,114 @@ def _scores(queries, i, count, tile, log_weights, left_out, j0, scores, peaks):
     _distances_to_scores(scores, log_weights, peaks)
 
 
-@njit(_both(_scatter_signature), fastmath={"contract"}, **_OPTIONS)
-def scatter_rows(queries, points, values, log_weights, left_out, row_weights, start, stop, log_sums, means, columns, kept):
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _advance(scores, peaks, top, total, rescale):
+    """Turn a tile of scores into exponentials and take them into the log-sum-exp state (top, total) of each row.
+
+    rescale[r] is what earlier exponentials of the row must be multiplied by to share the new top.
+    """
+    for r in range(scores.shape[0]):
+        rescale[r] = 1.0
+        if peaks[r] > top[r]:
+            rescale[r] = np.exp(top[r] - peaks[r])
+            total[r] *= rescale[r]
+            top[r] = peaks[r]
+        if top[r] == -np.inf:  # nothing but padded or left-out pairs so far
+            scores[r, :] = 0
+        else:
+            total[r] += _exp_in_place(scores[r], scores.dtype.type(top[r]))
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _add_columns(column, weights, factors):
+    """column[j] += sum_r factors[r] weights[r, j]."""
+    real = column.dtype.type
+    f0, f1, f2, f3 = real(factors[0]), real(factors[1]), real(factors[2]), real(factors[3])
+    for j in range(TILE):
+        column[j] += f0 * weights[0, j] + f1 * weights[1, j] + f2 * weights[2, j] + f3 * weights[3, j]
+
+
+@njit(fastmath=_SUMS, **_OPTIONS)
+def _sum_between(weights, start, stop):
+    total = weights.dtype.type(0)
+    for j in range(start, stop):
+        total += weights[j]
+    return float64(total)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _dot_all(weights, values, out):
+    """out[r, k] += sum_j weights[r, j] values[k, j]."""
+    k = 0
+    while k + 1 < values.shape[0]:
+        _dot_rows2(weights, values, k, out)
+        k += 2
+    if k < values.shape[0]:
+        _dot_rows(weights, values, k, out)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _spread_all(weights, queries, i, out):
+    """out[k, j] += sum_r weights[r, j] queries[i + r, k], and the plain sum of the weights in the last line of out.
+
+    Weights of rows beyond the last query are zero.
+    """
+    d = queries.shape[1]
+    last = queries.shape[0] - 1
+    i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+    k = 0
+    while k + 1 < d:
+        a0, a1, a2, a3 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
+        b0, b1, b2, b3 = queries[i, k + 1], queries[i1, k + 1], queries[i2, k + 1], queries[i3, k + 1]
+        for j in range(TILE):
+            w0, w1, w2, w3 = weights[0, j], weights[1, j], weights[2, j], weights[3, j]
+            out[k, j] += a0 * w0 + a1 * w1 + a2 * w2 + a3 * w3
+            out[k + 1, j] += b0 * w0 + b1 * w1 + b2 * w2 + b3 * w3
+        k += 2
+    if k < d:
+        a0, a1, a2, a3 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
+        for j in range(TILE):
+            out[k, j] += a0 * weights[0, j] + a1 * weights[1, j] + a2 * weights[2, j] + a3 * weights[3, j]
+    for j in range(TILE):
+        out[d, j] += weights[0, j] + weights[1, j] + weights[2, j] + weights[3, j]
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _scale_sides(weights, inside, outside, start, stop):
+    """weights *= inside between start and stop, outside elsewhere."""
+    real = weights.dtype.type
+    a, b = real(inside), real(outside)
+    for j in range(start):
+        weights[j] *= b
+    for j in range(start, stop):
+        weights[j] *= a
+    for j in range(stop, weights.shape[0]):
+        weights[j] *= b
+
+
+# -- whole reductions on a block of rows, distances by differences ---------------------------------------------
+
+
+def _softmax_signature(real):
+    a2, a3 = real[:, ::1], real[:, :, ::1]
+    doubles, ints = float64[::1], int64[::1]
+    return void(a2, a3, a3, a2, ints, doubles, int64, int64, doubles, float64[:, ::1], a2, a3)
+
+
+@njit(_both(_softmax_signature), fastmath={"contract"}, **_OPTIONS)
+def softmax_rows(
+    queries, points, values, log_weights, left_out, row_weights, start, stop, log_sums, means, columns, kept
+):
     """Rows start..stop of: log-sum-exp, softmax means of the values, and what each column receives.
 
-    columns += sum_i row_weights_i p_ij.  `kept` holds the exponentials of the rows in hand, because a row's
-    normaliser is known only after its last tile.
+    columns += sum_i row_weights_i p_ij; pass an empty array to do without.  A row's normaliser is known only after its
+    last tile, so `kept` holds the exponentials of the rows in hand: (n_tiles, ROWS, TILE), or one tile without columns.
     """
     n_tiles, n_values = points.shape[0], values.shape[1]
+    want_columns = columns.shape[0] > 0
     shifts = np.empty((n_tiles, ROWS))
-    peaks = np.empty(ROWS)
-    top = np.empty(ROWS)
-    total = np.empty(ROWS)
+    peaks, top, total, rescale = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
+    factors = np.zeros(ROWS)
     sums = np.empty((ROWS, n_values))
     for i in range(start, stop, ROWS):
         count = min(ROWS, stop - i)
@@ -273,33 +368,191 @@ def scatter_rows(queries, points, values, log_weights, left_out, row_weights, st
         total[:] = 0.0
         sums[:, :] = 0.0
         for t in range(n_tiles):
-            scores = kept[t]
+            scores = kept[t] if want_columns else kept[0]
             _scores(queries, i, count, points[t], log_weights[t], left_out, t * TILE, scores, peaks)
+            _advance(scores, peaks, top, total, rescale)
             for r in range(ROWS):
-                peak = peaks[r]
-                if peak > top[r]:
-                    rescale = np.exp(top[r] - peak)
-                    total[r] *= rescale
-                    for k in range(n_values):
-                        sums[r, k] *= rescale
-                    top[r] = peak
                 shifts[t, r] = top[r]
-                if top[r] == -np.inf:
-                    scores[r, :] = 0
-                else:
-                    total[r] += _exp_in_place(scores[r], scores.dtype.type(top[r]))
-            k = 0
-            while k + 1 < n_values:
-                _dot_rows2(scores, values[t], k, sums)
-                k += 2
-            if k < n_values:
-                _dot_rows(scores, values[t], k, sums)
+                if rescale[r] != 1.0:
+                    for k in range(n_values):
+                        sums[r, k] *= rescale[r]
+            _dot_all(scores, values[t], sums)
         for r in range(count):
             log_sums[i + r] = top[r] + np.log(total[r])
             for k in range(n_values):
                 means[i + r, k] = sums[r, k] / total[r]
-        f = np.zeros(ROWS)
+        if want_columns:
+            for t in range(n_tiles):
+                for r in range(ROWS):
+                    factors[r] = row_weights[i + r] * np.exp(shifts[t, r] - top[r]) / total[r] if r < count else 0.0
+                _add_columns(columns[t], kept[t], factors)
+
+
+def _class_signature(real):
+    a2, a3 = real[:, ::1], real[:, :, ::1]
+    return void(a2, a3, a2, int64[::1], int64[::1], int64, int64, float64[::1], float64[:, ::1], a2)
+
+
+@njit(_both(_class_signature), fastmath={"contract"}, **_OPTIONS)
+def class_rows(queries, points, log_weights, left_out, bounds, start, stop, log_sums, shares, scores):
+    """Rows start..stop of: log-sum-exp and each class's share; points sorted by class, class c at bounds[c]..bounds[c+1]."""
+    n_tiles, n_classes = points.shape[0], shares.shape[1]
+    peaks, top, total, rescale = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
+    sums = np.empty((ROWS, n_classes))
+    for i in range(start, stop, ROWS):
+        count = min(ROWS, stop - i)
+        top[:] = -np.inf
+        total[:] = 0.0
+        sums[:, :] = 0.0
+        first = 0
         for t in range(n_tiles):
+            _scores(queries, i, count, points[t], log_weights[t], left_out, t * TILE, scores, peaks)
+            _advance(scores, peaks, top, total, rescale)
+            while first < n_classes - 1 and bounds[first + 1] <= t * TILE:
+                first += 1
             for r in range(count):
-                f[r] = row_weights[i + r] * np.exp(shifts[t, r] - top[r]) / total[r]
-            _add_columns(columns[t], kept[t], f)
+                if rescale[r] != 1.0:
+                    for c in range(n_classes):
+                        sums[r, c] *= rescale[r]
+                c = first
+                while c < n_classes and bounds[c] < (t + 1) * TILE:
+                    lo, hi = max(bounds[c] - t * TILE, 0), min(bounds[c + 1] - t * TILE, TILE)
+                    sums[r, c] += _sum_between(scores[r], lo, hi)
+                    c += 1
+        for r in range(count):
+            log_sums[i + r] = top[r] + np.log(total[r])
+            for c in range(n_classes):
+                shares[i + r, c] = sums[r, c] / total[r]
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _sides(likelihood, matched, total, row_weight, smallest):
+    """Factors of a row's exponentials inside and outside its class (`_contract.SignedPull`), and log a_i.
+
+    Under "likelihood" a row whose class mates are too far for this precision gets factors of zero and log-agreement
+    NaN: the caller does such rows by the reference.
+    """
+    agreement = matched / total
+    if likelihood:
+        if agreement < smallest:
+            return 0.0, 0.0, np.nan
+        return row_weight * (1.0 - 1.0 / agreement) / total, row_weight / total, np.log(agreement)
+    return row_weight * (agreement - 1.0) / total, row_weight * agreement / total, np.log(agreement)
+
+
+def _signed_signature(real):
+    a2, a3 = real[:, ::1], real[:, :, ::1]
+    doubles, ints = float64[::1], int64[::1]
+    types_ = (a2, a3, a2, ints, doubles, ints, ints, types.boolean, float64, int64, int64)
+    return void(*types_, doubles, doubles, float64[:, ::1], a3, a3)
+
+
+@njit(_both(_signed_signature), fastmath={"contract"}, **_OPTIONS)
+def signed_rows(
+    queries, points, log_weights, left_out, row_weights, mates_from, mates_to, likelihood, smallest, start, stop,
+    log_sums, log_agreement, on_queries, on_points, kept,
+):  # fmt: skip
+    """Rows start..stop of `SignedPull` for hard classes; points sorted by class, mates of query i at mates_from..to.
+
+    on_points (n_tiles, d + 1, TILE) gathers ``sum_i w_ij q_i`` and, in its last line, ``sum_i w_ij``.
+    """
+    n_tiles, d = points.shape[0], points.shape[1]
+    shifts = np.empty((n_tiles, ROWS))
+    peaks, top, total, rescale = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
+    matched, inside, outside = np.empty(ROWS), np.zeros(ROWS), np.zeros(ROWS)
+    lo, hi = np.zeros(ROWS, dtype=np.int64), np.zeros(ROWS, dtype=np.int64)
+    sums, weight = np.empty((ROWS, d)), np.empty(ROWS)
+    for i in range(start, stop, ROWS):
+        count = min(ROWS, stop - i)
+        top[:] = -np.inf
+        total[:] = 0.0
+        matched[:] = 0.0
+        for t in range(n_tiles):
+            scores = kept[t]
+            _scores(queries, i, count, points[t], log_weights[t], left_out, t * TILE, scores, peaks)
+            _advance(scores, peaks, top, total, rescale)
+            for r in range(ROWS):
+                shifts[t, r] = top[r]
+                matched[r] *= rescale[r]
+                if r < count:
+                    lo[r] = min(max(mates_from[i + r] - t * TILE, 0), TILE)
+                    hi[r] = min(max(mates_to[i + r] - t * TILE, 0), TILE)
+                    if lo[r] < hi[r]:
+                        matched[r] += _sum_between(scores[r], lo[r], hi[r])
+        inside[:] = 0.0
+        outside[:] = 0.0
+        for r in range(count):
+            inside[r], outside[r], log_agreement[i + r] = _sides(
+                likelihood, matched[r], total[r], row_weights[i + r], smallest
+            )
+            log_sums[i + r] = top[r] + np.log(total[r])
+        sums[:, :] = 0.0
+        weight[:] = 0.0
+        for t in range(n_tiles):
+            scores = kept[t]
+            for r in range(ROWS):
+                if r < count:
+                    lo[r] = min(max(mates_from[i + r] - t * TILE, 0), TILE)
+                    hi[r] = min(max(mates_to[i + r] - t * TILE, 0), TILE)
+                    back = np.exp(shifts[t, r] - top[r])
+                    _scale_sides(scores[r], inside[r] * back, outside[r] * back, lo[r], hi[r])
+                    weight[r] += _sum_between(scores[r], 0, TILE)
+                else:
+                    scores[r, :] = 0
+            _dot_all(scores, points[t], sums)
+            _spread_all(scores, queries, i, on_points[t])
+        for r in range(count):
+            for k in range(d):
+                on_queries[i + r, k] = weight[r] * queries[i + r, k] - sums[r, k]
+
+
+# -- the compiled passes between matrix products, for many coordinates -----------------------------------------
+
+
+def _tile_signature(real):
+    doubles = float64[::1]
+    return void(real[:, ::1], real[::1], real[::1], int64[::1], int64, doubles, doubles, doubles, doubles)
+
+
+@njit(_both(_tile_signature), fastmath={"contract"}, **_OPTIONS)
+def exponentials_of_products(products, row_squares, column_offsets, left_out, j0, top, total, rescale, shifts):
+    """products q_i'z_j -> exponentials of the scores, taken into the log-sum-exp state of each row.
+
+    The score is ``products - row_squares[i] + column_offsets[j]`` with halved squares; `shifts` returns each row's top.
+    """
+    peaks = np.empty(products.shape[0])
+    for r in range(products.shape[0]):
+        skip = left_out[r] - j0
+        if 0 <= skip < products.shape[1]:
+            products[r, skip] = -np.inf
+        peaks[r] = _products_to_scores(products[r], row_squares[r], column_offsets)
+    _advance(products, peaks, top, total, rescale)
+    shifts[:] = top
+
+
+@njit(
+    _both(lambda real: void(real[:, ::1], int64[::1], int64[::1], float64[::1], float64[::1], int64)),
+    fastmath={"contract"}, **_OPTIONS,
+)  # fmt: skip
+def scale_sides(weights, mates_from, mates_to, inside, outside, j0):
+    """Multiply a tile of exponentials by each row's factor inside and outside its class."""
+    width = weights.shape[1]
+    for r in range(weights.shape[0]):
+        lo, hi = min(max(mates_from[r] - j0, 0), width), min(max(mates_to[r] - j0, 0), width)
+        _scale_sides(weights[r], inside[r], outside[r], lo, hi)
+
+
+@njit(
+    _both(lambda real: void(real[:, ::1], int64[::1], int64[::1], int64, float64[::1])),
+    fastmath={"contract"}, **_OPTIONS,
+)  # fmt: skip
+def add_matched(weights, mates_from, mates_to, j0, matched):
+    """matched[r] += the row's exponentials inside its class."""
+    width = weights.shape[1]
+    for r in range(weights.shape[0]):
+        lo, hi = min(max(mates_from[r] - j0, 0), width), min(max(mates_to[r] - j0, 0), width)
+        if lo < hi:
+            matched[r] += _sum_between(weights[r], lo, hi)
+
+
+sides = _sides

@@ -1,0 +1,370 @@
+"""The compiled CPU backend: Numba kernels and BLAS tiles, on our own threads.
+
+Few coordinates: whole reductions in one fused kernel (`_kernels`), distances by differences, always accurate.
+Many coordinates: matrix products for the distances and for W V, compiled passes between them; where products would
+lose digits (`_accuracy`) the fused kernels serve again.
+"""
+
+import numpy as np
+
+from vicinal._engine import _kernels as kernels
+from vicinal._engine._accuracy import products_are_accurate
+from vicinal._engine._blocks import Blocks
+from vicinal._engine._contract import ClassShares, SignedPull, SoftmaxMeans, SoftmaxScatter
+from vicinal._engine._pool import in_order, one_blas_thread
+from vicinal._engine._reference import ReferenceReductions
+
+TILE = kernels.TILE
+
+# From so many coordinates (distance and values together) on, matrix products win over the fused kernels.
+_FEW = 96
+_PRODUCT_TILE = 1024  # points in a tile of products
+_PRODUCT_ROWS = 128
+_PAIRS_IN_BLOCK = 2**23  # at 2 to 20 ns a pair: Ctrl-C is heard within 0.2 s
+_LEAST_BLOCKS = 16  # so that few threads share the work evenly
+
+# Below this agreement, exponentials of class mates are lost in the precision; such rows go to the reference.
+_SMALLEST = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
+
+
+class CpuReductions:
+    """The reductions of `_contract.PairReductions` on this machine's cores.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes to use beyond the data and the results.
+    threads : int
+    """
+
+    name = "cpu"
+
+    def __init__(self, memory=128 * 2**20, threads=1):
+        self.memory = memory
+        self.threads = threads
+
+    def log_sums(self, queries, points, *, log_weights=None, left_out=None):
+        nothing = np.empty((len(points), 0), dtype=points.dtype)
+        return self._softmax(_Pairs(queries, points, log_weights, left_out), nothing)[0]
+
+    def softmax_means(self, queries, points, values, *, log_weights=None, left_out=None):
+        # Means of centred values, so that an offset costs no digits.
+        values = np.asarray(values)
+        offset = values.mean(axis=0, dtype=np.float64)
+        pairs = _Pairs(queries, points, log_weights, left_out)
+        log_sums, means, _ = self._softmax(pairs, values - offset.astype(values.dtype))
+        return SoftmaxMeans(log_sums, means + offset.astype(values.dtype))
+
+    def softmax_spread(self, queries, points, values, *, log_weights=None, left_out=None):
+        """W'U by exchanging the roles: point j looks at the queries, each weighed by its own normaliser."""
+        log_sums = self.log_sums(queries, points, log_weights=log_weights, left_out=left_out)
+        seen_from = None
+        if left_out is not None:
+            left_out = np.asarray(left_out)
+            hit = np.flatnonzero(left_out >= 0)
+            if len(np.unique(left_out[hit])) < len(hit):  # two queries leave out one point: no inverse map
+                return self._reference().softmax_spread(
+                    queries, points, values, log_weights=log_weights, left_out=left_out
+                )
+            seen_from = np.full(len(points), -1)
+            seen_from[left_out[hit]] = hit
+        back, means = self.softmax_means(points, queries, values, log_weights=-log_sums, left_out=seen_from)
+        if log_weights is not None:
+            back = back + log_weights
+        return np.exp(back)[:, None] * means
+
+    def class_shares(self, queries, points, classes, n_classes, *, log_weights=None, left_out=None):
+        classes = np.asarray(classes)
+        order = np.argsort(classes, kind="stable")
+        bounds = np.searchsorted(classes[order], np.arange(n_classes + 1))
+        pairs = _Pairs(queries, points, log_weights, left_out, order)
+        log_sums, shares = np.empty(pairs.m), np.empty((pairs.m, n_classes))
+        packed, packed_weights = pairs.packed(), pairs.packed_weights()
+
+        def work(rows):
+            scores = np.empty((kernels.ROWS, TILE), dtype=pairs.dtype)
+            kernels.class_rows(
+                pairs.queries, packed, packed_weights, pairs.left_out, bounds, rows.start, rows.stop, log_sums, shares, scores
+            )  # fmt: skip
+
+        self._run(work, pairs)
+        return ClassShares(log_sums, shares)
+
+    def softmax_scatter(
+        self, queries, points, *, query_values=None, point_values=None, row_weights=None, log_weights=None, left_out=None
+    ):
+        pairs = _Pairs(queries, points, log_weights, left_out)
+        if query_values is None:
+            u, v = pairs.queries, pairs.points
+        else:
+            centre = point_values.mean(axis=0, dtype=np.float64).astype(point_values.dtype)
+            u, v = query_values - centre, point_values - centre
+        r = np.ones(pairs.m) if row_weights is None else np.ascontiguousarray(row_weights, dtype=np.float64)
+        log_sums, means, columns = self._softmax(pairs, v, r)
+        # sum_ij w_ij (u_i - v_j)(u_i - v_j)' = U'D_row U + V'D_col V - U'WV - (U'WV)', in float64.
+        u, v = u.astype(np.float64, copy=False), v.astype(np.float64, copy=False)
+        cross = (u * r[:, None]).T @ (u - means)  # U'D_row U - U'W V, as deviations from the mean seen by each row
+        own = means.T @ (u * r[:, None])
+        scatter = cross - own + (v * columns[:, None]).T @ v
+        return SoftmaxScatter(log_sums, 0.5 * (scatter + scatter.T))
+
+    def signed_pull(
+        self, queries, points, match, *, objective="accuracy", row_weights=None, log_weights=None, left_out=None
+    ):
+        options = {"row_weights": row_weights, "log_weights": log_weights, "left_out": left_out}
+        if match.kind != "class":
+            return self._reference().signed_pull(queries, points, match, objective=objective, **options)
+        order = np.argsort(match.points, kind="stable")
+        pairs = _Pairs(queries, points, log_weights, left_out, order)
+        ordered = match.points[order]
+        mates = (
+            np.searchsorted(ordered, match.queries, side="left").astype(np.int64),
+            np.searchsorted(ordered, match.queries, side="right").astype(np.int64),
+        )
+        r = np.ones(pairs.m) if row_weights is None else np.ascontiguousarray(row_weights, dtype=np.float64)
+        by_products = pairs.by_products(pairs.d)
+        signed = self._signed_by_products if by_products else self._signed_fused
+        log_sums, log_agreement, on_queries, gathered = signed(pairs, mates, r, objective == "likelihood")
+        on_points = np.empty((pairs.n, pairs.d))
+        on_points[order] = gathered[:, -1:] * pairs.points - gathered[:, :-1]
+        lost = np.flatnonzero(np.isnan(log_agreement))
+        if len(lost):
+            options = {key: value if value is None or key == "log_weights" else np.asarray(value)[lost] for key, value in options.items()}
+            few = type(match)("class", match.queries[lost], match.points)
+            _, log_agreement[lost], on_queries[lost], more = self._reference().signed_pull(
+                queries[lost], points, few, objective=objective, **options
+            )
+            on_points += more
+        return SignedPull(log_sums, log_agreement, on_queries, on_points)
+
+    # -- running blocks ----------------------------------------------------------------------------------------
+
+    def _reference(self):
+        return ReferenceReductions(self.memory, self.threads)
+
+    def _blocks(self, pairs, bytes_a_row=0):
+        """Blocks of rows: short enough to interrupt, enough for the threads, within the memory."""
+        rows = min(_PAIRS_IN_BLOCK // pairs.n, -(-pairs.m // _LEAST_BLOCKS))
+        if bytes_a_row:
+            rows = min(rows, self.memory // (bytes_a_row * (self.threads + 1)), _PRODUCT_ROWS)
+        rows = max(rows // kernels.ROWS, 1) * kernels.ROWS
+        return Blocks(pairs.m, pairs.n, rows)
+
+    def _run(self, work, pairs):
+        for _ in in_order(work, self._blocks(pairs), self.threads):
+            pass
+
+    def _threads_for(self, bytes_a_partial):
+        """Threads such that their partial results, and the total, stay within the memory."""
+        return int(min(self.threads, max(self.memory // max(bytes_a_partial, 1) - 2, 1)))
+
+    def _softmax(self, pairs, values, row_weights=None):
+        """Log-sums, means of the values and, given row weights, what each point receives."""
+        by_products = pairs.by_products(values.shape[1])
+        softmax = self._softmax_by_products if by_products else self._softmax_fused
+        return softmax(pairs, np.ascontiguousarray(values, dtype=pairs.dtype), row_weights)
+
+    # -- few coordinates: fused kernels ------------------------------------------------------------------------
+
+    def _softmax_fused(self, pairs, values, row_weights):
+        packed, packed_weights = pairs.packed(), pairs.packed_weights()
+        packed_values = packed if values is pairs.points else _pack(values)
+        log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
+        n_tiles = len(packed)
+        want = row_weights is not None
+        r = row_weights if want else np.empty(0)
+
+        def work(rows):
+            columns = np.zeros((n_tiles if want else 0, TILE), dtype=pairs.dtype)
+            kept = np.empty((n_tiles if want else 1, kernels.ROWS, TILE), dtype=pairs.dtype)
+            kernels.softmax_rows(
+                pairs.queries, packed, packed_values, packed_weights, pairs.left_out, r, rows.start, rows.stop,
+                log_sums, means, columns, kept,
+            )  # fmt: skip
+            return columns
+
+        received = np.zeros(n_tiles * TILE) if want else None
+        for columns in in_order(work, self._blocks(pairs), self.threads):
+            if want:
+                received += columns.ravel()
+        return log_sums, means, received[: pairs.n] if want else None
+
+    def _signed_fused(self, pairs, mates, row_weights, likelihood):
+        packed, packed_weights = pairs.packed(), pairs.packed_weights()
+        n_tiles = len(packed)
+        log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
+        on_queries = np.empty((pairs.m, pairs.d))
+
+        def work(rows):
+            on_points = np.zeros((n_tiles, pairs.d + 1, TILE), dtype=pairs.dtype)
+            kept = np.empty((n_tiles, kernels.ROWS, TILE), dtype=pairs.dtype)
+            kernels.signed_rows(
+                pairs.queries, packed, packed_weights, pairs.left_out, row_weights, *mates, likelihood,
+                _SMALLEST[pairs.dtype], rows.start, rows.stop, log_sums, log_agreement, on_queries, on_points, kept,
+            )  # fmt: skip
+            return on_points
+
+        gathered = np.zeros((n_tiles, pairs.d + 1, TILE))
+        threads = self._threads_for(gathered.nbytes)
+        for on_points in in_order(work, self._blocks(pairs), threads):
+            gathered += on_points
+        gathered = gathered.transpose(0, 2, 1).reshape(n_tiles * TILE, pairs.d + 1)[: pairs.n]
+        return log_sums, log_agreement, on_queries, gathered
+
+    # -- many coordinates: matrix products ---------------------------------------------------------------------
+
+    def _softmax_by_products(self, pairs, values, row_weights):
+        log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
+        want = row_weights is not None
+
+        def work(rows):
+            block = _ProductBlock(pairs, rows, keep=want)
+            sums = np.zeros((block.n_rows, values.shape[1]))
+            for t, tile in enumerate(block.tiles):
+                weights = block.exponentials(t)
+                if values.shape[1]:
+                    sums *= block.rescale[:, None]
+                    sums += weights @ values[tile]
+            log_sums[rows] = block.top + np.log(block.total)
+            means[rows] = sums / block.total[:, None]
+            if not want:
+                return None
+            columns = np.empty(pairs.n)
+            for t, tile in enumerate(block.tiles):
+                factors = row_weights[rows] * np.exp(block.shifts[t] - block.top) / block.total
+                columns[tile] = factors.astype(pairs.dtype) @ block.kept(t)
+            return columns
+
+        received = np.zeros(pairs.n) if want else None
+        bytes_a_row = pairs.dtype.itemsize * (pairs.n if want else _PRODUCT_TILE)
+        with one_blas_thread():
+            for columns in in_order(work, self._blocks(pairs, bytes_a_row), self.threads):
+                if want:
+                    received += columns
+        return log_sums, means, received
+
+    def _signed_by_products(self, pairs, mates, row_weights, likelihood):
+        log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
+        on_queries = np.empty((pairs.m, pairs.d))
+        ones = np.ones((pairs.n, 1), dtype=pairs.dtype)
+        points_and_one = np.hstack([pairs.points, ones])
+
+        def work(rows):
+            block = _ProductBlock(pairs, rows, keep=True)
+            mates_from, mates_to = mates[0][rows], mates[1][rows]
+            matched = np.zeros(block.n_rows)
+            for t, tile in enumerate(block.tiles):
+                weights = block.exponentials(t)
+                matched *= block.rescale
+                kernels.add_matched(weights, mates_from, mates_to, tile.start, matched)
+            log_sums[rows] = block.top + np.log(block.total)
+            inside, outside = np.empty(block.n_rows), np.empty(block.n_rows)
+            for r in range(block.n_rows):
+                inside[r], outside[r], log_agreement[rows.start + r] = kernels.sides(
+                    likelihood, matched[r], block.total[r], row_weights[rows.start + r], _SMALLEST[pairs.dtype]
+                )
+            queries = pairs.queries[rows]
+            queries_and_one = np.hstack([queries, np.ones((block.n_rows, 1), dtype=pairs.dtype)])
+            sums = np.zeros((block.n_rows, pairs.d + 1))
+            gathered = np.empty((pairs.n, pairs.d + 1), dtype=pairs.dtype)
+            for t, tile in enumerate(block.tiles):
+                back = np.exp(block.shifts[t] - block.top)
+                weights = block.kept(t)
+                kernels.scale_sides(weights, mates_from, mates_to, inside * back, outside * back, tile.start)
+                sums += weights @ points_and_one[tile]
+                np.matmul(weights.T, queries_and_one, out=gathered[tile])
+            on_queries[rows] = sums[:, -1:] * queries - sums[:, :-1]
+            return gathered
+
+        total = np.zeros((pairs.n, pairs.d + 1))
+        threads = self._threads_for(total.nbytes)
+        with one_blas_thread():
+            for gathered in in_order(work, self._blocks(pairs, pairs.dtype.itemsize * pairs.n), threads):
+                total += gathered
+        return log_sums, log_agreement, on_queries, total
+
+
+class _Pairs:
+    """Queries and points, centred, contiguous and of one precision; points optionally in another order."""
+
+    def __init__(self, queries, points, log_weights, left_out, order=None):
+        self.dtype = np.dtype(points.dtype)
+        centre = points.mean(axis=0, dtype=np.float64).astype(self.dtype)
+        self.points = np.ascontiguousarray(points - centre if order is None else points[order] - centre)
+        same = queries is points and order is None
+        self.queries = self.points if same else np.ascontiguousarray(queries - centre, dtype=self.dtype)
+        self.m, self.n, self.d = len(queries), len(points), points.shape[1]
+        self.log_weights = None
+        if log_weights is not None:
+            self.log_weights = np.asarray(log_weights, dtype=self.dtype)
+            if order is not None:
+                self.log_weights = self.log_weights[order]
+        self.left_out = np.full(self.m, -1, dtype=np.int64)
+        if left_out is not None:
+            self.left_out = np.ascontiguousarray(left_out, dtype=np.int64)
+            if order is not None:
+                place = np.empty(self.n, dtype=np.int64)
+                place[order] = np.arange(self.n)
+                self.left_out = np.where(self.left_out >= 0, place[self.left_out], -1)
+
+    def by_products(self, n_values):
+        """Whether matrix products should do the distances: many coordinates, and accurate enough."""
+        if self.d + n_values < _FEW:
+            return False
+        self.half_query_squares = 0.5 * np.einsum("ij,ij->i", self.queries, self.queries)
+        self.half_point_squares = 0.5 * np.einsum("ij,ij->i", self.points, self.points)
+        largest = 2.0 * float(max(self.half_query_squares.max(), self.half_point_squares.max()))
+        return products_are_accurate(largest, self.dtype)
+
+    def packed(self):
+        return _pack(self.points)
+
+    def packed_weights(self):
+        """Log-weights in tiles, -inf beyond the last point."""
+        n_tiles = -(-self.n // TILE)
+        weights = np.full(n_tiles * TILE, -np.inf, dtype=self.dtype)
+        weights[: self.n] = 0.0 if self.log_weights is None else self.log_weights
+        return weights.reshape(n_tiles, TILE)
+
+
+class _ProductBlock:
+    """A block of rows against tiles of points, by matrix products; `keep` holds all tiles' exponentials."""
+
+    def __init__(self, pairs, rows, keep):
+        self.pairs, self.rows = pairs, rows
+        self.n_rows = rows.stop - rows.start
+        self.tiles = [slice(j, min(j + _PRODUCT_TILE, pairs.n)) for j in range(0, pairs.n, _PRODUCT_TILE)]
+        held = pairs.n if keep else min(_PRODUCT_TILE, pairs.n)
+        self._buffer = np.empty(self.n_rows * held, dtype=pairs.dtype)
+        self._keep = keep
+        self.top = np.full(self.n_rows, -np.inf)
+        self.total = np.zeros(self.n_rows)
+        self.rescale = np.ones(self.n_rows)
+        self.shifts = np.empty((len(self.tiles), self.n_rows))
+        offsets = -pairs.half_point_squares
+        self._offsets = offsets if pairs.log_weights is None else offsets + pairs.log_weights
+
+    def kept(self, t):
+        """The (rows, tile) exponentials of tile t, each scaled by its row's top at the time (`shifts`)."""
+        tile = self.tiles[t]
+        start = self.n_rows * tile.start if self._keep else 0
+        return self._buffer[start : start + self.n_rows * (tile.stop - tile.start)].reshape(self.n_rows, -1)
+
+    def exponentials(self, t):
+        pairs, tile = self.pairs, self.tiles[t]
+        weights = self.kept(t)
+        np.matmul(pairs.queries[self.rows], pairs.points[tile].T, out=weights)
+        kernels.exponentials_of_products(
+            weights, pairs.half_query_squares[self.rows], self._offsets[tile], pairs.left_out[self.rows], tile.start,
+            self.top, self.total, self.rescale, self.shifts[t],
+        )  # fmt: skip
+        return weights
+
+
+def _pack(rows):
+    """(n, d) -> (n_tiles, d, TILE), padded with zeros."""
+    n, d = rows.shape
+    n_tiles = -(-n // TILE)
+    packed = np.zeros((n_tiles * TILE, d), dtype=rows.dtype)
+    packed[:n] = rows
+    return np.ascontiguousarray(packed.reshape(n_tiles, TILE, d).transpose(0, 2, 1))
