@@ -169,7 +169,8 @@ def test_labels_of_any_type(relabel):
     np.testing.assert_array_equal(neighbor_purity(X, relabel(y), 5), neighbor_purity(X, y, 5))
 
 
-def test_bool_labels():
+def test_bool_and_mixed_labels():
+    assert clustering_accuracy([1, 1, 2], [1, "1", "a"]) == pytest.approx(2 / 3)  # 1 and "1" are two labels
     assert clustering_accuracy([True, False, True], [0, 1, 0]) == 1.0
 
 

@@ -40,7 +40,9 @@ def check_weights(sample_weight, X):
         )
     total = weight.sum()
     if total <= 0:
-        raise ValueError("sample_weight must not be all zero: no row would count. Pass None for equal weights.")
+        raise ValueError(
+            "sample_weight must not be all zero: no row would count. Pass None for equal weights."
+        )
     return weight * (len(weight) / total)
 
 
@@ -52,3 +54,12 @@ def check_positive(value, name, *, strict=True):
     if not np.isfinite(value) or value < 0 or (strict and value == 0):
         raise ValueError(f"{name} must be a finite number {relation}, got {value!r}.")
     return float(value)
+
+
+def check_integer(value, name, *, least=1):
+    """Return an integer of at least ``least``."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer of at least {least}, got {type(value).__name__}.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}.")
+    return int(value)

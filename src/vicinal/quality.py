@@ -8,7 +8,6 @@ Every score here is exact and is a plain function of arrays:
 - `neighbor_purity`: the share of right neighbours among the first k, the way to compare metrics.
 """
 
-import numbers
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix, pair_confusion_matrix
 from sklearn.utils import check_array
 
+from vicinal._checks import check_integer
 from vicinal._purity import right_neighbors_by_place
 
 __all__ = [
@@ -226,22 +226,13 @@ def neighbor_purity(X, y, n_neighbors):
     n = len(X)
     if len(y) != n:
         raise ValueError(f"y must hold one label a row of X: expected {n}, got {len(y)}.")
-    k = _check_n_neighbors(n_neighbors, n)
+    k = check_integer(n_neighbors, "n_neighbors")
+    if k > n - 1:
+        raise ValueError(
+            f"n_neighbors={k} needs at least {k + 1} rows, got {n}. Lower n_neighbors or add data."
+        )
     right = right_neighbors_by_place(X, y, k)
     return np.cumsum(right) / np.arange(1, k + 1) / n
-
-
-def _check_n_neighbors(n_neighbors, n):
-    if isinstance(n_neighbors, (bool, np.bool_)) or not isinstance(n_neighbors, numbers.Integral):
-        raise TypeError(f"n_neighbors must be an integer of at least 1, got {type(n_neighbors).__name__}.")
-    if n_neighbors < 1:
-        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}.")
-    if n_neighbors > n - 1:
-        raise ValueError(
-            f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} rows, got {n}. "
-            "Lower n_neighbors or add data."
-        )
-    return int(n_neighbors)
 
 
 def _two_labelings(y_true, y_pred):
@@ -257,6 +248,8 @@ def _two_labelings(y_true, y_pred):
 def _label_codes(y, name):
     """Integer codes 0..m-1 of labels of any type (numbers, strings, categories, mixed objects)."""
     labels = np.asarray(y)
+    if labels.dtype.kind in "US" and not isinstance(y, np.ndarray):
+        labels = np.asarray(y, dtype=object)  # NumPy would write NaN and 1 among strings as "nan" and "1"
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels.ravel()
     if labels.ndim != 1 or not labels.size:
