@@ -59,53 +59,81 @@ def fixed_point(step, parameters, *, max_iter, tol, report=None):
     return FitPath(best, np.array(objectives), len(objectives), converged, reason)
 
 
-def ascend(objective_and_gradient, parameters, *, max_iter, tol, method="L-BFGS-B", report=None, callback=None):
+def ascend(
+    objective_and_gradient,
+    parameters,
+    *,
+    max_iter,
+    tol,
+    method="L-BFGS-B",
+    max_passes=None,
+    patience=1,
+    report=None,
+    callback=None,
+):
     """Climb ``objective, gradient = objective_and_gradient(parameters)`` (a maximisation) by a SciPy method.
 
-    The loop ends when an iteration gains no more than `tol`, when the gradient vanishes, or after `max_iter` passes;
-    a pass is one evaluation, wherever the line search asks for it.  The best point evaluated is returned.
+    A pass is one evaluation, wherever the line search asks for it; an iteration is one accepted step.  The loop ends
+    when `patience` iterations in a row gain no more than `tol` each, when the gradient vanishes, or after `max_iter`
+    iterations or `max_passes` passes (None: `max_iter`), whichever comes first.  The best point evaluated is returned.
+    `callback(parameters, passes)` follows each iteration and may raise StopIteration.
     """
     shape = np.shape(parameters)
-    state: dict[str, Any] = {"best": -np.inf, "at": np.array(parameters, dtype=float), "after": -np.inf}
+    max_passes = max_iter if max_passes is None else max_passes
+    state: dict[str, Any] = {"best": -np.inf, "at": np.array(parameters, dtype=float), "after": -np.inf, "small": 0}
     objectives: list[float] = []
 
     class _Enough(Exception):
         pass
 
     def negative(flat):
-        if len(objectives) >= max_iter:
+        if len(objectives) >= max_passes:
             raise _Enough
         objective, gradient = objective_and_gradient(flat.reshape(shape))
+        gradient = np.asarray(gradient, dtype=float).ravel()
+        if not objectives:
+            # Conjugate gradients guess their first step from the size of the gradient: its units must not matter.
+            size = float(np.linalg.norm(gradient))
+            state["unit"] = size if size > 1e-30 else 1.0
         objectives.append(float(objective))
         if objective > state["best"]:
             state["best"], state["at"] = float(objective), flat.reshape(shape).copy()
         if report is not None:
             report(len(objectives), float(objective))
-        return -float(objective), -np.asarray(gradient, dtype=float).ravel()
+        return -float(objective) / state["unit"], -gradient / state["unit"]
 
     def after_iteration(flat):
         gained = state["best"] - state["after"]
         state["after"] = state["best"]
+        state["small"] = state["small"] + 1 if gained <= tol else 0
         if callback is not None:
-            callback(flat.reshape(shape), len(objectives))
-        if gained <= tol:
-            state["small"] = True
+            try:
+                callback(flat.reshape(shape), len(objectives))
+            except StopIteration:
+                state["stopped"] = True
+                raise
+        if state["small"] >= patience:
             raise StopIteration
 
     converged, reason = False, f"max_iter={max_iter} passes were used"
-    options = {"maxiter": max_iter, "maxfun": 2 * max_iter} if method == "L-BFGS-B" else {"maxiter": max_iter}
+    options = {"maxiter": max_iter, "maxfun": max_passes + 1} if method == "L-BFGS-B" else {"maxiter": max_iter}
     options |= {"ftol": 0.0, "gtol": 1e-12} if method == "L-BFGS-B" else {"gtol": 1e-12}
     try:
         result = minimize(
             negative, np.ravel(parameters).astype(float), jac=True, method=method, options=options, callback=after_iteration
         )
-        if state.get("small"):
+        if state.get("stopped"):
+            reason = "the callback stopped it"
+        elif state["small"] >= patience:
             converged, reason = True, f"an iteration gained no more than tol={tol:g}"
-        elif len(objectives) < max_iter:
+        elif result.nit >= max_iter:
+            reason = f"max_iter={max_iter} iterations were used"
+        else:
             # SciPy stopped by itself: a zero gradient, or a line search that cannot gain (rounding).
             converged, reason = True, f"the optimiser can gain no more ({result.message})"
     except _Enough:
-        pass
+        if max_passes != max_iter:
+            reason = f"{max_passes} passes were used, line searches included"
     except KeyboardInterrupt:
         if not objectives:
             raise

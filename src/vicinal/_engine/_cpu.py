@@ -99,7 +99,7 @@ class CpuReductions:
         else:
             centre = point_values.mean(axis=0, dtype=np.float64).astype(point_values.dtype)
             u, v = query_values - centre, point_values - centre
-        r = np.ones(pairs.m) if row_weights is None else np.ascontiguousarray(row_weights, dtype=np.float64)
+        r = _row_weights(row_weights, pairs.m)
         log_sums, means, columns = self._softmax(pairs, v, r)
         # sum_ij w_ij (u_i - v_j)(u_i - v_j)' = U'D_row U + V'D_col V - U'WV - (U'WV)', in float64.
         u, v = u.astype(np.float64, copy=False), v.astype(np.float64, copy=False)
@@ -121,7 +121,7 @@ class CpuReductions:
             np.searchsorted(ordered, match.queries, side="left").astype(np.int64),
             np.searchsorted(ordered, match.queries, side="right").astype(np.int64),
         )
-        r = np.ones(pairs.m) if row_weights is None else np.ascontiguousarray(row_weights, dtype=np.float64)
+        r = _row_weights(row_weights, pairs.m)
         by_products = pairs.by_products(pairs.d)
         signed = self._signed_by_products if by_products else self._signed_fused
         log_sums, log_agreement, on_queries, gathered = signed(pairs, mates, r, objective == "likelihood")
@@ -259,11 +259,11 @@ class CpuReductions:
                 kernels.add_matched(weights, mates_from, mates_to, tile.start, matched)
             log_sums[rows] = block.top + np.log(block.total)
             inside, outside = np.empty(block.n_rows), np.empty(block.n_rows)
-            for r in range(block.n_rows):
-                inside[r], outside[r], log_agreement[rows.start + r] = kernels.sides(
-                    likelihood, matched[r], block.total[r], row_weights[rows.start + r], _SMALLEST[pairs.dtype]
-                )
             queries = pairs.queries[rows]
+            kernels.sides_of_rows(
+                queries, likelihood, matched, block.total, row_weights[rows], _SMALLEST[pairs.dtype], inside, outside,
+                log_agreement[rows],
+            )  # fmt: skip
             queries_and_one = np.hstack([queries, np.ones((block.n_rows, 1), dtype=pairs.dtype)])
             sums = np.zeros((block.n_rows, pairs.d + 1))
             gathered = np.empty((pairs.n, pairs.d + 1), dtype=pairs.dtype)
@@ -301,7 +301,7 @@ class _Pairs:
                 self.log_weights = self.log_weights[order]
         self.left_out = np.full(self.m, -1, dtype=np.int64)
         if left_out is not None:
-            self.left_out = np.ascontiguousarray(left_out, dtype=np.int64)
+            self.left_out = np.array(left_out, dtype=np.int64)  # a copy: kernels take no read-only arrays
             if order is not None:
                 place = np.empty(self.n, dtype=np.int64)
                 place[order] = np.arange(self.n)
@@ -359,6 +359,10 @@ class _ProductBlock:
             self.top, self.total, self.rescale, self.shifts[t],
         )  # fmt: skip
         return weights
+
+
+def _row_weights(row_weights, m):
+    return np.ones(m) if row_weights is None else np.array(row_weights, dtype=np.float64)
 
 
 def _pack(rows):

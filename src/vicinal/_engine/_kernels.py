@@ -103,9 +103,28 @@ def _exp_overload(x):
     return exp32
 
 
-def _both(build):
-    """The two signatures of a kernel: float32 and float64 as the working precision."""
-    return [build(float64), build(float32)]
+class _Kernel:
+    """A compiled entry point, made for one precision at its first use (1 to 3 s, then from the disk cache).
+
+    The signature is explicit, so an unexpected layout is an error here, never a silent second compilation.
+    """
+
+    def __init__(self, function, signature):
+        self._dispatcher = njit(fastmath={"contract"}, **_OPTIONS)(function)
+        self._signature = signature
+        self._ready: set = set()
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args):
+        dtype = args[0].dtype
+        if dtype not in self._ready:
+            self._dispatcher.compile(self._signature(float64 if dtype == np.float64 else float32))
+            self._ready.add(dtype)
+        return self._dispatcher(*args)
+
+
+def _kernel(signature):
+    return lambda function: _Kernel(function, signature)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -347,7 +366,7 @@ def _softmax_signature(real):
     return void(a2, a3, a3, a2, ints, doubles, int64, int64, doubles, float64[:, ::1], a2, a3)
 
 
-@njit(_both(_softmax_signature), fastmath={"contract"}, **_OPTIONS)
+@_kernel(_softmax_signature)
 def softmax_rows(
     queries, points, values, log_weights, left_out, row_weights, start, stop, log_sums, means, columns, kept
 ):
@@ -393,7 +412,7 @@ def _class_signature(real):
     return void(a2, a3, a2, int64[::1], int64[::1], int64, int64, float64[::1], float64[:, ::1], a2)
 
 
-@njit(_both(_class_signature), fastmath={"contract"}, **_OPTIONS)
+@_kernel(_class_signature)
 def class_rows(queries, points, log_weights, left_out, bounds, start, stop, log_sums, shares, scores):
     """Rows start..stop of: log-sum-exp and each class's share; points sorted by class, class c at bounds[c]..bounds[c+1]."""
     n_tiles, n_classes = points.shape[0], shares.shape[1]
@@ -447,7 +466,7 @@ def _signed_signature(real):
     return void(*types_, doubles, doubles, float64[:, ::1], a3, a3)
 
 
-@njit(_both(_signed_signature), fastmath={"contract"}, **_OPTIONS)
+@_kernel(_signed_signature)
 def signed_rows(
     queries, points, log_weights, left_out, row_weights, mates_from, mates_to, likelihood, smallest, start, stop,
     log_sums, log_agreement, on_queries, on_points, kept,
@@ -514,7 +533,7 @@ def _tile_signature(real):
     return void(real[:, ::1], real[::1], real[::1], int64[::1], int64, doubles, doubles, doubles, doubles)
 
 
-@njit(_both(_tile_signature), fastmath={"contract"}, **_OPTIONS)
+@_kernel(_tile_signature)
 def exponentials_of_products(products, row_squares, column_offsets, left_out, j0, top, total, rescale, shifts):
     """products q_i'z_j -> exponentials of the scores, taken into the log-sum-exp state of each row.
 
@@ -530,10 +549,7 @@ def exponentials_of_products(products, row_squares, column_offsets, left_out, j0
     shifts[:] = top
 
 
-@njit(
-    _both(lambda real: void(real[:, ::1], int64[::1], int64[::1], float64[::1], float64[::1], int64)),
-    fastmath={"contract"}, **_OPTIONS,
-)  # fmt: skip
+@_kernel(lambda real: void(real[:, ::1], int64[::1], int64[::1], float64[::1], float64[::1], int64))
 def scale_sides(weights, mates_from, mates_to, inside, outside, j0):
     """Multiply a tile of exponentials by each row's factor inside and outside its class."""
     width = weights.shape[1]
@@ -542,10 +558,7 @@ def scale_sides(weights, mates_from, mates_to, inside, outside, j0):
         _scale_sides(weights[r], inside[r], outside[r], lo, hi)
 
 
-@njit(
-    _both(lambda real: void(real[:, ::1], int64[::1], int64[::1], int64, float64[::1])),
-    fastmath={"contract"}, **_OPTIONS,
-)  # fmt: skip
+@_kernel(lambda real: void(real[:, ::1], int64[::1], int64[::1], int64, float64[::1]))
 def add_matched(weights, mates_from, mates_to, j0, matched):
     """matched[r] += the row's exponentials inside its class."""
     width = weights.shape[1]
@@ -555,4 +568,15 @@ def add_matched(weights, mates_from, mates_to, j0, matched):
             matched[r] += _sum_between(weights[r], lo, hi)
 
 
-sides = _sides
+def _sides_signature(real):
+    doubles = float64[::1]
+    return void(real[:, ::1], types.boolean, doubles, doubles, doubles, float64, doubles, doubles, doubles)
+
+
+@_kernel(_sides_signature)
+def sides_of_rows(
+    queries, likelihood, matched, total, row_weights, smallest, inside, outside, log_agreement
+):
+    """`_sides` for each row of a block; `queries` only carries the precision."""
+    for r in range(queries.shape[0]):
+        inside[r], outside[r], log_agreement[r] = _sides(likelihood, matched[r], total[r], row_weights[r], smallest)
