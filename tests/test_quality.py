@@ -292,6 +292,7 @@ LABELS = [0, 0, 0, 1, 1, 1]
             "y_pred.*missing",
         ),
         (lambda: clustering_accuracy([0, 1], pd.Series(["a", None])), ValueError, "y_pred.*missing"),
+        (lambda: clustering_accuracy([0, 1], ["a", np.nan]), ValueError, "y_pred.*missing"),
         (
             lambda: clustering_accuracy([0, 1], np.array(["2000", "NaT"], "M8[D]")),
             ValueError,

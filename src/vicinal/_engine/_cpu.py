@@ -79,16 +79,16 @@ class CpuReductions:
         bounds = np.searchsorted(classes[order], np.arange(n_classes + 1))
         pairs = _Pairs(queries, points, log_weights, left_out, order)
         log_sums, shares = np.empty(pairs.m), np.empty((pairs.m, n_classes))
-        packed, packed_weights = pairs.packed(), pairs.packed_weights()
+        packed, offsets = _pack(pairs.points), pairs.packed_offsets()
 
         def work(rows):
             scores = np.empty((kernels.ROWS, TILE), dtype=pairs.dtype)
             kernels.class_rows(
-                pairs.queries, packed, packed_weights, pairs.left_out, bounds, rows.start, rows.stop, log_sums, shares, scores
+                pairs.queries, packed, offsets, pairs.accurate, pairs.left_out, bounds, rows.start, rows.stop, log_sums, shares, scores
             )  # fmt: skip
 
         self._run(work, pairs)
-        return ClassShares(log_sums, shares)
+        return ClassShares(pairs.log_sums(log_sums), shares)
 
     def softmax_scatter(
         self, queries, points, *, query_values=None, point_values=None, row_weights=None, log_weights=None, left_out=None
@@ -122,8 +122,7 @@ class CpuReductions:
             np.searchsorted(ordered, match.queries, side="right").astype(np.int64),
         )
         r = _row_weights(row_weights, pairs.m)
-        by_products = pairs.by_products(pairs.d)
-        signed = self._signed_by_products if by_products else self._signed_fused
+        signed = self._signed_by_products if pairs.many(pairs.d) else self._signed_fused
         log_sums, log_agreement, on_queries, gathered = signed(pairs, mates, r, objective == "likelihood")
         on_points = np.empty((pairs.n, pairs.d))
         on_points[order] = gathered[:, -1:] * pairs.points - gathered[:, :-1]
@@ -160,14 +159,14 @@ class CpuReductions:
 
     def _softmax(self, pairs, values, row_weights=None):
         """Log-sums, means of the values and, given row weights, what each point receives."""
-        by_products = pairs.by_products(values.shape[1])
-        softmax = self._softmax_by_products if by_products else self._softmax_fused
+        many = pairs.many(values.shape[1])
+        softmax = self._softmax_by_products if many else self._softmax_fused
         return softmax(pairs, np.ascontiguousarray(values, dtype=pairs.dtype), row_weights)
 
     # -- few coordinates: fused kernels ------------------------------------------------------------------------
 
     def _softmax_fused(self, pairs, values, row_weights):
-        packed, packed_weights = pairs.packed(), pairs.packed_weights()
+        packed, offsets = _pack(pairs.points), pairs.packed_offsets()
         packed_values = packed if values is pairs.points else _pack(values)
         log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
         n_tiles = len(packed)
@@ -178,7 +177,7 @@ class CpuReductions:
             columns = np.zeros((n_tiles if want else 0, TILE), dtype=pairs.dtype)
             kept = np.empty((n_tiles if want else 1, kernels.ROWS, TILE), dtype=pairs.dtype)
             kernels.softmax_rows(
-                pairs.queries, packed, packed_values, packed_weights, pairs.left_out, r, rows.start, rows.stop,
+                pairs.queries, packed, packed_values, offsets, pairs.accurate, pairs.left_out, r, rows.start, rows.stop,
                 log_sums, means, columns, kept,
             )  # fmt: skip
             return columns
@@ -187,10 +186,10 @@ class CpuReductions:
         for columns in in_order(work, self._blocks(pairs), self.threads):
             if want:
                 received += columns.ravel()
-        return log_sums, means, received[: pairs.n] if want else None
+        return pairs.log_sums(log_sums), means, received[: pairs.n] if want else None
 
     def _signed_fused(self, pairs, mates, row_weights, likelihood):
-        packed, packed_weights = pairs.packed(), pairs.packed_weights()
+        packed, offsets = _pack(pairs.points), pairs.packed_offsets()
         n_tiles = len(packed)
         log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
         on_queries = np.empty((pairs.m, pairs.d))
@@ -199,7 +198,7 @@ class CpuReductions:
             on_points = np.zeros((n_tiles, pairs.d + 1, TILE), dtype=pairs.dtype)
             kept = np.empty((n_tiles, kernels.ROWS, TILE), dtype=pairs.dtype)
             kernels.signed_rows(
-                pairs.queries, packed, packed_weights, pairs.left_out, row_weights, *mates, likelihood,
+                pairs.queries, packed, offsets, pairs.accurate, pairs.left_out, row_weights, *mates, likelihood,
                 _SMALLEST[pairs.dtype], rows.start, rows.stop, log_sums, log_agreement, on_queries, on_points, kept,
             )  # fmt: skip
             return on_points
@@ -209,7 +208,7 @@ class CpuReductions:
         for on_points in in_order(work, self._blocks(pairs), threads):
             gathered += on_points
         gathered = gathered.transpose(0, 2, 1).reshape(n_tiles * TILE, pairs.d + 1)[: pairs.n]
-        return log_sums, log_agreement, on_queries, gathered
+        return pairs.log_sums(log_sums), log_agreement, on_queries, gathered
 
     # -- many coordinates: matrix products ---------------------------------------------------------------------
 
@@ -241,7 +240,7 @@ class CpuReductions:
             for columns in in_order(work, self._blocks(pairs, bytes_a_row), self.threads):
                 if want:
                     received += columns
-        return log_sums, means, received
+        return pairs.log_sums(log_sums), means, received
 
     def _signed_by_products(self, pairs, mates, row_weights, likelihood):
         log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
@@ -281,7 +280,7 @@ class CpuReductions:
         with one_blas_thread():
             for gathered in in_order(work, self._blocks(pairs, pairs.dtype.itemsize * pairs.n), threads):
                 total += gathered
-        return log_sums, log_agreement, on_queries, total
+        return pairs.log_sums(log_sums), log_agreement, on_queries, total
 
 
 class _Pairs:
@@ -307,24 +306,31 @@ class _Pairs:
                 place[order] = np.arange(self.n)
                 self.left_out = np.where(self.left_out >= 0, place[self.left_out], -1)
 
-    def by_products(self, n_values):
-        """Whether matrix products should do the distances: many coordinates, and accurate enough."""
-        if self.d + n_values < _FEW:
-            return False
         self.half_query_squares = 0.5 * np.einsum("ij,ij->i", self.queries, self.queries)
         self.half_point_squares = 0.5 * np.einsum("ij,ij->i", self.points, self.points)
         largest = 2.0 * float(max(self.half_query_squares.max(), self.half_point_squares.max()))
-        return products_are_accurate(largest, self.dtype)
+        self.accurate = products_are_accurate(largest, self.dtype)
 
-    def packed(self):
-        return _pack(self.points)
+    def many(self, n_values):
+        """Whether BLAS should do the products: many coordinates, and accurate enough."""
+        return self.accurate and self.d + n_values >= _FEW
 
-    def packed_weights(self):
-        """Log-weights in tiles, -inf beyond the last point."""
+    @property
+    def column_offsets(self):
+        """What a column adds to the products q'z, or, without products, to the squares."""
+        offsets = -self.half_point_squares if self.accurate else np.zeros(self.n, dtype=self.dtype)
+        return offsets if self.log_weights is None else offsets + self.log_weights
+
+    def log_sums(self, sums):
+        """Log-sums of the scores from those the kernels made of offsets and products."""
+        return sums - self.half_query_squares if self.accurate else sums
+
+    def packed_offsets(self):
+        """Column offsets in tiles, -inf beyond the last point."""
         n_tiles = -(-self.n // TILE)
-        weights = np.full(n_tiles * TILE, -np.inf, dtype=self.dtype)
-        weights[: self.n] = 0.0 if self.log_weights is None else self.log_weights
-        return weights.reshape(n_tiles, TILE)
+        offsets = np.full(n_tiles * TILE, -np.inf, dtype=self.dtype)
+        offsets[: self.n] = self.column_offsets
+        return offsets.reshape(n_tiles, TILE)
 
 
 class _ProductBlock:
@@ -341,8 +347,7 @@ class _ProductBlock:
         self.total = np.zeros(self.n_rows)
         self.rescale = np.ones(self.n_rows)
         self.shifts = np.empty((len(self.tiles), self.n_rows))
-        offsets = -pairs.half_point_squares
-        self._offsets = offsets if pairs.log_weights is None else offsets + pairs.log_weights
+        self._offsets = pairs.column_offsets
 
     def kept(self, t):
         """The (rows, tile) exponentials of tile t, each scaled by its row's top at the time (`shifts`)."""
@@ -355,7 +360,7 @@ class _ProductBlock:
         weights = self.kept(t)
         np.matmul(pairs.queries[self.rows], pairs.points[tile].T, out=weights)
         kernels.exponentials_of_products(
-            weights, pairs.half_query_squares[self.rows], self._offsets[tile], pairs.left_out[self.rows], tile.start,
+            weights, self._offsets[tile], pairs.left_out[self.rows], tile.start,
             self.top, self.total, self.rescale, self.shifts[t],
         )  # fmt: skip
         return weights

@@ -1,7 +1,7 @@
 """Compiled kernels: serial, cached on disk, releasing the GIL; `_cpu.py` runs them on blocks in threads.
 
 Points arrive *packed*: `(n_tiles, d, TILE)`, so that a tile's coordinates lie together and the inner loop runs over
-the points j.  The last tile is padded with log-weight -inf, hence weight 0.  Queries are taken ROWS at a time, so that
+the points j.  The last tile is padded with offset -inf, hence weight 0.  Queries are taken ROWS at a time, so that
 one load of a coordinate serves ROWS pairs.
 
 Rules that keep this correct:
@@ -180,6 +180,56 @@ def _square_distances(queries, i, tile, out):
         k += 4
 
 
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _offset_products(queries, i, tile, offsets, out):
+    """out[r, j] = offsets[j] + queries[i + r]'tile[:, j] for ROWS rows, four coordinates a sweep."""
+    d = tile.shape[0]
+    last = queries.shape[0] - 1
+    i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+    k = d % 4
+    if k == 0:
+        for r in range(ROWS):
+            out[r, :] = offsets
+    else:
+        zero = out.dtype.type(0)
+        a0, b0, c0, e0 = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
+        a1, b1, c1, e1, m = zero, zero, zero, zero, 0
+        a2, b2, c2, e2, l = zero, zero, zero, zero, 0
+        if k > 1:
+            a1, b1, c1, e1, m = queries[i, 1], queries[i1, 1], queries[i2, 1], queries[i3, 1], 1
+        if k > 2:
+            a2, b2, c2, e2, l = queries[i, 2], queries[i1, 2], queries[i2, 2], queries[i3, 2], 2
+        for j in range(TILE):
+            w, t0, t1, t2 = offsets[j], tile[0, j], tile[m, j], tile[l, j]
+            out[0, j] = w + a0 * t0 + a1 * t1 + a2 * t2
+            out[1, j] = w + b0 * t0 + b1 * t1 + b2 * t2
+            out[2, j] = w + c0 * t0 + c1 * t1 + c2 * t2
+            out[3, j] = w + e0 * t0 + e1 * t1 + e2 * t2
+    while k < d:
+        a0, a1, a2, a3 = queries[i, k], queries[i, k + 1], queries[i, k + 2], queries[i, k + 3]
+        b0, b1, b2, b3 = queries[i1, k], queries[i1, k + 1], queries[i1, k + 2], queries[i1, k + 3]
+        c0, c1, c2, c3 = queries[i2, k], queries[i2, k + 1], queries[i2, k + 2], queries[i2, k + 3]
+        e0, e1, e2, e3 = queries[i3, k], queries[i3, k + 1], queries[i3, k + 2], queries[i3, k + 3]
+        for j in range(TILE):
+            t0, t1, t2, t3 = tile[k, j], tile[k + 1, j], tile[k + 2, j], tile[k + 3, j]
+            out[0, j] += a0 * t0 + a1 * t1 + a2 * t2 + a3 * t3
+            out[1, j] += b0 * t0 + b1 * t1 + b2 * t2 + b3 * t3
+            out[2, j] += c0 * t0 + c1 * t1 + c2 * t2 + c3 * t3
+            out[3, j] += e0 * t0 + e1 * t1 + e2 * t2 + e3 * t3
+        k += 4
+
+
+@njit(fastmath={"nnan", "nsz"}, **_OPTIONS)
+def _peaks(scores, peaks):
+    """peaks[r] = max_j scores[r, j]."""
+    low = scores.dtype.type(-np.inf)
+    p0, p1, p2, p3 = low, low, low, low
+    for j in range(TILE):
+        p0, p1 = max(p0, scores[0, j]), max(p1, scores[1, j])
+        p2, p3 = max(p2, scores[2, j]), max(p3, scores[3, j])
+    peaks[0], peaks[1], peaks[2], peaks[3] = p0, p1, p2, p3
+
+
 @njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
 def _distances_to_scores(scores, log_weights, peaks):
     """scores <- log_weights[j] - scores / 2, and peaks[r] = their largest."""
@@ -196,11 +246,11 @@ def _distances_to_scores(scores, log_weights, peaks):
 
 
 @njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
-def _products_to_scores(products, row_square, column_offsets):
-    """products <- products - row_square + column_offsets[j]; return their largest."""
+def _products_to_scores(products, column_offsets):
+    """products <- products + column_offsets[j]; return their largest."""
     best = products.dtype.type(-np.inf)
     for j in range(products.shape[0]):
-        score = (products[j] - row_square) + column_offsets[j]
+        score = products[j] + column_offsets[j]
         products[j] = score
         best = max(best, score)
     return best
@@ -262,14 +312,25 @@ def _dot_rows2(weights, values, k, out):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _scores(queries, i, count, tile, log_weights, left_out, j0, scores, peaks):
-    """scores[r, j] = -|q_r - z_j|^2 / 2 + log_weights[j], -inf for the pair left out, and each row's peak."""
-    _square_distances(queries, i, tile, scores)
+def _scores(queries, i, count, tile, offsets, by_products, left_out, j0, scores, peaks):
+    """Scores of ROWS rows against a tile, -inf for the pair left out, and each row's peak.
+
+    By differences: ``offsets[j] - |q_r - z_j|^2 / 2`` with offsets = log_weights.  By products:
+    ``offsets[j] + q_r'z_j`` with offsets = log_weights - |z_j|^2 / 2: the same less a constant of the row, which a
+    softmax does not see and the caller takes off the log-sums.
+    """
+    if by_products:
+        _offset_products(queries, i, tile, offsets, scores)
+    else:
+        _square_distances(queries, i, tile, scores)
     for r in range(count):
         skip = left_out[i + r] - j0
         if 0 <= skip < TILE:
-            scores[r, skip] = np.inf
-    _distances_to_scores(scores, log_weights, peaks)
+            scores[r, skip] = -np.inf if by_products else np.inf
+    if by_products:
+        _peaks(scores, peaks)
+    else:
+        _distances_to_scores(scores, offsets, peaks)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -363,12 +424,12 @@ def _scale_sides(weights, inside, outside, start, stop):
 def _softmax_signature(real):
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
-    return void(a2, a3, a3, a2, ints, doubles, int64, int64, doubles, float64[:, ::1], a2, a3)
+    return void(a2, a3, a3, a2, types.boolean, ints, doubles, int64, int64, doubles, float64[:, ::1], a2, a3)
 
 
 @_kernel(_softmax_signature)
 def softmax_rows(
-    queries, points, values, log_weights, left_out, row_weights, start, stop, log_sums, means, columns, kept
+    queries, points, values, offsets, by_products, left_out, row_weights, start, stop, log_sums, means, columns, kept
 ):
     """Rows start..stop of: log-sum-exp, softmax means of the values, and what each column receives.
 
@@ -388,7 +449,7 @@ def softmax_rows(
         sums[:, :] = 0.0
         for t in range(n_tiles):
             scores = kept[t] if want_columns else kept[0]
-            _scores(queries, i, count, points[t], log_weights[t], left_out, t * TILE, scores, peaks)
+            _scores(queries, i, count, points[t], offsets[t], by_products, left_out, t * TILE, scores, peaks)
             _advance(scores, peaks, top, total, rescale)
             for r in range(ROWS):
                 shifts[t, r] = top[r]
@@ -409,11 +470,11 @@ def softmax_rows(
 
 def _class_signature(real):
     a2, a3 = real[:, ::1], real[:, :, ::1]
-    return void(a2, a3, a2, int64[::1], int64[::1], int64, int64, float64[::1], float64[:, ::1], a2)
+    return void(a2, a3, a2, types.boolean, int64[::1], int64[::1], int64, int64, float64[::1], float64[:, ::1], a2)
 
 
 @_kernel(_class_signature)
-def class_rows(queries, points, log_weights, left_out, bounds, start, stop, log_sums, shares, scores):
+def class_rows(queries, points, offsets, by_products, left_out, bounds, start, stop, log_sums, shares, scores):
     """Rows start..stop of: log-sum-exp and each class's share; points sorted by class, class c at bounds[c]..bounds[c+1]."""
     n_tiles, n_classes = points.shape[0], shares.shape[1]
     peaks, top, total, rescale = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
@@ -425,7 +486,7 @@ def class_rows(queries, points, log_weights, left_out, bounds, start, stop, log_
         sums[:, :] = 0.0
         first = 0
         for t in range(n_tiles):
-            _scores(queries, i, count, points[t], log_weights[t], left_out, t * TILE, scores, peaks)
+            _scores(queries, i, count, points[t], offsets[t], by_products, left_out, t * TILE, scores, peaks)
             _advance(scores, peaks, top, total, rescale)
             while first < n_classes - 1 and bounds[first + 1] <= t * TILE:
                 first += 1
@@ -462,13 +523,13 @@ def _sides(likelihood, matched, total, row_weight, smallest):
 def _signed_signature(real):
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
-    types_ = (a2, a3, a2, ints, doubles, ints, ints, types.boolean, float64, int64, int64)
+    types_ = (a2, a3, a2, types.boolean, ints, doubles, ints, ints, types.boolean, float64, int64, int64)
     return void(*types_, doubles, doubles, float64[:, ::1], a3, a3)
 
 
 @_kernel(_signed_signature)
 def signed_rows(
-    queries, points, log_weights, left_out, row_weights, mates_from, mates_to, likelihood, smallest, start, stop,
+    queries, points, offsets, by_products, left_out, row_weights, mates_from, mates_to, likelihood, smallest, start, stop,
     log_sums, log_agreement, on_queries, on_points, kept,
 ):  # fmt: skip
     """Rows start..stop of `SignedPull` for hard classes; points sorted by class, mates of query i at mates_from..to.
@@ -488,7 +549,7 @@ def signed_rows(
         matched[:] = 0.0
         for t in range(n_tiles):
             scores = kept[t]
-            _scores(queries, i, count, points[t], log_weights[t], left_out, t * TILE, scores, peaks)
+            _scores(queries, i, count, points[t], offsets[t], by_products, left_out, t * TILE, scores, peaks)
             _advance(scores, peaks, top, total, rescale)
             for r in range(ROWS):
                 shifts[t, r] = top[r]
@@ -530,21 +591,21 @@ def signed_rows(
 
 def _tile_signature(real):
     doubles = float64[::1]
-    return void(real[:, ::1], real[::1], real[::1], int64[::1], int64, doubles, doubles, doubles, doubles)
+    return void(real[:, ::1], real[::1], int64[::1], int64, doubles, doubles, doubles, doubles)
 
 
 @_kernel(_tile_signature)
-def exponentials_of_products(products, row_squares, column_offsets, left_out, j0, top, total, rescale, shifts):
+def exponentials_of_products(products, column_offsets, left_out, j0, top, total, rescale, shifts):
     """products q_i'z_j -> exponentials of the scores, taken into the log-sum-exp state of each row.
 
-    The score is ``products - row_squares[i] + column_offsets[j]`` with halved squares; `shifts` returns each row's top.
+    The score is ``products + column_offsets[j]``, less a constant of the row; `shifts` returns each row's top.
     """
     peaks = np.empty(products.shape[0])
     for r in range(products.shape[0]):
         skip = left_out[r] - j0
         if 0 <= skip < products.shape[1]:
             products[r, skip] = -np.inf
-        peaks[r] = _products_to_scores(products[r], row_squares[r], column_offsets)
+        peaks[r] = _products_to_scores(products[r], column_offsets)
     _advance(products, peaks, top, total, rescale)
     shifts[:] = top
 
