@@ -1,0 +1,231 @@
+"""Scatters: sums of outer products of differences, of which differences are never formed."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from vicinal._engine._pool import available_threads, in_order, one_blas_thread
+
+
+@dataclass(frozen=True)
+class ChunkletScatter:
+    """What RCA needs to know of the data, as sums: two of them add up to that of both.
+
+    Attributes
+    ----------
+    n_rows : int
+        All rows.
+    origin, shift : arrays of shape (d,)
+        The mean of all rows is ``origin + shift``.  ``origin`` lies amid the data, so ``shift`` is small and
+        keeps its digits wherever the data are.
+    total : array of shape (d, d)
+        Scatter of all rows about their mean.
+    n_points, n_chunklets : int
+        Points in chunklets (``N`` of Eq. 1; a row in two chunklets counts twice) and chunklets.
+    within : array of shape (d, d)
+        Scatter of the points about the means of their chunklets: ``N`` times Eq. 1.
+    fourth : float
+        Sum over the ``R = N - n_chunklets`` within-chunklet contrasts of ``|z|^4``; see `chunklet_scatter`.
+    resolution : float
+        Machine epsilon of the data as they came.
+    """
+
+    n_rows: int
+    origin: np.ndarray
+    shift: np.ndarray
+    total: np.ndarray
+    n_points: int
+    n_chunklets: int
+    within: np.ndarray
+    fourth: float
+    resolution: float
+
+    @property
+    def n_contrasts(self):
+        """``R = sum(|C_j| - 1)``, the degrees of freedom within chunklets."""
+        return self.n_points - self.n_chunklets
+
+    @property
+    def mean(self):
+        """Mean of all rows."""
+        return self.origin + self.shift
+
+    def __add__(self, other):
+        n_rows = self.n_rows + other.n_rows
+        apart = (other.origin - self.origin) + (other.shift - self.shift)
+        share = other.n_rows / n_rows
+        return ChunkletScatter(
+            n_rows=n_rows,
+            origin=self.origin,
+            shift=self.shift + share * apart,
+            total=self.total + other.total + np.outer(self.n_rows * share * apart, apart),
+            n_points=self.n_points + other.n_points,
+            n_chunklets=self.n_chunklets + other.n_chunklets,
+            within=self.within + other.within,
+            fourth=self.fourth + other.fourth,
+            resolution=max(self.resolution, other.resolution),
+        )
+
+
+def chunklet_scatter(X, entries):
+    """Scatter of rows about the means of their chunklets, and of all rows about their mean.
+
+    With the vicinity ``w_ij = 1[same chunklet] / (2 |C|)`` the scatter ``sum w_ij (x_i - x_j)(x_i - x_j)'``
+    is
+
+        within = sum over chunklets C, i in C of (x_i - m_C)(x_i - m_C)',
+
+    so no pair is ever formed: O(n d^2) time, a block of rows and a few (d, d) arrays of memory.
+
+    ``fourth`` serves Ledoit-Wolf shrinkage.  A chunklet of m points carries m - 1 observations with known
+    mean zero: its contrasts z_k = sum_i u_ki x_i, where the u_k are any orthonormal basis of the vectors
+    that sum to zero (the Helmert basis, say).  ``within = sum z_k z_k'`` whichever basis is taken, but
+    ``sum |z_k|^4`` depends on it, and hence on the order of the points.  Its mean over all bases does not:
+    with H the centred points and G = H H',
+
+        mean of sum_k |z_k|^4 = ((tr G)^2 + 2 |G|_F^2) / (m + 1),
+
+    by E (u'Gu)^2 = ((tr G)^2 + 2 |G|_F^2) / (r (r + 2)) for u uniform on the unit sphere of r = m - 1
+    dimensions. For pairs there is one basis and nothing to average.
+
+    Parameters
+    ----------
+    X : float array of shape (n, d)
+    entries : ChunkletRows
+        Sorted by id, as `read_chunklets` gives them.
+
+    Returns
+    -------
+    ChunkletScatter
+    """
+    n, d = X.shape
+    origin = _amid(X)
+    in_chunklet = np.bincount(entries.rows, minlength=n)
+    shared = bool((in_chunklet > 1).any())
+    # Rows outside chunklets are chunklets of one.  Then total = within + between, and the data are read once;
+    # with rows in several chunklets that does not hold, and the total is summed on its own.
+    alone = np.arange(n) if shared else np.flatnonzero(in_chunklet == 0)
+    most = max(2**17 // d, min(d, 4096), 64)  # rows of a block: 1 MB, but no fewer than columns, for BLAS
+    rows, jobs = _by_size(entries, alone, most)
+    within, about_origin, moment, fourth = _sum_jobs(X, origin, rows, jobs, most, shared)
+    shift = moment / n
+    total = about_origin - np.outer(n * shift, shift)
+    return ChunkletScatter(
+        n_rows=n,
+        origin=origin,
+        shift=shift,
+        total=(total + total.T) / 2,
+        n_points=len(entries.rows),
+        n_chunklets=int(entries.ids.max(initial=-1)) + 1,
+        within=(within + within.T) / 2,
+        fourth=fourth,
+        resolution=float(np.finfo(X.dtype).eps),
+    )
+
+
+def _amid(X):
+    """A point amid the rows: a median, which outliers do not move and which constant columns hit exactly."""
+    n_some = min(len(X), 101)
+    n_some -= 1 - n_some % 2  # an odd number: the median of a column is one of its values
+    return np.median(X[np.linspace(0, len(X) - 1, n_some).astype(np.int64)], axis=0).astype(np.float64)
+
+
+def _by_size(entries, alone, most):
+    """Order rows by the size of their chunklet; cut them into jobs (size, first, last) of `most` rows.
+
+    All chunklets of a job have one size, so a job is one three-dimensional array.  A chunklet of more than
+    `most` rows is a job of its own.
+    """
+    sizes = np.bincount(entries.ids)
+    starts = np.cumsum(sizes) - sizes
+    order = np.argsort(sizes, kind="stable")
+    sizes, starts = sizes[order], starts[order]
+    ends = np.cumsum(sizes)
+    rows = entries.rows[np.repeat(starts - (ends - sizes), sizes) + np.arange(len(entries.rows))]
+    jobs = [(1, lo, min(lo + most, len(alone))) for lo in range(0, len(alone), most)]
+    for size, count in zip(*np.unique(sizes, return_counts=True), strict=True):
+        first = len(alone) + int(sizes[sizes < size].sum())
+        last = first + int(size * count)
+        step = int(size) * max(1, most // int(size))
+        jobs += [(int(size), lo, min(lo + step, last)) for lo in range(first, last, step)]
+    return np.concatenate([alone, rows]), jobs
+
+
+def _sum_jobs(X, origin, rows, jobs, most, shared):
+    """Sum the jobs in up to 16 parts, a number that depends on the data only: threads change no digit."""
+    d = X.shape[1]
+
+    def part_sums(part):
+        within, about_origin = np.zeros((d, d)), np.zeros((d, d))
+        moment, fourth = np.zeros(d), 0.0
+        for size, first, last in part:
+            here = rows[first:last]
+            if size > most:
+                scatter, means, quartic = _one_large_chunklet(X, origin, here, most)
+            else:
+                scatter, means, quartic = _chunklets_of_one_size(X, origin, here, size)
+            within += scatter
+            fourth += quartic
+            if size == 1 or not shared:
+                about_origin += scatter
+                about_origin += (size * means).T @ means
+                moment += size * means.sum(axis=0)
+        return within, about_origin, moment, fourth
+
+    # Each part holds two (d, d) sums: a sixteenth of the data at most, all together.
+    n_parts = int(min(16, len(jobs), len(rows) // (32 * d)))
+    if n_parts < 2:
+        return part_sums(jobs)
+    edges = np.linspace(0, len(jobs), n_parts + 1).astype(np.int64)
+    parts = [jobs[lo:hi] for lo, hi in pairwise(edges)]
+    with one_blas_thread():
+        sums = None
+        for part in in_order(part_sums, parts, min(n_parts, available_threads())):
+            sums = part if sums is None else tuple(a + b for a, b in zip(sums, part, strict=True))
+    return sums
+
+
+def _chunklets_of_one_size(X, origin, rows, size):
+    """Within scatter, chunklet means (about the origin) and sum of fourth powers of chunklets of one size."""
+    d = X.shape[1]
+    points = _take(X, rows, origin)
+    if size == 1:
+        return 0.0, points, 0.0
+    chunklets = points.reshape(-1, size, d)
+    means = chunklets.sum(axis=1)
+    means /= size
+    chunklets -= means[:, None]
+    flip = chunklets.transpose(0, 2, 1)
+    gram = chunklets @ flip if size <= d else flip @ chunklets
+    trace = np.einsum("cii->c", gram)
+    fourth = float(trace @ trace + 2.0 * np.vdot(gram, gram)) / (size + 1)
+    return points.T @ points, means, fourth
+
+
+def _one_large_chunklet(X, origin, rows, most):
+    """The same for one chunklet of more rows than a block: each block about its own mean, then the means."""
+    scatter = np.zeros((X.shape[1], X.shape[1]))
+    block_means, block_sizes = [], []
+    for first in range(0, len(rows), most):
+        points = _take(X, rows[first : first + most], origin)
+        mean = points.mean(axis=0)
+        points -= mean
+        scatter += points.T @ points
+        block_means.append(mean)
+        block_sizes.append(len(points))
+    means, counts = np.array(block_means), np.array(block_sizes)[:, None]
+    mean = (counts * means).sum(axis=0, keepdims=True) / len(rows)
+    scatter += (counts * (means - mean)).T @ (means - mean)
+    fourth = float(np.trace(scatter) ** 2 + 2.0 * np.vdot(scatter, scatter)) / (len(rows) + 1)
+    return scatter, mean, fourth
+
+
+def _take(X, rows, origin):
+    points = np.empty((len(rows), X.shape[1]))
+    if X.dtype == points.dtype:
+        np.take(X, rows, axis=0, out=points, mode="clip")  # "raise" would go through a second buffer
+    else:
+        points[:] = X[rows]
+    points -= origin
+    return points
