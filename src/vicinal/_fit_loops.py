@@ -80,7 +80,12 @@ def ascend(
     """
     shape = np.shape(parameters)
     max_passes = max_iter if max_passes is None else max_passes
-    state: dict[str, Any] = {"best": -np.inf, "at": np.array(parameters, dtype=float), "after": -np.inf, "small": 0}
+    state: dict[str, Any] = {
+        "best": -np.inf,
+        "at": np.array(parameters, dtype=float),
+        "after": -np.inf,
+        "small": 0,
+    }
     objectives: list[float] = []
 
     class _Enough(Exception):
@@ -116,11 +121,18 @@ def ascend(
             raise StopIteration
 
     converged, reason = False, f"max_iter={max_iter} passes were used"
-    options = {"maxiter": max_iter, "maxfun": max_passes + 1} if method == "L-BFGS-B" else {"maxiter": max_iter}
+    options = (
+        {"maxiter": max_iter, "maxfun": max_passes + 1} if method == "L-BFGS-B" else {"maxiter": max_iter}
+    )
     options |= {"ftol": 0.0, "gtol": 1e-12} if method == "L-BFGS-B" else {"gtol": 1e-12}
     try:
         result = minimize(
-            negative, np.ravel(parameters).astype(float), jac=True, method=method, options=options, callback=after_iteration
+            negative,
+            np.ravel(parameters).astype(float),
+            jac=True,
+            method=method,
+            options=options,
+            callback=after_iteration,
         )
         if state.get("stopped"):
             reason = "the callback stopped it"
