@@ -35,6 +35,7 @@ _HOME = {
     "ChunkletRows": "_chunklets",
     "Engine": "_engine",
     "ParzenWindows": "_parzen",
+    "RCA": "_rca",
     "chunklets_from_groups": "_chunklets",
     "chunklets_from_labels": "_chunklets",
     "chunklets_from_pairs": "_chunklets",

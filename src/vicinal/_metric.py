@@ -1,4 +1,4 @@
-"""A linear metric: what every estimator with ``components_`` can do.
+"""A linear metric: from scatter (and reference) to ``components_``, and what an estimator with them can do.
 
 A fitted metric is a matrix ``A = components_`` with one row a learned direction.  The distance of two
 rows is the Euclidean distance of their images,
@@ -6,7 +6,10 @@ rows is the Euclidean distance of their images,
     d(x, y) = |A x - A y| = sqrt((x - y)' M (x - y)),        M = A' A.
 """
 
+from typing import NamedTuple
+
 import numpy as np
+from scipy.linalg import eigh, eigvalsh, lapack
 from scipy.spatial.distance import cdist
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
@@ -118,3 +121,119 @@ class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                 f"{positions.max()}. Positions count from 0 and are not DataFrame index labels."
             )
         return X[positions[:, 0]] - X[positions[:, 1]]
+
+
+class Whitening(NamedTuple):
+    """A map ``A`` that makes the scatter S the identity and the reference T diagonal.
+
+    components : A of shape (k, d), with ``A S A' = I`` and ``A T A' = diag(ratios)``
+    inverse : B of shape (d, k), with ``A B = I``; ``B = S A'``
+    ratios : reference over scatter along each component, largest first
+    """
+
+    components: np.ndarray
+    inverse: np.ndarray
+    ratios: np.ndarray
+
+
+def rank_tolerance(n_features, resolution=0.0):
+    """Share of a column's variance below which what is left of it is rounding.
+
+    Sums of products lose about d machine epsilons; data that came in float32 carry their own rounding, whose
+    variance is the square of theirs.
+    """
+    return 10.0 * max(n_features * np.finfo(np.float64).eps, 10.0 * resolution**2)
+
+
+def range_basis(covariance, *, tolerance, floor=0.0):
+    """Orthonormal basis (d, r) of the directions with variance; None when that is every direction.
+
+    The rank is that of the *correlation* matrix, by pivoted Cholesky, so that it does not depend on the
+    units of the columns.  Columns with variance of at most `floor` (a number or one a column) count as
+    constant.
+    """
+    d = len(covariance)
+    variance = np.diag(covariance)
+    alive = np.flatnonzero(variance > floor)
+    spread = np.sqrt(variance[alive])
+    correlation = covariance[np.ix_(alive, alive)] / np.outer(spread, spread)
+    factor, pivots, rank = _pivoted_cholesky(correlation, tolerance)
+    if rank == d:
+        return None
+    basis = np.zeros((d, rank))
+    if rank == len(alive):
+        basis[alive, np.arange(rank)] = 1.0
+    elif rank:
+        basis[alive[pivots]] = spread[pivots, None] * factor[:rank].T
+        basis = np.linalg.qr(basis)[0]
+    return basis
+
+
+def whitening(scatter, reference, *, basis=None, n_components=None, tolerance, resolution):
+    """Whiten the scatter along the directions that the reference ranks first (generalised eigenproblem).
+
+    The rows ``a`` of the components solve ``T a = ratio S a``: the first k of them maximise the determinant
+    ratio ``|A T A'| / |A S A'|`` over all k-dimensional projections (Fisher's discriminant when S is the
+    within and T the total covariance).
+
+    Parameters
+    ----------
+    scatter, reference : arrays of shape (d, d)
+        S and T, symmetric; T positive definite on the span of `basis`.
+    basis : array of shape (d, r), default=None
+        Orthonormal columns; the components lie in their span.  None means every direction.
+    n_components : int, default=None
+        k; None means r.
+    tolerance, resolution : float
+        See `rank_tolerance`.
+
+    Returns
+    -------
+    Whitening, or None where S is zero on the whole span.
+    """
+    S, T = scatter, reference
+    if basis is not None:
+        S, T = basis.T @ S @ basis, basis.T @ T @ basis
+    S = _fill_null_directions(S, T, tolerance, resolution)
+    if S is None:
+        return None
+    r = len(S)
+    k = r if n_components is None else min(n_components, r)
+    # Columns in units of their own scatter: the Cholesky factor of S inside eigh is then as stable as can be.
+    scale = 1.0 / np.sqrt(np.diag(S))
+    units = np.outer(scale, scale)
+    few = {"subset_by_index": [r - k, r - 1]} if k <= r // 4 else {}
+    ratios, vectors = eigh(T * units, S * units, **few)
+    ratios, vectors = ratios[::-1][:k], (scale[:, None] * vectors)[:, ::-1][:, :k]
+    largest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None], axis=0)
+    vectors = vectors * np.where(largest < 0, -1.0, 1.0)  # a sign that does not depend on rounding
+    inverse = S @ vectors
+    if basis is not None:
+        vectors, inverse = basis @ vectors, basis @ inverse
+    return Whitening(np.ascontiguousarray(vectors.T), inverse, ratios)
+
+
+def _fill_null_directions(S, T, tolerance, resolution):
+    """Give directions without scatter its smallest positive eigenvalue; None if all directions are such."""
+    variance, within_rounding = np.diag(S), 64.0 * resolution**2 * np.diag(T)
+    scale = np.sqrt(np.where(variance > within_rounding, variance, np.diag(T)))
+    correlation = S / np.outer(scale, scale)
+    n_null = len(S) - _pivoted_cholesky(correlation, tolerance)[2]
+    if n_null == 0:
+        return S
+    if n_null == len(S):
+        return None
+    null = eigh(correlation, subset_by_index=[0, n_null - 1])[1] / scale[:, None]
+    null = np.linalg.qr(null)[0]
+    eigenvalues = eigvalsh(S)
+    smallest = max(eigenvalues[n_null], np.finfo(np.float64).eps * eigenvalues[-1])
+    return S + smallest * (null @ null.T)
+
+
+def _pivoted_cholesky(matrix, tolerance):
+    """Factor, pivots and numerical rank of a correlation-like matrix: ``matrix[pivots][:, pivots] = factor' "
+    "factor``."""
+    if not matrix.size:
+        return matrix, np.empty(0, dtype=np.int64), 0
+    factor, pivots, rank, _ = lapack.dpstrf(matrix, tol=tolerance, lower=0)
+    return np.triu(factor), pivots - 1, int(rank)
