@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 
@@ -229,3 +230,125 @@ def _take(X, rows, origin):
         points[:] = X[rows]
     points -= origin
     return points
+
+
+# -- scatter local to each point -------------------------------------------------------------------------------
+
+
+def local_frames(X, neighbors, n_components, weight=None, *, memory=128 * 2**20, threads=1):
+    """Leading directions and variances of each point's neighbourhood, centred on the point itself.
+
+    Point i has the local scatter ``sum_j a_j (x_j - x_i)(x_j - x_i)'`` over its neighbours j, with ``a_j = 1/k``, or
+    the neighbours' weights divided by their sum.
+
+    Parameters
+    ----------
+    X : array of shape (n, D)
+    neighbors : integer array of shape (n, k)
+        Row i lists the neighbours of point i.
+    n_components : int
+        d, at most min(k, D).
+    weight : array of shape (n,), optional
+        Importance of the rows as neighbours.
+
+    Returns
+    -------
+    frames : array of shape (d, n, D), of X's precision
+        Orthonormal directions, the leading one first.
+    variances : float64 array of shape (d, n)
+        The eigenvalues; 0 where the neighbourhood has fewer directions, and the direction is then arbitrary.
+
+    Notes
+    -----
+    O(n k D min(k, D)) time; beyond the result, `memory` bytes.
+    """
+    n, k = neighbors.shape
+    D = X.shape[1]
+    frames = np.empty((n_components, n, D), dtype=X.dtype)
+    variances = np.empty((n_components, n))
+    batch = int(np.clip(memory // (threads + 1) // (8 * 3 * k * (D + k)), 1, 1024))
+
+    def work(start):
+        part = slice(start, min(start + batch, n))
+        rows = neighbor_differences(X, np.arange(part.start, part.stop), neighbors[part], weight)
+        directions, variances[:, part] = leading_directions(rows, n_components)
+        frames[:, part] = directions
+
+    with one_blas_thread():
+        for _ in in_order(work, range(0, n, batch), threads):
+            pass
+    return frames, variances
+
+
+def neighbor_differences(X, points, neighbors, weight=None):
+    """Rows ``sqrt(a_j) (x_j - x_i)`` for the neighbours j of some points i, float64 of shape (len(points), k, D)."""
+    rows = X[neighbors].astype(np.float64)
+    rows -= X[points, None, :]
+    if weight is None:
+        return rows / np.sqrt(neighbors.shape[1])
+    shares = weight[neighbors]
+    return rows * np.sqrt(shares / shares.sum(axis=1, keepdims=True))[:, :, None]
+
+
+def soft_frames(X, Z, n_components, weight=None, *, threads=1):
+    """Leading directions and variances of each point's soft neighbourhood, centred on the point itself.
+
+    As `local_frames`, with ``a_j`` proportional to ``weight_j exp(-|z_j - z_i|^2 / 2)`` over all rows but i: the
+    weights are relative, so a point far from all others is shaped by its nearest ones.
+
+    Parameters
+    ----------
+    X : array of shape (n, D)
+    Z : float64 array of shape (n, p)
+        The rows in units of the Gaussian weight's standard deviation.
+
+    Notes
+    -----
+    O(n^2 p) for the weights and O(n s D min(s, D)) for the frames, with s rows of non-negligible weight a point.
+    """
+    n, D = X.shape
+    frames = np.empty((n_components, n, D), dtype=X.dtype)
+    variances = np.empty((n_components, n))
+    with np.errstate(divide="ignore"):
+        log_weight = np.zeros(n) if weight is None else np.log(weight)
+
+    def work(i):
+        scores = log_weight - 0.5 * cdist(Z[i : i + 1], Z, "sqeuclidean")[0]
+        scores[i] = -np.inf
+        with np.errstate(under="ignore"):
+            shares = np.exp(scores - scores.max())
+        near = np.flatnonzero(shares > 1e-20)
+        rows = np.zeros((max(len(near), n_components), D))
+        rows[: len(near)] = (X[near].astype(np.float64) - X[i]) * np.sqrt(shares[near] / shares[near].sum())[
+            :, None
+        ]
+        directions, squares = leading_directions(rows[None], n_components)
+        frames[:, i], variances[:, i] = directions[:, 0], squares[:, 0]
+
+    with one_blas_thread():
+        for _ in in_order(work, range(n), threads):
+            pass
+    return frames, variances
+
+
+def leading_directions(rows, n_components):
+    """Leading right singular vectors (d, b, D) and squared singular values (d, b) of a batch of matrices (b, k, D)."""
+    b, k, D = rows.shape
+    directions = np.empty((n_components, b, D))
+    squares = np.empty((n_components, b))
+    direct = np.arange(b)
+    if D > 2 * k:
+        # A k x k eigenproblem instead of a k x D decomposition, where its squaring does no harm: the relative error of
+        # a squared singular value is eps over its ratio to the largest.
+        values, vectors = np.linalg.eigh(rows @ rows.transpose(0, 2, 1))
+        values, vectors = values[:, : -n_components - 1 : -1], vectors[:, :, : -n_components - 1 : -1]
+        good = values[:, -1] > 1e-4 * values[:, 0]
+        squares[:, good] = values[good].T
+        scaled = vectors[good] / np.sqrt(values[good])[:, None, :]
+        directions[:, good] = (scaled.transpose(0, 2, 1) @ rows[good]).transpose(1, 0, 2)
+        direct = np.flatnonzero(~good)
+    if len(direct):
+        _, singular, right = np.linalg.svd(rows[direct], full_matrices=False)
+        squares[:, direct] = singular[:, :n_components].T ** 2
+        directions[:, direct] = right[:, :n_components].transpose(1, 0, 2)
+    return directions, squares

@@ -1,0 +1,69 @@
+"""The noise of Manifold Parzen Windows by the likelihood of rows that did not shape the density."""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+_STEP = 1.5  # ratio of neighbouring candidates; the curve is smooth, and the best three are interpolated
+_MOST = 64  # candidates in a pass
+
+
+class NoiseChoice(NamedTuple):
+    """The chosen noise, and the candidates with their mean held-out log-densities."""
+
+    noise: float
+    candidates: np.ndarray
+    scores: np.ndarray
+
+
+def choose_noise(evaluate, X, nearest):
+    """Choose the variance of largest held-out likelihood on a geometric grid, interpolated.
+
+    Parameters
+    ----------
+    evaluate : callable
+        ``evaluate(noises)`` returns the mean held-out log-density for each noise, all in one pass over the pairs.
+    X : array of shape (n, D)
+    nearest : array of shape (n,)
+        Distance of each row to its nearest neighbour.
+    """
+    D = X.shape[1]
+    largest = float(X.var(axis=0, dtype=np.float64).mean())
+    positive = nearest[nearest > 0]
+    if largest == 0 or len(positive) == 0:
+        raise ValueError(
+            f"noise='auto' found no scale: every one of the {len(X)} rows has an exact twin, and the likelihood of a row "
+            "explained by its twin grows without bound as the noise shrinks. Merge twins into weights: "
+            "X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w); or pass noise as a number."
+        )
+    low, high = 1e-3 * float(np.median(positive)) ** 2 / D, largest
+    candidates, scores = np.array([]), np.array([])
+    # Down as long as the best candidate is the smallest: with as many directions as features the noise may vanish.
+    for _ in range(3):
+        steps = int(np.clip(np.ceil(np.log(max(high / low, 10.0)) / np.log(_STEP)), 8, _MOST))
+        new = np.geomspace(low, max(high, 10.0 * low), steps + 1)[: steps + (len(candidates) == 0)]
+        candidates, scores = np.concatenate([new, candidates]), np.concatenate([evaluate(new), scores])
+        best = int(np.argmax(scores))
+        if best > 0 or scores[0] - scores[2] < 1e-3:
+            break
+        low, high = low * 1e-4, low
+    else:
+        warnings.warn(
+            f"noise='auto' chose {candidates[0]:.3g}, the smallest candidate, and a smaller one would score better: "
+            f"{int((nearest == 0).sum())} of {len(X)} rows have an exact twin. Merge twins into weights, or pass noise as "
+            "a number.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return NoiseChoice(_interpolated(candidates, scores, best), candidates, scores)
+
+
+def _interpolated(candidates, scores, best):
+    """The top of the parabola through the best candidate and its neighbours, in the logarithm of the noise."""
+    if best in (0, len(candidates) - 1):
+        return float(candidates[best])
+    x, y = np.log(candidates[best - 1 : best + 2]), scores[best - 1 : best + 2]
+    a, b, _ = np.polyfit(x - x[1], y - y[1], 2)
+    return float(np.exp(x[1] - b / (2 * a))) if a < 0 else float(candidates[best])
