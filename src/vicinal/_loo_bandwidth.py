@@ -63,7 +63,7 @@ def loo_variance(X, weight, pairs, *, max_iter=200, tol=1e-10):
         if new_objective < objective:
             trial = update
             new_objective, new_update = evaluate(trial)
-            objectives[-1] = new_objective
+            objectives.append(new_objective)
         gained = new_objective - objective
         slope = 1.0 + ((new_update - trial) - displacement) / (trial - at)
         at, objective, update = trial, new_objective, new_update

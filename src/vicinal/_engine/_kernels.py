@@ -24,7 +24,18 @@ ROWS = 4
 TILE = 512
 
 _SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of reductions over j
-_OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy"}
+
+
+def _can_cache():
+    """Whether Numba finds a folder for its disk cache: beside this file, or in the user's cache folder."""
+    try:
+        njit(cache=True)(_can_cache)
+    except RuntimeError:  # a read-only install for a user without a home: compile in each process
+        return False
+    return True
+
+
+_OPTIONS = {"nogil": True, "cache": _can_cache(), "error_model": "numpy"}
 
 
 @intrinsic
