@@ -1,0 +1,171 @@
+"""Pictures that are turned and scaled, in pairs that nearly agree (NCA paper, sec. 5 and Fig. 3)."""
+
+import numpy as np
+from scipy.ndimage import gaussian_filter, map_coordinates
+from sklearn.utils import Bunch, check_array, check_random_state
+
+from vicinal._checks import check_integer, check_positive
+
+
+def make_faces(n_samples=100, *, size=35, random_state=None):
+    """Drawn faces, upright: a stand-in where no photographs are at hand.
+
+    An oval with two eyes, a nose and a mouth, whose places, sizes and shades vary from face to face.
+
+    Parameters
+    ----------
+    n_samples : int, default=100
+        Faces.
+    size : int, default=35
+        Height and width in pixels.
+    random_state : int, RandomState or None
+        Seed.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, size, size)
+        Shades from 0 (background) to 1.
+
+    Examples
+    --------
+    >>> from vicinal.datasets import make_faces
+    >>> make_faces(3, random_state=0).shape
+    (3, 35, 35)
+    """
+    n = check_integer(n_samples, "n_samples")
+    size = check_integer(size, "size", least=8)
+    rng = check_random_state(random_state)
+
+    def vary(low, high):
+        return rng.uniform(low, high, size=(n, 1, 1))
+
+    axis = (np.arange(size) + 0.5) / size * 2 - 1  # pixel centres from -1 (top, left) to 1
+    down, across = axis[None, :, None], axis[None, None, :]
+
+    def spot(y, x, height, width):
+        return np.exp(-(((down - y) / height) ** 2) - ((across - x) / width) ** 2)
+
+    oval = (down / vary(0.85, 0.98)) ** 2 + (across / vary(0.6, 0.75)) ** 2
+    head = vary(0.7, 1.0) / (1 + np.exp(12 * (oval - 1)))
+    eye_y, eye_x, eye = vary(-0.35, -0.2), vary(0.22, 0.34), vary(0.08, 0.14)
+    eyes = spot(eye_y, -eye_x, eye, 1.3 * eye) + spot(eye_y, eye_x, eye, 1.3 * eye)
+    nose = 0.4 * spot(vary(0.0, 0.12), 0.0, 0.15, 0.06)
+    mouth = spot(vary(0.4, 0.55), 0.0, vary(0.05, 0.1), vary(0.2, 0.35))
+    return head * np.clip(1 - vary(0.6, 0.9) * (eyes + nose + mouth), 0, 1)
+
+
+def make_face_pairs(
+    images,
+    n_pairs=1000,
+    *,
+    groups=None,
+    size=35,
+    max_angle=45.0,
+    heights=(25.0, 35.0),
+    angle_noise=1.22,
+    height_noise=1.5,
+    background=0.0,
+    random_state=None,
+):
+    r"""Pairs of pictures of different people that nearly agree in rotation and size (NCA paper, sec. 5).
+
+    The first picture is turned by an angle :math:`\theta \sim U(-45°, 45°)` and
+    scaled to a height :math:`h \sim U(25, 35)` pixels.  The second, of somebody
+    else, is turned and scaled the same, but for Gaussian noise; the pair has the weight
+
+    .. math:: w_{ab} = \exp\Bigl(-\frac{(\theta_b - \theta_a)^2}{2 \cdot 1.22^2}
+              - \frac{(h_b - h_a)^2}{2 \cdot 1.5^2}\Bigr),
+
+    the density of that noise over its largest value.
+
+    Parameters
+    ----------
+    images : array-like of shape (n, height, width)
+        Upright pictures, as from `make_faces`.
+    n_pairs : int, default=1000
+        Pairs.
+    groups : array-like of shape (n,), default=None
+        Who is in the picture; a pair never shows one person twice.  None: every picture is another person.
+    size : int, default=35
+        Height and width of the results.
+    max_angle : float, default=45.0
+        Largest rotation in degrees, either way.
+    heights : pair of float, default=(25, 35)
+        Smallest and largest height in pixels.
+    angle_noise, height_noise : float
+        Standard deviations of the second picture's noise, in degrees and pixels.
+    background : float, default=0.0
+        Shade outside the picture.
+    random_state : int, RandomState or None
+        Seed.
+
+    Returns
+    -------
+    Bunch
+        ``data`` (2 * n_pairs, size * size): the pictures, flattened; row ``2 a`` is paired with
+        row ``2 a + 1``.  ``pairs`` (n_pairs, 2): those row numbers.  ``weights`` (n_pairs,).  ``angles``
+        and ``heights`` (2 * n_pairs,): the truth.  ``sources`` (2 * n_pairs,): which image.
+
+    Examples
+    --------
+    >>> from vicinal.datasets import make_face_pairs, make_faces
+    >>> pairs = make_face_pairs(make_faces(20, random_state=0), 50, random_state=0)
+    >>> pairs.data.shape, pairs.weights.shape
+    ((100, 1225), (50,))
+    """
+    images = check_array(images, dtype=np.float64, allow_nd=True, ensure_2d=False, input_name="images")
+    if images.ndim != 3:
+        raise ValueError(
+            f"images must be upright pictures of shape (n, height, width), got {images.shape}. "
+            "Reshape the rows, for example X.reshape(-1, 64, 64)."
+        )
+    n_pairs, size = check_integer(n_pairs, "n_pairs"), check_integer(size, "size")
+    max_angle = check_positive(max_angle, "max_angle", strict=False)
+    noise = [check_positive(angle_noise, "angle_noise", strict=False)]
+    noise += [check_positive(height_noise, "height_noise", strict=False)]
+    low, high = (check_positive(height, "heights") for height in heights)
+    if low > high:
+        raise ValueError(f"heights must be (smallest, largest), got ({low:g}, {high:g}). Swap them.")
+    groups = np.arange(len(images)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    if len(groups) != len(images):
+        raise ValueError(f"groups must name each image: expected {len(images)} entries, got {len(groups)}.")
+    if len(np.unique(groups)) < 2:
+        raise ValueError("a pair shows two people: expected images of at least 2 groups, got 1. Add images.")
+    rng = check_random_state(random_state)
+
+    first = rng.randint(len(images), size=n_pairs)
+    second = rng.randint(len(images), size=n_pairs)
+    while (same := groups[first] == groups[second]).any():
+        second[same] = rng.randint(len(images), size=same.sum())
+    draw = rng.standard_normal((n_pairs, 2))
+    angles = rng.uniform(-max_angle, max_angle, size=n_pairs)
+    tall = rng.uniform(low, high, size=n_pairs)
+    sources = np.column_stack([first, second]).ravel()
+    angles = np.column_stack([angles, angles + noise[0] * draw[:, 0]]).ravel()
+    # Noise cannot make a picture vanish or turn inside out.
+    tall = np.maximum(np.column_stack([tall, tall + noise[1] * draw[:, 1]]).ravel(), 1.0)
+    pictures = [
+        _turn_and_scale(images[source], angle, height, size, background)
+        for source, angle, height in zip(sources, angles, tall, strict=True)
+    ]
+    return Bunch(
+        data=np.reshape(pictures, (2 * n_pairs, size * size)),
+        pairs=np.arange(2 * n_pairs).reshape(n_pairs, 2),
+        weights=np.exp(-0.5 * (draw**2).sum(axis=1)),
+        angles=angles,
+        heights=tall,
+        sources=sources,
+    )
+
+
+def _turn_and_scale(image, angle, height, size, background):
+    """Turn an image counter-clockwise by ``angle`` degrees and scale it to ``height`` pixels."""
+    factor = image.shape[0] / height
+    if factor > 1:  # blur before shrinking, or fine detail turns into noise
+        image = gaussian_filter(image, (factor - 1) / 2, mode="constant", cval=background)
+    cosine, sine = np.cos(np.deg2rad(angle)), np.sin(np.deg2rad(angle))
+    offset = np.arange(size) - (size - 1) / 2
+    down, across = np.meshgrid(offset, offset, indexing="ij")
+    source_down = factor * (cosine * down + sine * across) + (image.shape[0] - 1) / 2
+    source_across = factor * (-sine * down + cosine * across) + (image.shape[1] - 1) / 2
+    return map_coordinates(image, [source_down, source_across], order=1, mode="constant", cval=background)

@@ -1,0 +1,50 @@
+"""The papers' synthetic problems, and loaders for the real sets.
+
+Generators follow scikit-learn's ``make_*``: a size, options, ``random_state``; they return ``X, y``.
+
+===========================  ==============================================================
+LCA                          `make_two_gaussians`, `make_two_circles`, `make_five_gaussians`,
+                             `add_noise_dimensions` (Figs. 2 and 3), `make_text` (Fig. 1)
+Manifold Parzen              `make_spiral`, `spiral_log_density` (sec. 4.1)
+RCA and NCA                  `make_balance_scale`
+NCA                          `make_rings` (Fig. 2), `make_faces`, `make_face_pairs` (Fig. 3)
+tests of densities           `make_anisotropic_mixture`
+===========================  ==============================================================
+
+Real sets: `load` by name (`available` lists them), `usps_blurred` as the
+papers prepared USPS, `blur_images`.  Files are looked for in the folder that
+``data_home`` or the environment variable ``VICINAL_DATA`` names.
+"""
+
+from vicinal._face_pairs import make_face_pairs, make_faces
+from vicinal._real_sets import available, blur_images, load, usps_blurred
+from vicinal._spiral import make_spiral, spiral_log_density
+from vicinal._text_picture import make_text
+from vicinal._toy_sets import (
+    add_noise_dimensions,
+    make_anisotropic_mixture,
+    make_balance_scale,
+    make_five_gaussians,
+    make_rings,
+    make_two_circles,
+    make_two_gaussians,
+)
+
+__all__ = [
+    "add_noise_dimensions",
+    "available",
+    "blur_images",
+    "load",
+    "make_anisotropic_mixture",
+    "make_balance_scale",
+    "make_face_pairs",
+    "make_faces",
+    "make_five_gaussians",
+    "make_rings",
+    "make_spiral",
+    "make_text",
+    "make_two_circles",
+    "make_two_gaussians",
+    "spiral_log_density",
+    "usps_blurred",
+]
