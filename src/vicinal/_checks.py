@@ -28,6 +28,17 @@ def check_magnitude(X, name="X"):
         )
 
 
+def check_spread(X, name="X"):
+    """Refuse rows that differ by so little that their variance would underflow to zero."""
+    spread = float(np.ptp(X, axis=0).max(initial=0.0))
+    least = 1e-150 if X.dtype == np.float64 else 1e-18
+    if 0 < spread < least:
+        raise ValueError(
+            f"the spread of {name} is {spread:.3g}, whose square underflows {X.dtype}; expected at least {least:g}. "
+            "Rescale the columns, for example with sklearn.preprocessing.StandardScaler."
+        )
+
+
 def check_weights(sample_weight, X):
     """Return weights that are finite, non-negative and not all zero, as a vector with mean one; None stays None."""
     if sample_weight is None:
@@ -63,3 +74,10 @@ def check_integer(value, name, *, least=1):
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}.")
     return int(value)
+
+
+def check_choice(value, name, choices):
+    """Return the value if it is one of the names."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+    return value

@@ -75,9 +75,9 @@ class SharedMixture:
     def left_out_score_samples(self):
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
         n = len(self.centres)
-        others = np.log1p(-np.exp(self.log_weights))
-        if n < 2 or not np.all(np.isfinite(others)):
+        if np.count_nonzero(self.log_weights > -np.inf) < 2:
             raise ValueError("leave-one-out needs at least two rows of positive weight: no component is left without the row.")
+        others = np.log1p(-np.exp(self.log_weights))
         points = self._scaled(self.centres)
         pairs = pair_reductions(self.engine, n, *points.shape)
         sums = pairs.log_sums(points, points, log_weights=self._log_weights_or_none(), left_out=np.arange(n))

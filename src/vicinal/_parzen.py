@@ -4,7 +4,7 @@ import numpy as np
 from scipy.linalg import eigvalsh
 from sklearn.base import BaseEstimator, DensityMixin
 
-from vicinal._checks import check_positive, check_rows, check_weights
+from vicinal._checks import check_positive, check_rows, check_spread, check_weights
 from vicinal._engine import pair_reductions
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._loo_bandwidth import loo_variance
@@ -63,9 +63,9 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
     >>> density = ParzenWindows().fit(X)
     >>> round(float(np.sqrt(density.covariance_[0, 0])), 3)
-    0.382
+    0.554
     >>> round(density.score(), 3)  # leave-one-out
-    -2.84
+    -2.899
     """
 
     def __init__(self, bandwidth="loo", *, engine=None):
@@ -108,6 +108,7 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
             )
         if len(X) < 2:
             raise ValueError(f"bandwidth={self.bandwidth!r} needs at least 2 rows, got 1 sample. Pass a number instead.")
+        check_spread(X)
         if self.bandwidth != "loo":
             return _rule_of_thumb(X, weight, self.bandwidth)
         pairs = pair_reductions(self.engine, len(X), *X.shape)
@@ -120,7 +121,7 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
 def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
     """The kernel covariance meant by a number or vector (standard deviations) or a matrix (a covariance)."""
     if np.ndim(bandwidth) == 0:
-        return check_positive(bandwidth, name) ** 2 * np.eye(n_features)
+        bandwidth = np.full(n_features, check_positive(bandwidth, name))
     try:
         values = np.asarray(bandwidth, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -130,6 +131,11 @@ def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
             raise ValueError(f"{name} as a vector needs one entry for each of the {n_features} features, got {len(values)}.")
         if not np.all(np.isfinite(values)) or values.min() <= 0:
             raise ValueError(f"{name} as a vector must hold finite standard deviations greater than 0.")
+        if values.min() < 1e-150 or values.max() > 1e150:
+            raise ValueError(
+                f"{name} must lie between 1e-150 and 1e150, so that its square can be represented, got {values.min():g} to "
+                f"{values.max():g}. Rescale the data."
+            )
         return np.diag(values**2)
     if values.shape != (n_features, n_features):
         raise ValueError(

@@ -1,0 +1,54 @@
+"""The documentation runs: doctests of every module, and the Python blocks of README and docs, page by page."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import vicinal
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(vicinal.__path__, "vicinal.") if "papers" not in module.name
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name):
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        pytest.skip(f"{name} needs an extra: {error}")
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    assert doctest.testmod(module, optionflags=flags).failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_blocks_of_the_page(page, tmp_path, monkeypatch):
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    if not blocks:
+        pytest.skip("no Python on this page")
+    monkeypatch.chdir(tmp_path)  # what a page writes does not stay
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    namespace: dict = {"__name__": "__main__"}
+    for block in blocks:
+        if "import torch" in block:
+            pytest.importorskip("torch")
+        exec(compile(block, str(page), "exec"), namespace)
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+
+
+def test_every_public_name_is_documented():
+    for name in vicinal.__all__:
+        if name != "__version__":
+            assert getattr(vicinal, name).__doc__, f"vicinal.{name} has no docstring"

@@ -1,0 +1,303 @@
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from scipy.integrate import quad
+from scipy.stats import gaussian_kde, kstest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KernelDensity
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from vicinal import Engine, ParzenWindows
+
+ALL_TWINS = (
+    "the check's data hold every row four times, where the leave-one-out likelihood is unbounded: bandwidth='loo' refuses "
+    "them and says why"
+)
+FEWER_ROWS = "the check's data have fewer distinct rows than columns: a singular covariance, which the rule refuses and says why"
+EXPECTED_FAILURES = {
+    "loo": {"check_sample_weights_shape": ALL_TWINS, "check_sample_weights_not_overwritten": ALL_TWINS},
+    "scott": {"check_sample_weight_equivalence_on_dense_data": FEWER_ROWS},
+}
+
+
+@parametrize_with_checks(
+    [ParzenWindows(), ParzenWindows(bandwidth=0.5), ParzenWindows(bandwidth="scott")],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(estimator.bandwidth, {}),
+)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(120, 3)) @ np.array([[2.0, 0, 0], [1, 1, 0], [0.3, 0, 0.1]])
+
+
+def literal_log_density(X, centres, covariance, weights=None):
+    """log sum_j w_j N(x; c_j, covariance), by loops in extended precision."""
+    weights = np.full(len(centres), 1 / len(centres)) if weights is None else weights / weights.sum()
+    precision = np.linalg.inv(covariance).astype(np.longdouble)
+    d = X.shape[1]
+    norm = -0.5 * d * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(covariance)[1]
+    answer = []
+    for x in X.astype(np.longdouble):
+        terms = [np.log(w) - 0.5 * (x - c) @ precision @ (x - c) for w, c in zip(weights, centres, strict=True) if w > 0]
+        answer.append(norm + np.logaddexp.reduce(np.array(terms)))
+    return np.array(answer, dtype=float)
+
+
+@pytest.mark.parametrize("kind", ["reference", "cpu"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("bandwidth", [0.7, [0.5, 1.0, 0.1], "matrix", "scott", "silverman", "loo"])
+def test_log_density_equals_the_literal_mixture(rows, kind, weighted, bandwidth):
+    if bandwidth == "matrix":
+        bandwidth = 0.1 * np.cov(rows.T)
+    weight = np.arange(len(rows)) % 4 if weighted else None
+    density = ParzenWindows(bandwidth, engine=kind).fit(rows, sample_weight=weight)
+    expected = literal_log_density(rows[:9], rows, density.covariance_, weight)
+    np.testing.assert_allclose(density.score_samples(rows[:9]), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_leave_one_out_is_the_density_of_the_other_rows(rows, weighted):
+    weight = 1.0 + np.arange(len(rows)) % 3 if weighted else np.ones(len(rows))
+    density = ParzenWindows(0.5).fit(rows, sample_weight=weight)
+    got = density.score_samples(None)
+    for i in range(0, len(rows), 17):
+        others = np.arange(len(rows)) != i
+        expected = literal_log_density(rows[i : i + 1], rows[others], density.covariance_, weight[others])
+        assert got[i] == pytest.approx(expected[0], rel=1e-12)
+    assert density.score() == pytest.approx(got.mean())
+
+
+@pytest.mark.parametrize("rule", ["scott", "silverman"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rules_of_thumb_agree_with_scipy(rows, rule, weighted):
+    weight = 1.0 + np.arange(len(rows)) % 3 if weighted else None
+    peer = gaussian_kde(rows.T, bw_method=rule, weights=weight)
+    density = ParzenWindows(rule).fit(rows, sample_weight=weight)
+    np.testing.assert_allclose(density.covariance_, peer.covariance, rtol=1e-12)
+    np.testing.assert_allclose(density.score_samples(rows[:20]), peer.logpdf(rows[:20].T), rtol=1e-10)
+
+
+def test_agrees_with_scikit_learn_in_low_dimension(rows):
+    peer = KernelDensity(bandwidth=0.6, rtol=1e-12).fit(rows)
+    np.testing.assert_allclose(ParzenWindows(0.6).fit(rows).score_samples(rows), peer.score_samples(rows), rtol=1e-8)
+
+
+def test_exact_in_high_dimension_where_scikit_learn_is_not():
+    # Digits, h = 1: KernelDensity's tree bounds subtract in log space and answer about -3719 on average.
+    X = load_digits().data
+    train, test = X[:1000], X[1000:1010]
+    exact = literal_log_density(test, train, np.eye(64))
+    for kind in ("reference", "cpu"):
+        np.testing.assert_allclose(ParzenWindows(1.0, engine=kind).fit(train).score_samples(test), exact, rtol=1e-13)
+    assert np.max(np.abs(KernelDensity(bandwidth=1.0).fit(train).score_samples(test) - exact)) > 100
+
+
+@pytest.mark.parametrize("rule", ["loo", "scott", "silverman"])
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e5, 1e30])
+def test_rules_are_scale_equivariant(rows, rule, scale):
+    here, there = ParzenWindows(rule).fit(rows), ParzenWindows(rule).fit(rows * scale)
+    np.testing.assert_allclose(there.covariance_, here.covariance_ * scale**2, rtol=1e-7, atol=1e-12 * scale**2)
+    expected = here.score_samples(rows) - 3 * np.log(scale)
+    np.testing.assert_allclose(there.score_samples(rows * scale), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("d", [1, 2, 10])
+def test_loo_maximises_the_leave_one_out_likelihood(d):
+    X = np.random.default_rng(d).standard_t(4, size=(150, d))
+    density = ParzenWindows().fit(X)
+    best = density.score()
+    h = float(np.sqrt(density.covariance_[0, 0]))
+    assert density.converged_
+    assert density.n_iter_ == len(density.objectives_)
+    assert density.objectives_[-1] == pytest.approx(best, rel=1e-12)
+    for factor in (0.5, 0.8, 0.999, 1.001, 1.25, 2.0):
+        assert ParzenWindows(h * factor).fit(X).score() < best
+    # Stationary: tr S / (n d) = h^2, by the literal leave-one-out softmax (LCA paper, Eqs. 3-4).
+    squares = ((X[:, None] - X[None]) ** 2).sum(-1)
+    scores = -0.5 * squares / h**2
+    np.fill_diagonal(scores, -np.inf)
+    weights = np.exp(scores - np.logaddexp.reduce(scores, axis=1)[:, None])
+    assert (weights * squares).sum() / (150 * d) == pytest.approx(h**2, rel=1e-5)
+
+
+def test_loo_on_merged_twins_is_the_weighted_fit():
+    rng = np.random.default_rng(3)
+    X = rng.integers(0, 12, size=(200, 2)).astype(float)
+    with pytest.warns(UserWarning, match=r"\d+ of 200 rows have an exact twin.*np.unique"):
+        ParzenWindows().fit(X)
+    unique, counts = np.unique(X, axis=0, return_counts=True)
+    density = ParzenWindows().fit(unique, sample_weight=counts)
+    assert np.isfinite(density.score())
+    assert density.covariance_[0, 0] > 0.05
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_far_queries_get_their_true_log_density(rows, dtype):
+    density = ParzenWindows(0.5).fit(rows.astype(dtype))
+    far = np.full((1, 3), 1e6, dtype=dtype)
+    got = density.score_samples(far)
+    expected = literal_log_density(far.astype(float), rows.astype(dtype).astype(float), 0.25 * np.eye(3))
+    np.testing.assert_allclose(got, expected, rtol=1e-12 if dtype is np.float64 else 1e-5)
+
+
+def test_float32_is_kept_and_close(rows):
+    single = ParzenWindows(0.5).fit(rows.astype(np.float32))
+    double = ParzenWindows(0.5).fit(rows)
+    np.testing.assert_allclose(single.score_samples(rows.astype(np.float32)), double.score_samples(rows), atol=2e-5)
+    assert single.sample(3, random_state=0).dtype == np.float32
+
+
+# -- a density ------------------------------------------------------------------------------------------------------
+
+
+def test_integrates_to_one():
+    X = np.random.default_rng(1).normal(size=(30, 1))
+    density = ParzenWindows().fit(X)
+    assert quad(lambda x: np.exp(density.score_samples([[x]])[0]), -10, 10, limit=200)[0] == pytest.approx(1, abs=1e-9)
+
+
+def test_samples_follow_the_density():
+    X = np.array([[-2.0], [0.0], [3.0]])
+    density = ParzenWindows(0.4).fit(X, sample_weight=[1, 2, 1])
+    draws = density.sample(4000, random_state=0).ravel()
+
+    def cdf(values):
+        from scipy.stats import norm
+
+        return sum(w * norm.cdf(values, c, 0.4) for w, c in zip([0.25, 0.5, 0.25], X.ravel(), strict=True))
+
+    assert kstest(draws, cdf).pvalue > 0.01
+    assert np.array_equal(density.sample(5, random_state=1), density.sample(5, random_state=1))
+
+
+def test_marginal_and_conditional_are_exact(rows):
+    density = ParzenWindows(0.1 * np.cov(rows.T)).fit(rows, sample_weight=1.0 + np.arange(len(rows)) % 2)
+    x = np.array([0.4, -0.2, 0.05])
+    joint = density.score_samples([x])[0]
+    # p(x0, x2) p(x1 | x0, x2) = p(x)
+    marginal = density.marginal([0, 2])
+    conditional = density.conditional({0: x[0], 2: x[2]})
+    assert marginal.score_samples([x[[0, 2]]])[0] + conditional.score_samples([[x[1]]])[0] == pytest.approx(joint, rel=1e-10)
+    # and the marginal is the integral over the other feature
+    integral = quad(lambda t: np.exp(density.score_samples([[x[0], t, x[2]]])[0]), -15, 15, limit=300)[0]
+    assert marginal.score_samples([x[[0, 2]]])[0] == pytest.approx(np.log(integral), rel=1e-7)
+    assert conditional.sample(7, random_state=0).shape == (7, 1)
+    # order matters, and chains
+    assert density.marginal([2, 0]).marginal([1]).score_samples([[0.1]]) == pytest.approx(
+        density.marginal([0]).score_samples([[0.1]])
+    )
+
+
+def test_marginal_by_name(rows):
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"])
+    density = ParzenWindows(0.5).fit(frame)
+    assert density.marginal("b").score_samples([[0.0]]) == density.marginal([1]).score_samples([[0.0]])
+    assert density.conditional({"a": 0.0}).marginal(["c"]).n_features == 1
+
+
+# -- at home in scikit-learn ----------------------------------------------------------------------------------------
+
+
+def test_grid_search_pipeline_clone_pickle_pandas(rows):
+    frame = pd.DataFrame(rows, columns=list("abc"))
+    search = GridSearchCV(make_pipeline(StandardScaler(), ParzenWindows()), {"parzenwindows__bandwidth": [0.01, 0.4, 20.0]})
+    assert search.fit(frame).best_params_ == {"parzenwindows__bandwidth": 0.4}
+    engine = Engine("cpu", threads=1)
+    density = clone(ParzenWindows(0.4, engine=engine)).fit(frame)
+    assert density.engine == engine
+    again = pickle.loads(pickle.dumps(density))
+    assert np.array_equal(again.score_samples(frame), density.score_samples(frame))
+    assert list(density.feature_names_in_) == list("abc")
+    with pytest.raises(ValueError, match="feature names"):
+        density.score_samples(frame.rename(columns={"a": "z"}))
+    assert density.set_params(bandwidth=9.0).fit(frame).covariance_[0, 0] == 81.0
+
+
+def test_does_not_write_into_its_input(rows):
+    rows.setflags(write=False)
+    copy = rows.copy()
+    ParzenWindows(engine="cpu").fit(rows).score_samples(rows)
+    assert np.array_equal(rows, copy)
+
+
+# -- bad input ------------------------------------------------------------------------------------------------------
+
+X2 = np.random.default_rng(5).normal(size=(20, 2))
+BAD_FITS = [
+    ("NaN", lambda: ParzenWindows().fit([[np.nan, 1], [0, 1]]), ValueError, "NaN"),
+    ("inf", lambda: ParzenWindows().fit([[np.inf, 1], [0, 1]]), ValueError, "infinity"),
+    ("complex", lambda: ParzenWindows().fit(X2 + 1j), ValueError, "[Cc]omplex"),
+    ("sparse", lambda: ParzenWindows().fit(sparse.csr_array(X2)), TypeError, "[Ss]parse"),
+    ("empty", lambda: ParzenWindows().fit(np.empty((0, 2))), ValueError, "minimum of 1|0 sample"),
+    ("1-D", lambda: ParzenWindows().fit(X2[:, 0]), ValueError, "[Rr]eshape"),
+    ("one row, loo", lambda: ParzenWindows().fit(X2[:1]), ValueError, "at least 2 rows"),
+    ("one row, scott", lambda: ParzenWindows("scott").fit(X2[:1]), ValueError, "at least 2 rows"),
+    ("one row, left out", lambda: ParzenWindows(1.0).fit(X2[:1]).score_samples(None), ValueError, "two rows"),
+    ("one weighted row", lambda: ParzenWindows(1.0).fit(X2[:2], sample_weight=[1, 0]).score(), ValueError, "two rows"),
+    ("zero columns", lambda: ParzenWindows().fit(np.empty((5, 0))), ValueError, "0 feature"),
+    ("constant column", lambda: ParzenWindows("scott").fit(X2 * [1, 0]), ValueError, "1 of them constant"),
+    ("n < d", lambda: ParzenWindows("silverman").fit(np.eye(3, 5)), ValueError, "full rank"),
+    ("all twins", lambda: ParzenWindows().fit(np.repeat(X2, 2, axis=0)), ValueError, "every one of the 40 rows.*np.unique"),
+    ("all equal", lambda: ParzenWindows().fit(np.ones((9, 2))), ValueError, "rows are equal"),
+    ("1e200", lambda: ParzenWindows().fit(X2 * 1e200), ValueError, "overflow"),
+    ("query 1e200", lambda: ParzenWindows(1.0).fit(X2).score_samples([[1e200, 0]]), ValueError, "overflow"),
+    ("strings", lambda: ParzenWindows().fit([["a", "b"], ["c", "d"]]), ValueError, "convert|numeric"),
+    ("columns at predict", lambda: ParzenWindows(1.0).fit(X2).score_samples(np.ones((2, 3))), ValueError, "3 features"),
+    ("negative weight", lambda: ParzenWindows(1.0).fit(X2, sample_weight=np.r_[-1, np.ones(19)]), ValueError, "negative"),
+    ("zero weights", lambda: ParzenWindows(1.0).fit(X2, sample_weight=np.zeros(20)), ValueError, "non-zero|all zero"),
+    ("weights too few", lambda: ParzenWindows(1.0).fit(X2, sample_weight=np.ones(3)), ValueError, "sample_weight"),
+    ("bandwidth 0", lambda: ParzenWindows(0).fit(X2), ValueError, "bandwidth must be.*greater than 0"),
+    ("bandwidth -1", lambda: ParzenWindows(-1.0).fit(X2), ValueError, "bandwidth"),
+    ("bandwidth nan", lambda: ParzenWindows(np.nan).fit(X2), ValueError, "bandwidth"),
+    ("bandwidth True", lambda: ParzenWindows(True).fit(X2), TypeError, "bandwidth"),
+    ("bandwidth None", lambda: ParzenWindows(None).fit(X2), TypeError, "bandwidth"),
+    ("bandwidth name", lambda: ParzenWindows("skott").fit(X2), ValueError, "'scott'"),
+    ("bandwidth vector", lambda: ParzenWindows([1.0, 1, 1]).fit(X2), ValueError, "2 features, got 3"),
+    ("bandwidth vector 0", lambda: ParzenWindows([1.0, 0]).fit(X2), ValueError, "greater than 0"),
+    ("bandwidth shape", lambda: ParzenWindows(np.eye(3)).fit(X2), ValueError, r"\(2, 2\), got shape \(3, 3\)"),
+    ("bandwidth singular", lambda: ParzenWindows(np.ones((2, 2))).fit(X2), ValueError, "positive definite"),
+    ("bandwidth indefinite", lambda: ParzenWindows(np.diag([1.0, -1])).fit(X2), ValueError, "positive definite"),
+    ("bandwidth asymmetric", lambda: ParzenWindows([[1.0, 0.5], [0, 1]]).fit(X2), ValueError, "symmetric"),
+    ("bandwidth strings", lambda: ParzenWindows(["a", "b"]).fit(X2), TypeError, "bandwidth"),
+    ("bandwidth 1e-200", lambda: ParzenWindows(1e-200).fit(X2), ValueError, "bandwidth.*1e-150"),
+    ("bandwidth vector 1e200", lambda: ParzenWindows([1, 1e200]).fit(X2), ValueError, "bandwidth.*1e-150"),
+    ("1e-200, loo", lambda: ParzenWindows().fit(X2 * 1e-200), ValueError, "spread.*Rescale"),
+    ("1e-200, scott", lambda: ParzenWindows("scott").fit(X2 * 1e-200), ValueError, "spread.*Rescale"),
+    ("engine", lambda: ParzenWindows(engine="gpu").fit(X2), ValueError, "engine"),
+    ("samples", lambda: ParzenWindows(1.0).fit(X2).sample(0), ValueError, "n_samples"),
+    ("feature", lambda: ParzenWindows(1.0).fit(X2).marginal([2]), ValueError, "out of range"),
+    ("feature twice", lambda: ParzenWindows(1.0).fit(X2).marginal([0, 0]), ValueError, "repeat"),
+    ("feature name", lambda: ParzenWindows(1.0).fit(X2).marginal(["a"]), ValueError, "positions"),
+    ("all given", lambda: ParzenWindows(1.0).fit(X2).conditional({0: 1.0, 1: 1.0}), ValueError, "leave at least one"),
+    ("given list", lambda: ParzenWindows(1.0).fit(X2).conditional([0]), TypeError, "dict"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "words"), [row[1:] for row in BAD_FITS], ids=[row[0] for row in BAD_FITS])
+def test_bad_input_gets_a_clear_error(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+@pytest.mark.parametrize("value", [1e-120, 1e-30, 1e120])
+def test_extreme_but_representable_scales_have_answers(value):
+    density = ParzenWindows().fit(X2 * value)
+    assert np.all(np.isfinite(density.score_samples(X2 * value)))
+    assert density.score() == pytest.approx(ParzenWindows().fit(X2).score() - 2 * np.log(value), rel=1e-9)
+
+
+def test_a_constant_column_is_no_obstacle_to_loo():
+    density = ParzenWindows().fit(np.c_[X2, np.ones(20)])
+    assert np.isfinite(density.score())
