@@ -204,9 +204,10 @@ def whitening(scatter, reference, *, basis=None, n_components=None, tolerance, r
     units = np.outer(scale, scale)
     few = {"subset_by_index": [r - k, r - 1]} if k <= r // 4 else {}
     ratios, vectors = eigh(T * units, S * units, **few)
-    ratios, vectors = ratios[::-1][:k], (scale[:, None] * vectors)[:, ::-1][:, :k]
+    ratios, vectors = ratios[::-1][:k], vectors[:, ::-1][:, :k]
     largest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None], axis=0)
-    vectors = vectors * np.where(largest < 0, -1.0, 1.0)  # a sign that does not depend on rounding
+    # Signs that depend neither on rounding nor on the units of the columns.
+    vectors = scale[:, None] * vectors * np.where(largest < 0, -1.0, 1.0)
     inverse = S @ vectors
     if basis is not None:
         vectors, inverse = basis @ vectors, basis @ inverse
