@@ -119,6 +119,7 @@ def clustering_accuracy(y_true, y_pred):
     """
     true, predicted = _two_labelings(y_true, y_pred)
     table = contingency_matrix(true, predicted)
+    # Departure 1: the paper prints a minimum over permutations, times 100; it is a maximum.
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum() / len(true))
 
@@ -170,6 +171,7 @@ def balanced_rand_score(y_true, y_pred, *, balance="predicted"):
     if len(true) < 2:
         raise ValueError("balanced_rand_score compares pairs: expected at least 2 rows, got 1. Add rows.")
     # agreement[s, t]: ordered pairs together (1) or apart (0) by the balancing (s), by the other (t)
+    # Departure 3: by either partition; the paper does not say which.
     pair = (predicted, true) if balance == "predicted" else (true, predicted)
     agreement = pair_confusion_matrix(*pair)
     shares = [
@@ -231,6 +233,7 @@ def neighbor_purity(X, y, n_neighbors):
         raise ValueError(
             f"n_neighbors={k} needs at least {k + 1} rows, got {n}. Lower n_neighbors or add data."
         )
+    # Departure 2: ties share their places; the paper does not speak of them.
     right = right_neighbors_by_place(X, y, k)
     return np.cumsum(right) / np.arange(1, k + 1) / n
 
