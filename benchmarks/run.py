@@ -1,0 +1,172 @@
+"""Time the pair engine against its peers and against the machine's ceilings; see README.md for the protocol."""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+HERE = Path(__file__).parent
+THREADS = len(os.sched_getaffinity(0))
+
+
+def cases(names, quick):
+    """The cases by name; quick ones are small and only show that everything runs."""
+    n, rounds = (1500, 2) if quick else (10_000, 5)
+    if "scatter" in names:
+        for dtype in ("float64", "float32"):
+            for d in (2, 8) if quick else (2, 8, 16, 32, 64, 128):
+                tolerance = 1e-9 if dtype == "float64" else 1e-2
+                yield {"kind": "scatter", "n": n, "d": d, "dtype": dtype, "tolerance": tolerance, "rounds": rounds}
+    if "density" in names:
+        for d in (2,) if quick else (2, 8, 64):
+            points, queries = (5000, 200) if quick else (100_000, 10_000)
+            case = {"kind": "density", "n": points, "n_queries": queries, "d": d, "dtype": "float64", "rounds": min(rounds, 3)}
+            # Slow contenders get fewer queries; times are compared per pair.
+            yield case | {"bandwidth": 0.5, "tolerance": 1e-9, "few_queries": 200 if quick else 300}
+    if "scaling" in names:
+        for n in (2000, 4000) if quick else (25_000, 50_000, 100_000, 200_000):
+            case = {"kind": "scatter", "n": n, "d": 16, "dtype": "float64", "tolerance": 1e-9, "name": "scaling"}
+            yield case | {"rounds": 3 if n < 100_000 else 1, "only": ["vicinal"]}
+
+
+SLOW = {"scikit-learn", "scipy", "mlpack", "KDEpy"}
+
+
+class Worker:
+    """A contender in its own process."""
+
+    def __init__(self, case, name):
+        self.name = name
+        self.case = dict(case)
+        if name in SLOW and "few_queries" in case:
+            self.case["n_queries"] = case["few_queries"]
+        command = [sys.executable, str(HERE / "worker.py"), json.dumps(self.case), name]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=HERE
+        )
+        self.state = self._read()
+        self.seconds, self.memory = [], 0
+
+    def _read(self):
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"ready": False, "why": "the process ended"}
+
+    @property
+    def right(self):
+        error = self.state.get("error")
+        return bool(self.state.get("ready")) and error is not None and error <= self.case["tolerance"]
+
+    def time(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        answer = self._read()
+        self.seconds.append(answer["seconds"])
+        self.memory = answer["memory"]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+    def pairs(self):
+        return self.case["n"] * self.case.get("n_queries", self.case["n"])
+
+
+def run_case(case):
+    sys.path.insert(0, str(HERE))
+    import contenders
+
+    names = case.get("only") or list(contenders.CONTENDERS[case["kind"]])
+    workers = [Worker(case, name) for name in names]
+    racing = [worker for worker in workers if worker.right]
+    for _ in range(case["rounds"]):
+        for worker in racing:
+            worker.time()
+    rows = []
+    ours = next((w for w in racing if w.name == "vicinal"), None)
+    for worker in workers:
+        row = {"contender": worker.name, "error": worker.state.get("error")}
+        if not worker.right:
+            row["why"] = worker.state.get("why") or "wrong: its error exceeds the tolerance"
+        else:
+            a_pair = [seconds / worker.pairs() * 1e9 for seconds in worker.seconds]
+            row |= {"seconds": min(worker.seconds), "ns_a_pair": min(a_pair), "memory": worker.memory}
+            row["queries"] = worker.case.get("n_queries")
+            if ours is not None and worker is not ours:
+                here = [seconds / ours.pairs() * 1e9 for seconds in ours.seconds]
+                row["times_slower"] = statistics.median(a / b for a, b in zip(a_pair, here, strict=True))
+        rows.append(row)
+        worker.close()
+    return {"case": case, "rows": rows}
+
+
+def machine():
+    info = {"cpu": platform.processor() or platform.machine(), "cores": THREADS, "python": platform.python_version()}
+    try:
+        model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+        info["cpu"] = model.split(":")[1].strip()
+    except (OSError, StopIteration):
+        pass
+    info["versions"] = {}
+    for name in ("vicinal", "numpy", "scipy", "scikit-learn", "numba", "torch", "mlpack", "KDEpy", "pykeops"):
+        try:
+            info["versions"][name] = version(name)
+        except PackageNotFoundError:
+            info["versions"][name] = None
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
+    info["commit"] = commit.stdout.strip() or None
+    info["date"] = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    return info
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=["scatter", "density", "scaling"])
+    parser.add_argument("--quick", action="store_true", help="small sizes: only shows that everything runs")
+    options = parser.parse_args()
+    sys.path.insert(0, str(HERE))
+    import ceilings
+
+    results = {"machine": machine(), "quick": options.quick, "ceilings": [], "results": []}
+    for dtype in ("float64", "float32"):
+        results["ceilings"].append(ceilings.measure(THREADS, dtype))
+    for case in cases(options.names, options.quick):
+        result = run_case(case)
+        if case["kind"] == "scatter":
+            measured = ceilings.measure(THREADS, case["dtype"], dimensions=(case["d"],))  # beside the case, not an hour earlier
+            result["floor_seconds"] = ceilings.scatter_floor(measured, case["n"], case["d"])
+        results["results"].append(result)
+        print(describe(result), file=sys.stderr, flush=True)
+    name = "engine-quick" if options.quick else "engine-" + "-".join(sorted(options.names))
+    target = HERE / "results" / f"{name}.json"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"wrote {target}", file=sys.stderr)
+    return 0 if all(row.get("seconds") for r in results["results"] for row in r["rows"] if row["contender"] == "vicinal") else 1
+
+
+def describe(result):
+    case = result["case"]
+    size = f"{case.get('n_queries', case['n'])} x {case['n']}"
+    lines = [f"{case.get('name', case['kind'])} {size}, d={case['d']}, {case['dtype']}"]
+    if "floor_seconds" in result:
+        lines[0] += f"; floor {result['floor_seconds']:.3f} s"
+    for row in result["rows"]:
+        if "seconds" not in row:
+            lines.append(f"  {row['contender']:>12}: {row['why']}" + (f" ({row['error']:.1e})" if row.get("error") else ""))
+            continue
+        ratio = f", {row['times_slower']:.1f}x slower" if "times_slower" in row else ""
+        lines.append(
+            f"  {row['contender']:>12}: {row['seconds']:.3f} s, {row['ns_a_pair']:.2f} ns a pair{ratio}, "
+            f"{row['memory'] / 2**20:.0f} MB, error {row['error']:.1e}"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
