@@ -1,0 +1,123 @@
+"""A fixed point reached in far fewer passes: quasi-Newton on the displacement of the plain step."""
+
+from collections import deque
+
+import numpy as np
+
+from vicinal._fit_loops import FitPath
+
+
+def accelerated_fixed_point(step, move, parameters, *, max_iter, tol, memory=10, longest=2.0, report=None):
+    """Maximise an objective whose fixed-point step (an EM step) never lowers it, by a safeguarded
+    quasi-Newton method.
+
+    The displacement of the plain step vanishes exactly at the fixed points and is, close to one, the
+    gradient in the metric that the plain step uses. L-BFGS's two-loop recursion on displacements instead of
+    gradients therefore has the plain step as its first direction and learns from the path how much longer
+    the steps may be. A trial that does not raise the objective is shortened, and in the end replaced by the
+    plain step, so accepted objectives never fall. The loop ends when a *plain* step gains no more than
+    `tol`, which is the criterion of `fixed_point`.
+
+    Parameters
+    ----------
+    step : callable
+        ``objective, displacement = step(parameters)``; the displacement is an array in coordinates that
+        `move` carries along, the plain step being ``move(parameters, displacement)``. Close to a fixed point
+        it is twice the gradient, as it is for EM on the logarithm of a covariance.
+    move : callable
+        ``new, made = move(parameters, displacement)``, with the displacement that was made in fact.
+    memory : int
+        Secant pairs to keep.
+    longest : float
+        The largest absolute eigenvalue (of a symmetric matrix) or entry (of a vector) of a quasi-Newton step.
+
+    Returns
+    -------
+    FitPath
+        Its objectives have one entry a pass, rejected trials included; the last belongs to the parameters.
+    """
+    objectives: list[float] = []
+
+    def evaluate(at):
+        objective, displacement = step(at)
+        objectives.append(float(objective))
+        if report is not None:
+            report(len(objectives), objectives[-1])
+        return objectives[-1], displacement
+
+    secants: deque = deque(maxlen=memory)
+    confirm = False  # the next step is plain: a small gain of a quasi-Newton step may be a poor step
+    converged, reason = False, f"max_iter={max_iter} passes were used"
+    best = None
+    try:
+        objective, displacement = evaluate(parameters)
+        best = objective
+        while len(objectives) < max_iter:
+            plain = confirm or not secants
+            direction = displacement if plain else _two_loops(displacement, secants)
+            # What the quadratic model promises: half of gradient times direction.
+            if not plain and 0.25 * np.vdot(direction, displacement) <= tol:
+                plain, direction = True, displacement
+            if not plain:
+                direction = direction * min(1.0, longest / max(_size(direction), 1e-300))
+            # A plain step cannot lower the objective but by rounding, so it is tried once.
+            trials = min(1 if plain else 5, max_iter - len(objectives))
+            trial = _line_search(evaluate, move, parameters, objective, displacement, direction, trials)
+            if trial is None:
+                if plain:
+                    converged, reason = True, "a plain step can gain no more than rounding"
+                    break
+                secants.clear()
+                continue
+            parameters, gained, made, new_displacement = trial
+            objective = best = objectives[-1]
+            change = displacement - new_displacement
+            if np.vdot(made, change) > 1e-10 * np.linalg.norm(made) * np.linalg.norm(change):
+                secants.append((made, change))
+            displacement = new_displacement
+            if gained <= tol and plain:
+                converged, reason = True, f"a plain step gained no more than tol={tol:g}"
+                break
+            confirm = gained <= tol
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        reason = "it was interrupted"
+    n_iter = len(objectives)
+    path = objectives if objectives[-1] == best else [*objectives, best]
+    return FitPath(parameters, np.array(path), n_iter, converged, reason)
+
+
+def _line_search(evaluate, move, parameters, objective, displacement, direction, trials):
+    """The first point along the direction that does not lower the objective, or None."""
+    slope, fraction = np.vdot(displacement, direction), 1.0
+    for _ in range(trials):
+        there, made = move(parameters, fraction * direction)
+        reached, new_displacement = evaluate(there)
+        if reached >= objective:
+            return there, reached - objective, made, new_displacement
+        # Where a straight line through the two slopes would vanish; the slopes are those of the
+        # displacements.
+        new_slope = np.vdot(new_displacement, direction)
+        root = fraction * slope / (slope - new_slope) if new_slope < 0 else 0.5 * fraction
+        fraction = float(np.clip(root, 0.1 * fraction, 0.5 * fraction))
+    return None
+
+
+def _two_loops(displacement, secants):
+    """L-BFGS's estimate of the Newton step, from pairs (move made, displacement lost by it)."""
+    direction = displacement
+    shares = []
+    for made, change in reversed(secants):
+        share = np.vdot(made, direction) / np.vdot(made, change)
+        direction = direction - share * change
+        shares.append(share)
+    made, change = secants[-1]
+    direction = direction * (np.vdot(made, change) / np.vdot(change, change))
+    for (made, change), share in zip(secants, reversed(shares), strict=True):
+        direction = direction + (share - np.vdot(change, direction) / np.vdot(made, change)) * made
+    return direction
+
+
+def _size(displacement):
+    return np.abs(np.linalg.eigvalsh(displacement) if displacement.ndim == 2 else displacement).max()

@@ -1,0 +1,305 @@
+"""Local Component Analysis (Le Roux and Bach, 2011): the metric in which data are locally isotropic."""
+
+import sys
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+
+from vicinal._accelerated import accelerated_fixed_point
+from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._engine import pair_reductions
+from vicinal._fit_loops import fixed_point, progress, warn_if_not_converged
+from vicinal._lca_checks import check_answerable, collapse_message
+from vicinal._lca_steps import (
+    CollapseError,
+    Steps,
+    leave_one_out,
+    nearest_structured,
+    one_pass,
+    ordered_metric,
+    to_frame,
+)
+from vicinal._metric import LinearMetricMixin
+from vicinal._mixture import MixtureDensityMixin, SharedMixture
+from vicinal._nca_objectives import effective_neighbors
+from vicinal._parzen import bandwidth_covariance
+
+_COVARIANCES = ("full", "diag", "spherical", "low_rank")
+_SOLVERS = ("auto", "em", "accelerated", "stochastic")
+
+# Up to here a pass over all pairs takes seconds on two cores, and the accelerated solver needs 10 to 30.
+_EXACT_ROWS = 20_000
+_MAX_PASSES = 500
+_EXACT_TOL = 1e-8
+
+
+class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+    r"""Local Component Analysis: learn the metric that makes data locally isotropic, without labels.
+
+    PCA whitens by the spread of the whole data set; LCA whitens by the spread of each row about its
+    neighbours. It is the Parzen windows density with the kernel covariance of maximum leave-one-out
+    likelihood,
+
+    .. math::
+
+        \max_\Sigma \; \frac1n \sum_i \log \Big[ \frac{1}{n-1} \sum_{j \ne i} N(x_i; x_j, \Sigma) \Big]
+        - \frac{\nu}{2} \operatorname{tr} \Sigma^{-1} \qquad (Eq. 1)
+
+    found by EM: the neighbours of each row are weighed by
+    :math:`\lambda_{ij} \propto N(x_i; x_j, \Sigma)`, :math:`j \ne i` (Eq. 3), and
+    :math:`\Sigma \leftarrow \frac1n \sum_{ij} \lambda_{ij} (x_i - x_j)(x_i - x_j)' + \nu I` (Eq. 4 with the
+    penalty).
+
+    Parameters
+    ----------
+    covariance : {"full", "diag", "spherical", "low_rank"}, default="full"
+        The structure of :math:`\Sigma`: free; one variance a feature; one variance (of the same trace); a
+        matrix of rank ``rank`` plus a multiple of the identity.
+    rank : int, optional
+        For ``covariance="low_rank"``, less than the number of features.
+    reg : float, default=0.0
+        The penalty :math:`\nu`, a variance in squared units of the data: :math:`\Sigma \ge \nu I`. Needed
+        when the likelihood has no maximum (see Notes).
+    solver : {"auto", "em", "accelerated", "stochastic"}, default="auto"
+        "em" repeats Eqs. 3 and 4; the objective never falls. "accelerated" reaches the same optimum in far
+        fewer passes over the pairs, by quasi-Newton steps that EM safeguards. "stochastic" (sec. 5) sees
+        minibatches of rows and samples of neighbours: time and memory are linear in n. "auto" is
+        "accelerated" up to 20,000 rows, then "stochastic"; see ``solver_``.
+    init : "covariance", float or array, default="covariance"
+        The start: the covariance of the data, or a number or vector (standard deviations) or a matrix (a
+        covariance).
+    max_iter : int, optional
+        Most passes over the pairs; for "stochastic", most sweeps over the rows. The default is 500 and 50.
+    tol : float, optional
+        Stop when a pass (an EM step) gains no more than this many nats per row; for "stochastic", when two
+        sweeps in a row do. The default is 1e-8 and 1e-3.
+    batch_size : int, default=100
+        Rows in a minibatch of "stochastic" and ``partial_fit``.
+    neighborhood : int, optional
+        Rows sampled at each stochastic step as possible neighbours (sec. 5.2). Few neighbours widen the
+        kernel. The default is 3000, followed by a correction that sees all rows; see Notes.
+    discount : float, default=0.6
+        The weight of the old covariance after a sweep over the rows: :math:`\gamma` of Eq. 7. In [0, 1).
+    engine : None, str or Engine, default=None
+        Who does the pair work; see :class:`vicinal.Engine`.
+    random_state : int, RandomState instance or None, default=None
+        For "stochastic" and ``partial_fit``.
+    verbose : bool, default=False
+        Say what is done, to stderr.
+
+    Attributes
+    ----------
+    covariance_ : ndarray of shape (n_features, n_features)
+        The kernel's covariance :math:`\Sigma`.
+    precision_ : ndarray of shape (n_features, n_features)
+        Its inverse.
+    components_ : ndarray of shape (n_features, n_features)
+        A with :math:`\Sigma^{-1} = A'A`: ``transform`` maps to where neighbourhoods are round. For "full" and
+        "low_rank" the rows are ordered: the data spread most beyond their neighbourhoods along the first. For
+        "diag" and "spherical" A is diagonal.
+    objectives_ : ndarray
+        The penalised objective per row, one entry a pass, the last one belonging to ``covariance_``.
+    n_iter_ : int
+        Passes over the pairs (sweeps over the rows for "stochastic").
+    converged_ : bool
+    solver_ : str
+        The solver that was used.
+    effective_neighbors_ : ndarray of shape (n_samples,)
+        How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
+        \lambda_{ij})`. After "stochastic", among ``neighborhood`` sampled rows.
+    mixture_ : SharedMixture
+        The density.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    Notes
+    -----
+    *Cost.* A pass takes O(n^2 d + n d^2 + d^3) time; memory beyond the data is the engine's budget, never
+    O(n^2). "stochastic" takes O(n N d) a sweep with N the neighbourhood.
+
+    *Equivariance.* With ``reg=0`` and the default start, the answer follows the data through a change of
+    coordinates: any invertible linear map for "full" (then ``transform`` gives the same image up to signs),
+    scalings of the axes for "diag", rotations and one scale for "spherical" and "low_rank"; shifts for all.
+
+    *When there is no answer.* With ``reg=0`` the likelihood is unbounded when every row has an exact twin,
+    when columns are constant or linearly dependent, when there are too few rows (surely at n <=
+    n_features), or when rows differ from their neighbours in a subspace only (integer grids). Then ``fit``
+    raises a ValueError that names the cause.
+
+    ``sample_weight`` is importance: a row of weight 2 counts twice as a term of the likelihood and as a
+    neighbour, but is left out as a whole when it is left out.
+
+    References
+    ----------
+    N. Le Roux and F. Bach, "Local Component Analysis", ICLR 2013 (arXiv:1109.0093).
+
+    Examples
+    --------
+    Two flat clusters: LCA finds their shape (ten times as wide as high), whatever their distance.
+
+    >>> import numpy as np
+    >>> from vicinal import LCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 2)) * [1.0, 0.1] + 5 * rng.integers(2, size=(400, 1))
+    >>> lca = LCA().fit(X)
+    >>> np.sqrt(np.diag(lca.covariance_)).round(3)
+    array([0.484, 0.055])
+    >>> round(lca.score(), 3)  # leave-one-out log-likelihood per row
+    -1.286
+    """
+
+    def __init__(
+        self,
+        covariance="full",
+        *,
+        rank=None,
+        reg=0.0,
+        solver="auto",
+        init="covariance",
+        max_iter=None,
+        tol=None,
+        batch_size=100,
+        neighborhood=None,
+        discount=0.6,
+        engine=None,
+        random_state=None,
+        verbose=False,
+    ):
+        self.covariance = covariance
+        self.rank = rank
+        self.reg = reg
+        self.solver = solver
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.neighborhood = neighborhood
+        self.discount = discount
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Learn the metric and the density of the rows of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+            Importance of the rows; not negative, at least two of them positive.
+
+        Returns
+        -------
+        self
+        """
+        X = check_rows(self, X, reset=True, min_rows=2)
+        weight = _check_two_rows(check_weights(sample_weight, X))
+        n, d = X.shape
+        reg, rank = self._check_parameters(d)
+        names = getattr(self, "feature_names_in_", None)
+        if reg == 0:
+            check_answerable(X, weight, covariance=self.covariance, rank=rank, names=names)
+        self.solver_ = self._pick_solver(n)
+        problem = leave_one_out(X, weight, pair_reductions(self.engine, n, n, d), reg)
+        spread = scatter_of_rows(problem)
+        start = self._start(spread, reg, rank)
+        steps = Steps(lambda metric: one_pass(problem, metric), self.covariance, rank, start)
+        try:
+            path = self._exact_path(steps, start)
+        except CollapseError:
+            raise ValueError(f"LCA: {collapse_message(X, weight, self.covariance)}") from None
+        warn_if_not_converged("LCA", path)
+        self._keep(path, spread)
+        self.effective_neighbors_ = perplexities(problem, path.parameters)
+        self.mixture_ = SharedMixture(X.copy(), self.covariance_, problem.log_weights, self.engine, names)
+        return self
+
+    def _check_parameters(self, n_features):
+        """The penalty and the rank; refuses bad parameters."""
+        check_choice(self.covariance, "covariance", _COVARIANCES)
+        check_choice(self.solver, "solver", _SOLVERS)
+        rank = None
+        if self.covariance == "low_rank":
+            if self.rank is None:
+                raise ValueError(
+                    "covariance='low_rank' needs rank, the number of free directions, got rank=None."
+                )
+            rank = check_integer(self.rank, "rank", least=1)
+            if rank >= n_features:
+                raise ValueError(
+                    f"rank must be less than the {n_features} features, got {rank}. Use covariance='full' "
+                    "for a free one."
+                )
+        return check_positive(self.reg, "reg", strict=False), rank
+
+    def _pick_solver(self, n):
+        if self.solver != "auto":
+            return self.solver
+        solver = "accelerated" if n <= _EXACT_ROWS else "stochastic"
+        if self.verbose:
+            print(f"[LCA] solver={solver!r} for {n} rows", file=sys.stderr, flush=True)
+        return solver
+
+    def _start(self, spread, reg, rank):
+        """The metric to start from: the inverse root of a covariance of the structure."""
+        if isinstance(self.init, str):
+            check_choice(self.init, "init", ("covariance",))
+            covariance = spread + reg * np.eye(len(spread))
+        else:
+            covariance = bandwidth_covariance(self.init, len(spread), name="init")
+        return inverse_root(nearest_structured(covariance, self.covariance, rank))
+
+    def _exact_path(self, steps, start):
+        max_iter = _MAX_PASSES if self.max_iter is None else check_integer(self.max_iter, "max_iter")
+        tol = _EXACT_TOL if self.tol is None else check_positive(self.tol, "tol", strict=False)
+        report = progress("LCA", self.verbose)
+        if self.solver_ == "em":
+            return fixed_point(steps.em, start, max_iter=max_iter, tol=tol, report=report)
+        return accelerated_fixed_point(
+            steps.displacement, steps.move, start, max_iter=max_iter, tol=tol, report=report
+        )
+
+    def _keep(self, path, spread):
+        """Store the fitted metric and how it was reached."""
+        metric = path.parameters
+        diagonal = self.covariance in ("diag", "spherical")
+        self.components_ = np.abs(metric) if diagonal else ordered_metric(metric, spread)
+        inverse = np.linalg.inv(self.components_)
+        self.covariance_ = inverse @ inverse.T
+        self.precision_ = self.components_.T @ self.components_
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+
+
+def _check_two_rows(weight):
+    if weight is not None and np.count_nonzero(weight) < 2:
+        raise ValueError(
+            "sample_weight must be positive for at least 2 rows, got 1: nobody is left when that row is "
+            "left out."
+        )
+    return weight
+
+
+def scatter_of_rows(problem):
+    """The (weighted) covariance of the centred rows, divided by n."""
+    rows = problem.rows.astype(np.float64, copy=False)
+    return (rows * problem.weight[:, None]).T @ rows / problem.weight.sum()
+
+
+def perplexities(problem, metric, points=None):
+    """The effective number of neighbours of each row among the rows at some positions (None: all)."""
+    points = np.flatnonzero(problem.weight > 0) if points is None else points
+    left_out = np.full(len(problem.rows), -1)
+    left_out[points] = np.arange(len(points))
+    images = to_frame(problem.rows.astype(np.float64, copy=False), metric)
+    log_weights = None if problem.log_weights is None else problem.log_weights[points]
+    return effective_neighbors(
+        images, images[points], problem.pairs, log_weights=log_weights, left_out=left_out
+    )
+
+
+def inverse_root(covariance):
+    """A with ``A' A`` the inverse of a covariance, computed on the scale of its correlations."""
+    scale = np.sqrt(np.diag(covariance))
+    lower = np.linalg.cholesky(covariance / np.outer(scale, scale))
+    return np.linalg.inv(lower) / scale
