@@ -1,17 +1,16 @@
 """Compiled kernels for mixtures with a frame per component: serial, cached on disk, releasing the GIL.
 
-`_frame_sums.py` runs them on blocks in threads.  The rules are those of `_engine/_kernels.py`, whose `exp` is used
-here: after an edit of that file touch this one, because a disk cache does not notice edits in other files.
+`_frame_sums.py` runs them on blocks in threads.  The rules are those of `_engine/_kernels.py`, whose `exp` is
+used here: after an edit of that file touch this one, because a disk cache does not notice edits in other
+files.
 """
 
 import numpy as np
 from numba import float64, int64, njit, void
 
-from vicinal._engine._kernels import _exp, _kernel
+from vicinal._engine._kernels import _OPTIONS, _SUMS, _exp, _kernel
 
 _ROWS = 4  # queries that share one load of a tile's coordinates
-_OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy"}
-_SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of sums over the points
 
 
 def _project_signature(real):
@@ -67,8 +66,9 @@ def _square_distances(queries, i, points, out):
 def project(queries, points, frames, offsets, depths, residuals, squares):
     """Split every difference query - point into its parts along the point's frame and what is left.
 
-    squares[l, i, j] = (V_jl'(q_i - x_j))^2, with offsets[l, j] = V_jl'x_j; residuals[m, i, j] = |q_i - x_j|^2 minus
-    the first depths[m] squares.  `points` is (D, T) and `frames` (d, D, T): the inner loops run over the points.
+    squares[l, i, j] = (V_jl'(q_i - x_j))^2, with offsets[l, j] = V_jl'x_j; residuals[m, i, j] = |q_i - x_j|^2
+    minus the first depths[m] squares.  `points` is (D, T) and `frames` (d, D, T): the inner loops run over
+    the points.
     """
     n_points = points.shape[1]
     along = np.empty((_ROWS, n_points), points.dtype)
@@ -105,7 +105,7 @@ def take_squares(along, offsets, left):
 
 @_kernel(_project_signature)
 def project_by_removal(queries, points, frames, offsets, depths, residuals, squares):
-    """`project` where digits would cancel: the parts are taken from the difference itself, and removed from it."""
+    """`project` where digits would cancel: the parts are taken from the difference and removed from it."""
     n_features, n_points = points.shape
     left = np.empty((n_features, n_points), points.dtype)
     along = np.empty(n_points, points.dtype)
@@ -168,8 +168,9 @@ def _accumulate_signature(real):
 def accumulate(residuals, squares, inverse_variances, constants, precisions, depths, tops, totals):
     """Add a tile of points to the log-sum-exp states of a block of queries, for every depth m and noise s.
 
-    The score of a pair is constants[m, s, j] - (sum_l squares[l] inverse_variances[s, l] + precisions[s] residual) / 2,
-    l running over the first depths[m] directions: one sweep over the directions serves all depths.
+    The score of a pair is constants[m, s, j] - (sum_l squares[l] inverse_variances[s, l] + precisions[s]
+    residual) / 2, l running over the first depths[m] directions: one sweep over the directions serves all
+    depths.
     """
     n_rows, n_points = residuals.shape[1], residuals.shape[2]
     quadratic = np.empty(n_points, residuals.dtype)

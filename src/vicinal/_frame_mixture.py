@@ -1,6 +1,7 @@
-"""Gaussian mixtures whose components each have their own low-rank frame: log-density, sampling, marginals, conditionals.
+"""Gaussian mixtures with a low-rank frame for each component: log-density, sampling, marginals, conditionals.
 
-Manifold Parzen Windows is such a mixture: at every training row a Gaussian "pancake", wide along a few directions.
+Manifold Parzen Windows is such a mixture: at every training row a Gaussian "pancake", wide along a few
+directions.
 """
 
 import numbers
@@ -35,7 +36,7 @@ class FrameMixture:
 
     Notes
     -----
-    Holds O(n d D) numbers. Scoring m rows costs O(m n d D) time and, beyond the data, the engine's memory budget.
+    Holds O(n d D) numbers. Scoring m rows costs O(m n d D) time and the engine's memory budget.
     """
 
     def __init__(self, centres, frames, variances, noise, log_weights=None, engine=None, feature_names=None):
@@ -50,8 +51,8 @@ class FrameMixture:
         total = np.logaddexp.reduce(log_weights)
         if not np.isfinite(total):
             raise ValueError(
-                "no component explains the given values: they lie so far from all of them, in units of the noise, that "
-                "the square of the distance overflows. Rescale the data or enlarge the noise."
+                "no component explains the given values: they lie so far from all, in units of the noise, "
+                "that the square of the distance overflows. Rescale the data or enlarge the noise."
             )
         self.log_weights = log_weights - total
 
@@ -71,10 +72,16 @@ class FrameMixture:
     def left_out_score_samples(self):
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
         n = len(self.centres)
-        others = np.log1p(-np.exp(self.log_weights))
+        weights = np.exp(self.log_weights)
+        # Sums before and after, rather than 1 - w, which loses the others beside a large weight.
+        before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
+        after = np.concatenate([np.cumsum(weights[:0:-1])[::-1], [0.0]])
+        with np.errstate(divide="ignore"):
+            others = np.log(before + after)
         if n < 2 or not np.all(np.isfinite(others)):
             raise ValueError(
-                "leave-one-out needs at least two rows of positive weight: no component is left without the row."
+                "leave-one-out needs at least two rows of positive weight: no component is left without the "
+                "row."
             )
         own = Skips(np.arange(n), np.arange(n), n)
         return _finite(self._log_sums(self.centres, own) - others)
@@ -104,8 +111,8 @@ class FrameMixture:
     def marginal(self, features):
         """Return the density of some features alone, exactly, as another `FrameMixture`.
 
-        A component keeps the rows of its frame that belong to those features; these are no longer orthonormal, and are
-        brought back to that form.
+        A component keeps the rows of its frame that belong to those features; these are no longer
+        orthonormal, and are brought back to that form.
 
         Parameters
         ----------
@@ -117,12 +124,12 @@ class FrameMixture:
         )
 
     def conditional(self, given):
-        """Return the density of the remaining features given the values of some, exactly, as another `FrameMixture`.
+        """Return the density of the other features given the values of some, exactly, as a `FrameMixture`.
 
-        With ``F_j`` the rows ``sqrt(v_jl) V_jl`` a component is ``x = c_j + z F_j + noise``, z standard normal.  The
-        given values are explained best by ``z_j = M_j^-1 F_jB (b - c_jB) / sigma^2``, ``M_j = I + F_jB F_jB' / sigma^2``;
-        the rest has mean ``c_jA + z_j F_jA`` and covariance ``sigma^2 I + F_jA' M_j^-1 F_jA``: of the same form.  The
-        component is weighted by how well it explains the values.
+        With ``F_j`` the rows ``sqrt(v_jl) V_jl`` a component is ``x = c_j + z F_j + noise``, z standard
+        normal.  The given values are explained best by ``z_j = M_j^-1 F_jB (b - c_jB) / sigma^2``, ``M_j = I
+        + F_jB F_jB' / sigma^2``; the rest has mean ``c_jA + z_j F_jA`` and covariance ``sigma^2 I + F_jA'
+        M_j^-1 F_jA``: of the same form.  The component is weighted by how well it explains the values.
 
         Parameters
         ----------
@@ -140,7 +147,8 @@ class FrameMixture:
             latent = np.linalg.solve(lower.transpose(0, 2, 1), half)[:, :, 0]
             # The quadratic form of N(b; c_B, sigma^2 I + F_B'F_B) as a sum of squares: no digits cancel.
             left = deviations - np.einsum("nl,nlk->nk", latent, known)
-            square = (left**2).sum(axis=1) / self.noise + (latent**2).sum(axis=1)
+            with np.errstate(over="ignore"):  # a component infinitely far from the values has weight 0
+                square = (left**2).sum(axis=1) / self.noise + (latent**2).sum(axis=1)
             log_det = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
             log_likelihoods[part] = -0.5 * (square + log_det)
             centres = self.centres[part][:, rest] + np.einsum("nl,nlk->nk", latent, free)
@@ -149,7 +157,7 @@ class FrameMixture:
         return self._rebuilt(rest, condition, log_likelihoods)
 
     def _rebuilt(self, kept, change, log_likelihoods):
-        """The mixture on the features `kept`; ``change(part, factors)`` gives new centres and factors of some components."""
+        """The mixture on some features; ``change(part, factors)`` gives new centres and factors."""
         d, n, _ = self.frames.shape
         depth = min(d, len(kept))
         centres = np.empty((n, len(kept)), dtype=self.centres.dtype)

@@ -1,13 +1,14 @@
 """Log-sums over Gaussians that each have their own low-rank frame: the pair work of Manifold Parzen Windows.
 
-Component j has mean x_j and covariance ``C_j = sigma^2 I + sum_l v_jl V_jl V_jl'``, with orthonormal directions V_jl.
-With the squared parts ``t_l = (V_jl'(q - x_j))^2`` and the residual ``rho = |q - x_j|^2 - sum_l t_l``,
+Component j has mean x_j and covariance ``C_j = sigma^2 I + sum_l v_jl V_jl V_jl'``, with orthonormal
+directions V_jl. With the squared parts ``t_l = (V_jl'(q - x_j))^2`` and the residual ``rho = |q - x_j|^2 -
+sum_l t_l``,
 
     (q - x_j)' C_j^-1 (q - x_j) = rho / sigma^2 + sum_l t_l / (sigma^2 + v_jl),
     log det C_j                 = (D - d) log sigma^2 + sum_l log(sigma^2 + v_jl).
 
-Of a pair only ``rho`` and ``t`` are needed, and the directions are ordered: one sweep over the directions serves every
-depth d (the first d directions) and every noise sigma^2.  This is what makes tuning cheap.
+Of a pair only ``rho`` and ``t`` are needed, and the directions are ordered: one sweep over the directions
+serves every depth d (the first d directions) and every noise sigma^2.  This is what makes tuning cheap.
 
 ::
 
@@ -17,11 +18,13 @@ depth d (the first d directions) and every noise sigma^2.  This is what makes tu
         |
       _Components         by_products: GEMM        _frame_kernels.py  compiled: project, project_by_removal,
                           by_kernel: a kernel                         take_squares, accumulate
-                          tables: constants        _frame_arrays.py   the same in array arithmetic (NumPy, torch)
+                          tables: constants        _frame_arrays.py   the same in array arithmetic (NumPy,
+                          torch)
 """
 
 import copy
 import math
+from importlib import import_module
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
@@ -81,7 +84,7 @@ def frame_log_sums(
     engine=None,
     slack=1.0,
 ):
-    """Return ``log sum_j exp(log_weights_j) N(q_i; x_j, C_j)`` for every depth and noise, shape (depths, noises, m).
+    """Return ``log sum_j exp(log_weights_j) N(q_i; x_j, C_j)``, shape (depths, noises, m).
 
     Parameters
     ----------
@@ -100,12 +103,12 @@ def frame_log_sums(
     skips : Skips, optional
     engine : None, str or Engine
     slack : float
-        Matrix products are allowed an error this many times larger than usual: comparing noises needs fewer digits
-        than reporting densities.
+        Matrix products are allowed an error this many times larger than usual: comparing noises needs fewer
+        digits than reporting densities.
 
     Notes
     -----
-    O(m n d D) once, then O(m n d) a noise and one exponential a pair, depth and noise; memory is the engine's budget.
+    O(m n d D) once, then O(m n d) a noise and an exponential a pair, depth and noise; the engine's memory.
     """
     engine = as_engine(engine)
     real = np.dtype(engine.precision or points.dtype)
@@ -119,8 +122,8 @@ def frame_log_sums(
 
     (m, D), n = queries.shape, len(points)
     kind, _ = _choose(engine, m, n, (len(frames) + 1) * D + 8 * len(noises) * len(depths))
-    # Distances by products err by eps times the square norms, in units of the noise; decided query by query, so that
-    # one far query does not slow the others.
+    # Distances by products err by eps times the square norms, in units of the noise; decided query by query,
+    # so that one far query does not slow the others.
     largest = np.maximum(_square_norms(queries), _square_norms(points).max())
     accurate = np.array([products_are_accurate(size / (noises.min() * slack), real) for size in largest])
     few = kind == "cpu" and D <= _FEW_FEATURES
@@ -139,10 +142,8 @@ def _square_norms(rows):
 
 def _sums(components, queries, skips, kind, engine, how):
     """`frame_log_sums` of queries that all go the same way."""
-    if kind == "cpu":
-        from vicinal import _frame_kernels as arithmetic
-    else:
-        from vicinal import _frame_arrays as arithmetic
+    # Compiled kernels are loaded only when they are wanted: Numba takes a while to import.
+    arithmetic = import_module("vicinal._frame_kernels" if kind == "cpu" else "vicinal._frame_arrays")
     threads = 1 if kind == "torch" else available_threads(engine.threads)
     if kind == "torch":
         components, queries = components.on_torch(engine.device, queries)
@@ -232,7 +233,7 @@ class _Components:
         return np.stack(constants) - self.shift[:, :, None]
 
     def tables(self, tile, like):
-        """1 / lambda (noises, d, T), the constants (depths, noises, T) and 1 / sigma^2 (noises,) of a tile."""
+        """1 / lambda (noises, d, T), constants (depths, noises, T) and 1 / sigma^2 (noises,) of a tile."""
         inverse_variances = 1.0 / (self.noises[:, None, None] + self.variances[None, :, tile])
         tables = []
         for values in (inverse_variances, self._constants(tile), 1.0 / self.noises):
@@ -261,7 +262,7 @@ class _Components:
         return residuals, squares
 
     def by_kernel(self, q, tile, project):
-        """The same by a kernel that takes differences; its inner loops run over the points, so these come last."""
+        """The same by a kernel on tiles whose last axis is the points: its inner loops run over them."""
         points = _last_axes_swapped(self.points[tile])
         frames = _last_axes_swapped(self.frames[:, tile])
         residuals = _empty((self.shape[0], len(q), points.shape[1]), q)

@@ -1,18 +1,19 @@
 """Leave-one-out for Manifold Parzen Windows that leaves the row out of its neighbours' frames as well.
 
-Dropping only a row's own component still leaks: the row has shaped the frames of the points that have it among their
-neighbours, and those are the points that explain it.  Without row i, point j keeps its frame unless i is among its k
-neighbours; then the (k+1)th neighbour takes its place and the frame is rebuilt.  These are n k pairs in all, so the
-exact answer costs one pass over the pairs and n k small decompositions.
+Dropping only a row's own component still leaks: the row has shaped the frames of the points that have it
+among their neighbours, and those are the points that explain it.  Without row i, point j keeps its frame
+unless i is among its k neighbours; then the (k+1)th neighbour takes its place and the frame is rebuilt.
+These are n k pairs in all, so the exact answer costs one pass over the pairs and n k small decompositions.
 """
 
 import numpy as np
 from sklearn.model_selection import KFold
 
+from vicinal._engine._accuracy import products_are_accurate
 from vicinal._engine._choice import as_engine
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._frame_sums import _LOG_2PI, Skips, frame_log_sums
-from vicinal._scatter import leading_directions, neighbor_differences, soft_frames
+from vicinal._scatter import GRAM_RATIO, leading_directions, neighbor_differences, soft_frames
 
 
 def held_out_log_density(
@@ -31,6 +32,8 @@ def held_out_log_density(
     rows : integer array, optional
         The rows to score; the default is all.
     weight : array of shape (n,), optional
+    slack : float
+        As in `frame_log_sums`.
     """
     n, k = len(X), neighbors.shape[1] - 1
     rows = np.arange(n) if rows is None else rows
@@ -42,10 +45,9 @@ def held_out_log_density(
     # The pairs (j, i): point j has row i as neighbour number `slot`.
     points, slots = np.nonzero((place[neighbors[:, :k]] >= 0) & (log_weights > -np.inf)[:, None])
     left_out = place[neighbors[points, slots]]
-    order = np.argsort(left_out, kind="stable")
-    points, slots, left_out = points[order], slots[order], left_out[order]
 
-    skips = Skips(np.concatenate([np.arange(len(rows)), left_out]), np.concatenate([rows, points]), len(rows))
+    own = np.arange(len(rows))
+    skips = Skips(np.concatenate([own, left_out]), np.concatenate([rows, points]), len(rows))
     log_sums = frame_log_sums(
         X[rows],
         X,
@@ -57,48 +59,93 @@ def held_out_log_density(
         engine=engine,
         slack=slack,
     )[0]
-    scores = (
-        _rebuilt_scores(X, neighbors, points, slots, len(frames), noises, weight, engine)
-        + log_weights[points]
-    )
-    some, starts = np.unique(left_out, return_index=True)
-    if len(some):
-        log_sums[:, some] = np.logaddexp(log_sums[:, some], np.logaddexp.reduceat(scores, starts, axis=1))
-    total = n if weight is None else weight.sum()
-    return log_sums - np.log(total - (1.0 if weight is None else weight[rows]))
+    if len(points):
+        scores = _rebuilt_scores(X, neighbors, points, slots, len(frames), noises, weight, engine, slack)
+        scores += log_weights[points]
+        order = np.argsort(left_out, kind="stable")
+        some, starts = np.unique(left_out[order], return_index=True)
+        rebuilt = np.logaddexp.reduceat(scores[:, order], starts, axis=1)
+        log_sums[:, some] = np.logaddexp(log_sums[:, some], rebuilt)
+    others = n - 1.0 if weight is None else weight.sum() - weight[rows]
+    return log_sums - np.log(others)
 
 
-def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, engine):
-    """log N(x_i; x_j, C_j rebuilt without i) of the pairs (j, i = neighbour `slot` of j), shape (noises, pairs)."""
+def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, engine, slack):
+    """log N(x_i; x_j, C_j rebuilt without i), i the neighbour `slot` of point j, shape (noises, pairs)."""
     k, D = neighbors.shape[1] - 1, X.shape[1]
     engine = as_engine(engine)
     threads = available_threads(engine.threads)
-    batch = int(np.clip(engine.memory_bytes // (threads + 1) // (8 * 4 * k * (D + k)), 1, 1024))
-    others = np.arange(k) + (np.arange(k) >= np.arange(k)[:, None])  # slots 0..k without the vacant one
-    column = noises[:, None]
+    batch = int(np.clip(engine.memory_bytes // (threads + 1) // (8 * 6 * k * (D + k)), 1, 1024))
+    vacancies = np.arange(k) + (np.arange(k) >= np.arange(k)[:, None])  # slots 0..k without the vacant one
 
     def work(start):
         j, slot = points[start : start + batch], slots[start : start + batch]
-        kept = np.take_along_axis(neighbors[j], others[slot], axis=1)
-        directions, variances = leading_directions(neighbor_differences(X, j, kept, weight), n_components)
-        left = X[neighbors[j, slot]].astype(np.float64) - X[j]
-        exponent = D * _LOG_2PI + (D - n_components) * np.log(column)
-        for direction, variance in zip(directions, variances, strict=True):
-            along = (direction * left).sum(axis=1)
-            left -= along[:, None] * direction
-            exponent = exponent + along**2 / (column + variance) + np.log(column + variance)
-        return -0.5 * (exponent + (left**2).sum(axis=1) / column)
+        kept = vacancies[slot]
+        shares = None
+        if weight is not None:
+            shares = weight[np.take_along_axis(neighbors[j], kept, axis=1)]
+            shares = shares / shares.sum(axis=1, keepdims=True)
+        done = np.zeros(len(j), dtype=bool)
+        squares, variances = np.empty((n_components, len(j))), np.empty((n_components, len(j)))
+        residual = np.empty(len(j))
+        if 2 * k < D:
+            done = _split_by_gram(
+                X, neighbors, j, slot, kept, shares, noises.min() * slack, squares, residual, variances
+            )
+        left = np.flatnonzero(~done)
+        if len(left):
+            others = np.take_along_axis(neighbors[j[left]], kept[left], axis=1)
+            directions, variances[:, left] = leading_directions(
+                neighbor_differences(X, j[left], others, weight), n_components
+            )
+            difference = X[neighbors[j[left], slot[left]]].astype(np.float64) - X[j[left]]
+            for l, direction in enumerate(directions):
+                along = (direction * difference).sum(axis=1)
+                difference -= along[:, None] * direction
+                squares[l, left] = along**2
+            residual[left] = (difference**2).sum(axis=1)
+        column = noises[:, None, None]
+        spread = column + variances
+        quadratic = (squares / spread + np.log(spread)).sum(axis=1) + residual / column[:, 0]
+        return -0.5 * (quadratic + D * _LOG_2PI + (D - n_components) * np.log(column[:, 0]))
 
     with one_blas_thread():
-        parts = list(in_order(work, range(0, len(points), batch), threads))
-    return np.concatenate(parts, axis=1) if parts else np.zeros((len(noises), 0))
+        return np.concatenate(list(in_order(work, range(0, len(points), batch), threads)), axis=1)
+
+
+def _split_by_gram(X, neighbors, j, slot, kept, shares, noise, squares, residual, variances):
+    """Fill in a batch of pairs from the (k+1) x (k+1) Gram matrix of each point; return where it is accurate.
+
+    With R the rows ``sqrt(a_m) (x_m - x_j)`` of the kept neighbours and ``R R' = U S^2 U'``, the part of the
+    left-out difference along direction l is ``u_l' R (x_i - x_j) / s_l``, and ``R (x_i - x_j)`` is a column
+    of the Gram matrix too: nothing of dimension D is done for a pair.
+    """
+    once, back = np.unique(j, return_inverse=True)
+    rows = X[neighbors[once]].astype(np.float64)
+    rows -= X[once, None, :]
+    gram = (rows @ rows.transpose(0, 2, 1))[back]
+    pair = np.arange(len(j))
+    column = np.take_along_axis(gram[pair, slot], kept, axis=1)
+    square = gram[pair, slot, slot]
+    gram = gram[pair[:, None, None], kept[:, :, None], kept[:, None, :]]
+    roots = np.full(kept.shape, kept.shape[1] ** -0.5) if shares is None else np.sqrt(shares)
+    values, vectors = np.linalg.eigh(gram * (roots[:, :, None] * roots[:, None, :]))
+    d = len(squares)
+    values, vectors = values[:, : -d - 1 : -1], vectors[:, :, : -d - 1 : -1]
+    good = values[:, -1] > GRAM_RATIO * values[:, 0]
+    good &= products_are_accurate(square.max() / noise, np.float64)
+    along = np.einsum("pk,pkl->lp", (column * roots)[good], vectors[good])
+    variances[:, good] = values[good].T
+    squares[:, good] = along**2 / values[good].T
+    residual[good] = np.maximum(square[good] - squares[:, good].sum(axis=0), 0.0)
+    return good
 
 
 def fold_log_density(X, Z, n_components, noises, *, rows, weight=None, engine=None, slack=1.0, n_folds=5):
     """Log-density of training rows under estimates built without their fold, shape (noises, len(rows)).
 
-    For soft neighbourhoods, where every row shapes every frame and rebuilding them for each row would be O(n^2)
-    decompositions.  Arguments as in `held_out_log_density`; Z as in `soft_frames`.
+    For soft neighbourhoods, where every row shapes every frame and rebuilding them for each row would be
+    O(n^2) decompositions.  Arguments as in `held_out_log_density`; Z as in `soft_frames`.
     """
     threads = available_threads(as_engine(engine).threads)
     scores = np.empty((len(noises), len(rows)))
@@ -110,15 +157,9 @@ def fold_log_density(X, Z, n_components, noises, *, rows, weight=None, engine=No
             continue
         some = None if weight is None else weight[train]
         frames, variances = soft_frames(X[train], Z[train], n_components, some, threads=threads)
-        shares = np.full(len(train), 1.0 / len(train)) if weight is None else some / some.sum()
+        shares = np.full(len(train), 1.0 / len(train)) if some is None else some / some.sum()
         scores[:, asked] = frame_log_sums(
-            X[rows[asked]],
-            X[train],
-            frames,
-            variances,
-            noises,
-            log_weights=np.log(shares),
-            engine=engine,
-            slack=slack,
-        )[0]
+            X[rows[asked]], X[train], frames, variances, noises,
+            log_weights=np.log(shares), engine=engine, slack=slack,
+        )[0]  # fmt: skip
     return scores

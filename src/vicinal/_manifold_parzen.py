@@ -21,41 +21,45 @@ from vicinal._parzen import bandwidth_covariance
 from vicinal._scatter import local_frames, soft_frames
 
 _NEIGHBORHOODS = ("nearest", "kernel")
-_ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise; more would not change one number of one digit
+_ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise: plenty for one number
 # Comparing noises needs fewer digits than reporting a density; see `frame_log_sums`.
 _SLACK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 10.0}
 
 
 class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
-    r"""Manifold Parzen Windows: kernel density estimation with kernels that follow the data's local directions.
+    r"""Manifold Parzen Windows: kernel density estimation with kernels that follow local directions.
 
     .. math:: p(x) = \sum_i w_i \, N(x; x_i, C_i), \qquad
               C_i = \sigma^2 I + \sum_{l \le d} v_{il} V_{il} V_{il}^T
 
-    where :math:`v_{il}, V_{il}` are the d leading eigenvalues and eigenvectors of the scatter of the neighbours of
-    :math:`x_i`, centred on :math:`x_i` itself: :math:`\sum_j K(x_j; x_i) (x_j - x_i)(x_j - x_i)^T / \sum_j K(x_j; x_i)`.
+    where :math:`v_{il}, V_{il}` are the d leading eigenvalues and eigenvectors of the scatter of the
+    neighbours of :math:`x_i`, centred on :math:`x_i` itself: :math:`\sum_j K(x_j; x_i) (x_j - x_i)(x_j -
+    x_i)^T / \sum_j K(x_j; x_i)`.
 
     Parameters
     ----------
     n_components : int, default=1
         d, the number of local directions kept. 0 is plain Parzen windows of variance ``noise``.
-    n_neighbors : int, default=10
+    n_neighbors : int, default=5
         k, the number of neighbours of a row, itself not counted; at least ``n_components``. Not used with
         ``neighborhood="kernel"``.
     noise : float or "auto", default="auto"
-        :math:`\sigma^2`, the variance added in every direction. "auto" takes the value of largest likelihood of rows
-        that did not shape the density: each is scored under the estimate built without it, frames included (for
-        ``neighborhood="kernel"``, by five folds). Up to 1,024 rows, spread over the training set, are scored.
+        :math:`\sigma^2`, the variance added in every direction. "auto" takes the value of largest likelihood
+        of rows that did not shape the density: each is scored under the estimate built without it, frames
+        included (for ``neighborhood="kernel"``, by five folds). Up to 1,024 rows, spread over the training
+        set, are scored.
     neighborhood : {"nearest", "kernel"}, default="nearest"
         "nearest" counts exactly the k nearest rows, equally; "kernel" all other rows, with a Gaussian weight.
     bandwidth : float, vector or matrix, optional
-        The width of the Gaussian weight of ``neighborhood="kernel"``: a standard deviation, one for each feature, or a
-        covariance.
+        The width of the Gaussian weight of ``neighborhood="kernel"``: a standard deviation, one for each
+        feature, or a covariance.
     metric : fitted metric, optional
-        Who is near whom: anything fitted with a ``transform``, after which distances are Euclidean (LCA, RCA, NCA, a
-        scaler, a pipeline). Only neighbourhoods see it. It is kept as it is by :func:`sklearn.base.clone`.
+        Who is near whom: anything fitted with a ``transform``, after which distances are Euclidean (LCA, RCA,
+        NCA, a scaler, a pipeline). Only neighbourhoods see it. It is kept as it is by
+        :func:`sklearn.base.clone`.
     search : {"exact", "approximate"}, default="exact"
-        How neighbours are found: by scikit-learn, or by pynndescent (``pip install 'vicinal[ann]'``) for large n.
+        How neighbours are found: by scikit-learn, or by pynndescent (``pip install 'vicinal[ann]'``) for
+        large n.
     engine : None, str or Engine, default=None
         Who does the pair work; see :class:`vicinal.Engine`.
 
@@ -78,10 +82,12 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
 
     Notes
     -----
-    Fitting costs the neighbour search plus O(n k D min(k, D)) for the frames, and O(n d D) memory. Scoring m rows costs
-    O(m n d D), d + 1 times plain Parzen windows.  ``noise="auto"`` costs about as much as scoring 1,024 rows.
+    Fitting costs the neighbour search plus O(n k D min(k, D)) for the frames, and O(n d D) memory. Scoring m
+    rows costs O(m n d D), about d + 1 times plain Parzen windows. ``noise="auto"`` costs about as much as
+    scoring 1,024 rows.
 
-    ``sample_weight`` is importance: a row weighs as a component and as a neighbour, and a row of weight 0 is neither.
+    ``sample_weight`` is importance: a row weighs as a component and as a neighbour, and a row of weight 0 is
+    neither.
 
     References
     ----------
@@ -97,13 +103,13 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
     >>> train, test = spiral[:300], spiral[300:]
     >>> density = ManifoldParzen(n_components=1, n_neighbors=12).fit(train)
     >>> round(density.score(test), 2), round(ParzenWindows().fit(train).score(test), 2)
-    (1.48, 1.14)
+    (1.51, 1.3)
     """
 
     def __init__(
         self,
         n_components=1,
-        n_neighbors=10,
+        n_neighbors=5,
         noise="auto",
         *,
         neighborhood="nearest",
@@ -148,7 +154,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         d, k = self._check_parameters(X.shape[1], len(counted))
         threads = available_threads(as_engine(self.engine).threads)
 
-        self._neighbors, self._soft_rows, self._weight = None, None, weight
+        self._k, self._weight, self._neighbors, self._soft_rows = k, weight, None, None
         if d == 0:
             frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
         elif self.neighborhood == "nearest":
@@ -164,15 +170,14 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
 
-        self.noise_ = (
-            self._choose_noise(X, frames, variances, counted) if self.noise == "auto" else float(self.noise)
-        )
+        auto = self.noise == "auto"
+        self.noise_ = self._choose_noise(X, frames, variances, counted) if auto else float(self.noise)
         names = getattr(self, "feature_names_in_", None)
+        self.mixture_: SharedMixture | FrameMixture
         if d == 0:
             # Plain Parzen windows (sec. 2), to the last bit.
-            self.mixture_ = SharedMixture(
-                X, self.noise_ * np.eye(X.shape[1]), log_weights, self.engine, names
-            )
+            covariance = self.noise_ * np.eye(X.shape[1])
+            self.mixture_ = SharedMixture(X, covariance, log_weights, self.engine, names)
         else:
             self.mixture_ = FrameMixture(X, frames, variances, self.noise_, log_weights, self.engine, names)
         return self
@@ -186,9 +191,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
                 raise ValueError(f"noise must be a variance greater than 0 or 'auto', got {self.noise!r}.")
             check_positive(self.noise, "noise")
         if self.neighborhood not in _NEIGHBORHOODS:
-            raise ValueError(
-                f"neighborhood must be one of {', '.join(map(repr, _NEIGHBORHOODS))}, got {self.neighborhood!r}."
-            )
+            raise ValueError(f"neighborhood must be 'nearest' or 'kernel', got {self.neighborhood!r}.")
         if d > n_features:
             raise ValueError(
                 f"n_components={d} needs at least {d} features, got {n_features}. Lower n_components."
@@ -198,20 +201,24 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         if self.neighborhood == "kernel":
             if self.bandwidth is None:
                 raise ValueError(
-                    "neighborhood='kernel' needs a bandwidth, got None. Pass a standard deviation, for example the "
-                    "typical distance of a row to its tenth neighbour."
+                    "neighborhood='kernel' needs a bandwidth, got None. Pass a standard deviation, for "
+                    "example the typical distance of a row to its tenth neighbour."
                 )
             return d, k
         if d > k:
             raise ValueError(
-                f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or lower "
-                "n_components."
+                f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or "
+                "lower n_components."
             )
-        needed = k + 1 if self.noise != "auto" else k + 2
-        if n_rows < needed:
-            why = " with noise='auto', which leaves rows out" if needed == k + 2 and n_rows == k + 1 else ""
+        if n_rows <= k:
             raise ValueError(
-                f"n_neighbors={k} needs at least {needed} training points{why}, got {n_rows}. Lower n_neighbors or add data."
+                f"n_neighbors={k} needs at least {k + 1} training points, got {n_rows}. Lower n_neighbors or "
+                "add data."
+            )
+        if self.noise == "auto" and n_rows == k + 1:
+            raise ValueError(
+                f"n_neighbors={k} with noise='auto', which leaves rows out, needs at least {k + 2} training "
+                f"points, got {n_rows}. Lower n_neighbors, add data or pass noise as a number."
             )
         return d, k
 
@@ -238,7 +245,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
     def _held_out(self, X, frames, variances, noises, rows, slack=1.0):
         """Log-densities (noises, rows) of training rows under the estimate built without them."""
         options = {"rows": rows, "weight": self._weight, "engine": self.engine, "slack": slack}
-        if self.neighborhood == "nearest":
+        if self._neighbors is not None:
             return held_out_log_density(X, self._neighbors, frames, variances, noises, **options)
         return fold_log_density(X, self._soft_rows, len(frames), noises, **options)
 
@@ -248,8 +255,8 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
-            None scores each training row without its *own component only*: the row still shapes the frames of its
-            neighbours, so these scores flatter. To choose parameters or to judge training rows use
+            None scores each training row without its *own component only*: the row still shapes the frames of
+            its neighbours, so these scores flatter. To choose parameters or to judge training rows use
             :meth:`held_out_score_samples`.
 
         Returns
@@ -261,9 +268,9 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
     def held_out_score_samples(self):
         """Return the log-density of each training row under the estimate built without it.
 
-        Without row i, a point that has i among its k neighbours gets its frame from the others and its (k+1)th: exact,
-        for one pass over the pairs and n k small decompositions. With ``neighborhood="kernel"`` the rows are scored by
-        five folds instead. The noise is kept.
+        Without row i, a point that has i among its k neighbours gets its frame from the others and its
+        (k+1)th: exact, for one pass over the pairs and n k small decompositions. With
+        ``neighborhood="kernel"`` the rows are scored by five folds instead. The noise is kept.
 
         Returns
         -------
@@ -274,10 +281,10 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         n = len(mixture.centres)
         if isinstance(mixture, SharedMixture):
             return mixture.left_out_score_samples()
-        if self.neighborhood == "nearest" and self._neighbors.shape[1] == self.n_neighbors:
+        if self._neighbors is not None and self._neighbors.shape[1] == self._k:
             raise ValueError(
-                f"n_neighbors={self.n_neighbors} needs at least {self.n_neighbors + 2} training points when a row is left "
-                f"out, got {n}. Lower n_neighbors or add data."
+                f"n_neighbors={self._k} needs at least {self._k + 2} training points when a row is left out, "
+                f"got {n}. Lower n_neighbors or add data."
             )
         return self._held_out(
             mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n)
@@ -305,20 +312,21 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         check_is_fitted(self)
         if self._neighbors is None:
             raise AttributeError("neighbors_ exists only with neighborhood='nearest' and n_components > 0.")
-        return self._neighbors[:, : self.n_neighbors]
+        return self._neighbors[:, : self._k]
 
 
 def rows_under_metric(metric, rows, X):
     """The rows where the metric's distances are Euclidean.
 
-    `rows` are as the user passed them (perhaps with column names, which the metric may know), X the checked array.
+    `rows` are as the user passed them (perhaps with column names, which the metric may know), X the checked
+    array.
     """
     if metric is None:
         return X
     if not hasattr(metric, "transform"):
         raise TypeError(
-            f"metric must be a fitted metric with a transform method, or None, got {type(metric).__name__}. Fit LCA, RCA, "
-            "NCA or a scikit-learn transformer first and pass it."
+            f"metric must be a fitted metric with a transform method, or None, got {type(metric).__name__}. "
+            "Fit LCA, RCA, NCA or a scikit-learn transformer first and pass it."
         )
     try:
         Z = np.asarray(metric.transform(rows))

@@ -20,7 +20,8 @@ def nearest_neighbors(Z, k, candidates=None, *, search="exact"):
     """
     if search not in SEARCHES:
         raise ValueError(f"search must be one of {', '.join(map(repr, SEARCHES))}, got {search!r}.")
-    # Distances by matrix products lose the digits of a common offset; the median is not moved by a few far rows.
+    # Distances by matrix products lose the digits of a common offset; the median is not moved by a few far
+    # rows.
     Z = Z - np.median(Z, axis=0)
     if candidates is None or len(candidates) == len(Z):
         return _among_themselves(Z, k, search)

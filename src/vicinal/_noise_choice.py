@@ -24,7 +24,8 @@ def choose_noise(evaluate, X, nearest):
     Parameters
     ----------
     evaluate : callable
-        ``evaluate(noises)`` returns the mean held-out log-density for each noise, all in one pass over the pairs.
+        ``evaluate(noises)`` returns the mean held-out log-density for each noise, all in one pass over the
+        pairs.
     X : array of shape (n, D)
     nearest : array of shape (n,)
         Distance of each row to its nearest neighbour.
@@ -34,13 +35,24 @@ def choose_noise(evaluate, X, nearest):
     positive = nearest[nearest > 0]
     if largest == 0 or len(positive) == 0:
         raise ValueError(
-            f"noise='auto' found no scale: every one of the {len(X)} rows has an exact twin, and the likelihood of a row "
-            "explained by its twin grows without bound as the noise shrinks. Merge twins into weights: "
-            "X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w); or pass noise as a number."
+            f"noise='auto' found no scale: every one of the {len(X)} rows has an exact twin, and the "
+            "likelihood of a row explained by its twin grows without bound as the noise shrinks. Merge twins "
+            "into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w); "
+            "or pass a number."
+        )
+    twins = int((nearest == 0).sum())
+    if twins:
+        warnings.warn(
+            f"{twins} of {len(X)} rows have an exact twin. A row that is held out is explained by its twin "
+            "at distance zero, and noise='auto' chooses a noise that is too small. Merge twins into weights: "
+            "X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w).",
+            UserWarning,
+            stacklevel=4,
         )
     low, high = 1e-3 * float(np.median(positive)) ** 2 / D, largest
     candidates, scores = np.array([]), np.array([])
-    # Down as long as the best candidate is the smallest: with as many directions as features the noise may vanish.
+    # Down as long as the best candidate is the smallest: with as many directions as features the noise may
+    # vanish.
     for _ in range(3):
         steps = int(np.clip(np.ceil(np.log(max(high / low, 10.0)) / np.log(_STEP)), 8, _MOST))
         new = np.geomspace(low, max(high, 10.0 * low), steps + 1)[: steps + (len(candidates) == 0)]
@@ -51,9 +63,8 @@ def choose_noise(evaluate, X, nearest):
         low, high = low * 1e-4, low
     else:
         warnings.warn(
-            f"noise='auto' chose {candidates[0]:.3g}, the smallest candidate, and a smaller one would score better: "
-            f"{int((nearest == 0).sum())} of {len(X)} rows have an exact twin. Merge twins into weights, or pass noise as "
-            "a number.",
+            f"noise='auto' did not converge: it chose {candidates[0]:.3g}, the smallest candidate, and "
+            "a smaller one may score better. Look for rows that almost repeat others, or pass noise as a number.",
             ConvergenceWarning,
             stacklevel=4,
         )
@@ -61,7 +72,7 @@ def choose_noise(evaluate, X, nearest):
 
 
 def _interpolated(candidates, scores, best):
-    """The top of the parabola through the best candidate and its neighbours, in the logarithm of the noise."""
+    """The top of the parabola through the best candidate and its neighbours, in log noise."""
     if best in (0, len(candidates) - 1):
         return float(candidates[best])
     x, y = np.log(candidates[best - 1 : best + 2]), scores[best - 1 : best + 2]

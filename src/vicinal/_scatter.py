@@ -232,14 +232,17 @@ def _take(X, rows, origin):
     return points
 
 
-# -- scatter local to each point -------------------------------------------------------------------------------
+# -- scatter local to each point ---------------------------------------------------------------------------
+
+# Below this ratio of squared singular values a Gram matrix loses the small ones: relative error eps / ratio.
+GRAM_RATIO = 1e-4
 
 
 def local_frames(X, neighbors, n_components, weight=None, *, memory=128 * 2**20, threads=1):
     """Leading directions and variances of each point's neighbourhood, centred on the point itself.
 
-    Point i has the local scatter ``sum_j a_j (x_j - x_i)(x_j - x_i)'`` over its neighbours j, with ``a_j = 1/k``, or
-    the neighbours' weights divided by their sum.
+    Point i has the local scatter ``sum_j a_j (x_j - x_i)(x_j - x_i)'`` over its neighbours j, with ``a_j =
+    1/k``, or the neighbours' weights divided by their sum.
 
     Parameters
     ----------
@@ -281,7 +284,7 @@ def local_frames(X, neighbors, n_components, weight=None, *, memory=128 * 2**20,
 
 
 def neighbor_differences(X, points, neighbors, weight=None):
-    """Rows ``sqrt(a_j) (x_j - x_i)`` for the neighbours j of some points i, float64 of shape (len(points), k, D)."""
+    """Rows ``sqrt(a_j) (x_j - x_i)`` for the neighbours j of some points i, shape (points, k, D)."""
     rows = X[neighbors].astype(np.float64)
     rows -= X[points, None, :]
     if weight is None:
@@ -293,8 +296,8 @@ def neighbor_differences(X, points, neighbors, weight=None):
 def soft_frames(X, Z, n_components, weight=None, *, threads=1):
     """Leading directions and variances of each point's soft neighbourhood, centred on the point itself.
 
-    As `local_frames`, with ``a_j`` proportional to ``weight_j exp(-|z_j - z_i|^2 / 2)`` over all rows but i: the
-    weights are relative, so a point far from all others is shaped by its nearest ones.
+    As `local_frames`, with ``a_j`` proportional to ``weight_j exp(-|z_j - z_i|^2 / 2)`` over all rows but i:
+    the weights are relative, so a point far from all others is shaped by its nearest ones.
 
     Parameters
     ----------
@@ -304,7 +307,7 @@ def soft_frames(X, Z, n_components, weight=None, *, threads=1):
 
     Notes
     -----
-    O(n^2 p) for the weights and O(n s D min(s, D)) for the frames, with s rows of non-negligible weight a point.
+    O(n^2 p) for the weights and O(n s D min(s, D)) for the frames, with s rows of non-negligible weight each.
     """
     n, D = X.shape
     frames = np.empty((n_components, n, D), dtype=X.dtype)
@@ -332,17 +335,16 @@ def soft_frames(X, Z, n_components, weight=None, *, threads=1):
 
 
 def leading_directions(rows, n_components):
-    """Leading right singular vectors (d, b, D) and squared singular values (d, b) of a batch of matrices (b, k, D)."""
+    """Leading right singular vectors (d, b, D) and squared singular values (d, b) of matrices (b, k, D)."""
     b, k, D = rows.shape
     directions = np.empty((n_components, b, D))
     squares = np.empty((n_components, b))
     direct = np.arange(b)
-    if D > 2 * k:
-        # A k x k eigenproblem instead of a k x D decomposition, where its squaring does no harm: the relative error of
-        # a squared singular value is eps over its ratio to the largest.
+    if 2 * k < D:
+        # A k x k eigenproblem instead of a k x D decomposition, where its squaring does no harm.
         values, vectors = np.linalg.eigh(rows @ rows.transpose(0, 2, 1))
         values, vectors = values[:, : -n_components - 1 : -1], vectors[:, :, : -n_components - 1 : -1]
-        good = values[:, -1] > 1e-4 * values[:, 0]
+        good = values[:, -1] > GRAM_RATIO * values[:, 0]
         squares[:, good] = values[good].T
         scaled = vectors[good] / np.sqrt(values[good])[:, None, :]
         directions[:, good] = (scaled.transpose(0, 2, 1) @ rows[good]).transpose(1, 0, 2)

@@ -1,0 +1,404 @@
+import pickle
+import sys
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from vicinal import ManifoldParzen, ParzenWindows
+from vicinal._mixture import MixtureDensityMixin
+
+ALL_TWINS = (
+    "the check's data hold every row several times, where the held-out likelihood is unbounded: noise='auto' "
+    "refuses them and says why"
+)
+EXPECTED_FAILURES = {
+    "auto": {
+        "check_sample_weights_shape": ALL_TWINS,
+        "check_sample_weights_not_overwritten": ALL_TWINS,
+    },
+}
+
+
+@parametrize_with_checks(
+    [
+        ManifoldParzen(),
+        ManifoldParzen(n_neighbors=3, noise=0.5),
+        ManifoldParzen(n_components=0, noise=0.2),
+        ManifoldParzen(neighborhood="kernel", bandwidth=1.0, noise=0.3),
+    ],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(estimator.noise, {}),
+)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def spiral():
+    """Sec. 4.1: x = .04 t sin t + e, y = .04 t cos t + e, t uniform on (3, 15), e of deviation .01."""
+    rng = np.random.default_rng(0)
+    t = rng.uniform(3, 15, size=3300)
+    curve = 0.04 * t[:, None] * np.column_stack([np.sin(t), np.cos(t)])
+    return curve + rng.normal(0, 0.01, size=(3300, 2))
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(60, 4)) @ np.diag([3.0, 1.0, 0.5, 0.1])
+
+
+def literal_log_density(X, centres, d, k, noise, weight=None):
+    """The restored LocalGaussian of sec. 2, by loops: neighbours by sorting, SVD, r and q."""
+    n, D = centres.shape
+    weight = np.ones(n) if weight is None else weight
+    alive = [i for i in range(n) if weight[i] > 0]
+    terms = []
+    for i in alive:
+        others = [j for j in alive if j != i]
+        near = sorted(others, key=lambda j: np.sum((centres[j] - centres[i]) ** 2))[:k]
+        shares = weight[near] / weight[near].sum()
+        _, s, V = np.linalg.svd(np.sqrt(shares)[:, None] * (centres[near] - centres[i]))
+        lam = noise + np.append(s, np.zeros(D))[:d] ** 2
+        r = D * np.log(2 * np.pi) + np.log(lam).sum() + (D - d) * np.log(noise)
+        delta = X - centres[i]
+        q = (delta**2).sum(axis=1) / noise + ((1 / lam - 1 / noise) * (delta @ V[:d].T) ** 2).sum(axis=1)
+        terms.append(np.log(weight[i]) - (r + q) / 2)
+    return logsumexp(terms, axis=0) - np.log(weight.sum())
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (1, 7), (2, 2), (3, 10), (4, 20), (4, 4)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_log_density_equals_the_papers_formula(rows, engine, d, k, weighted):
+    weight = (1.0 + np.arange(len(rows)) % 4) * (np.arange(len(rows)) % 5 > 0) if weighted else None
+    density = ManifoldParzen(d, k, 0.05, engine=engine).fit(rows, sample_weight=weight)
+    X = rows[:6] + 0.3
+    expected = literal_log_density(X, rows, d, k, 0.05, weight)
+    np.testing.assert_allclose(density.score_samples(X), expected, rtol=1e-10)
+    assert density.score(X) == pytest.approx(expected.mean())
+
+
+def test_wide_rows_take_the_gram_route_and_still_equal_the_formula():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(40, 60)) @ np.diag(np.geomspace(1, 0.01, 60))
+    density = ManifoldParzen(4, 6, 0.01).fit(X[:35])
+    np.testing.assert_allclose(
+        density.score_samples(X[35:]), literal_log_density(X[35:], X[:35], 4, 6, 0.01), rtol=1e-10
+    )
+    np.testing.assert_allclose(
+        density.held_out_score_samples(),
+        [literal_log_density(X[i : i + 1], np.delete(X[:35], i, 0), 4, 6, 0.01)[0] for i in range(35)],
+        rtol=1e-9,
+    )
+
+
+def test_frames_are_orthonormal_and_carry_the_local_scatter(rows):
+    density = ManifoldParzen(4, 9, 0.1).fit(rows)
+    assert density.local_frames_.shape == (60, 4, 4)
+    assert density.neighbors_.shape == (60, 9)
+    for i in range(60):
+        V, v = density.local_frames_[i], density.local_variances_[i]
+        np.testing.assert_allclose(V @ V.T, np.eye(4), atol=1e-12)
+        delta = rows[density.neighbors_[i]] - rows[i]
+        np.testing.assert_allclose((V.T * v) @ V, delta.T @ delta / 9, atol=1e-12)
+        assert i not in density.neighbors_[i]
+
+
+def test_no_components_is_plain_parzen_to_the_last_bit(rows):
+    plain = ParzenWindows(bandwidth=np.sqrt(0.3)).fit(rows)
+    density = ManifoldParzen(0, 5, 0.3).fit(rows)
+    # The square of a square root is not the number itself: compare on the covariance.
+    density.mixture_.covariance = plain.mixture_.covariance
+    density.mixture_._lower = plain.mixture_._lower
+    assert np.array_equal(density.score_samples(rows + 0.1), plain.score_samples(rows + 0.1))
+    assert density.local_frames_.shape == (60, 0, 4)
+    assert density.local_variances_.shape == (60, 0)
+    np.testing.assert_array_equal(density.held_out_score_samples(), density.score_samples(None))
+    auto = ManifoldParzen(0).fit(rows)
+    assert auto.noise_ == ParzenWindows().fit(rows).covariance_[0, 0]
+
+
+def test_vanishing_frames_approach_plain_parzen(rows):
+    """With a noise that dwarfs the neighbourhoods every covariance is the noise."""
+    density = ManifoldParzen(2, 5, 1e8).fit(rows)
+    np.testing.assert_allclose(density.score_samples(rows), ParzenWindows(1e4).fit(rows).score_samples(rows))
+
+
+def test_soft_neighbourhood_equals_the_weighted_covariance(rows):
+    bandwidth, noise, d = 0.8, 0.05, 2
+    density = ManifoldParzen(d, noise=noise, neighborhood="kernel", bandwidth=bandwidth).fit(rows)
+    X = rows[:5] + 0.2
+    terms = []
+    for i in range(60):
+        delta = np.delete(rows, i, 0) - rows[i]
+        K = np.exp(-0.5 * (delta**2).sum(1) / bandwidth**2)
+        values, vectors = np.linalg.eigh((delta.T * K) @ delta / K.sum())
+        kept = (vectors[:, -d:] * values[-d:]) @ vectors[:, -d:].T
+        terms.append(multivariate_normal.logpdf(X, rows[i], kept + noise * np.eye(4)))
+    expected = logsumexp(terms, axis=0) - np.log(60)
+    np.testing.assert_allclose(density.score_samples(X), expected, rtol=1e-9)
+    # A matrix is a covariance, a vector standard deviations.
+    for same in (np.full(4, 0.8), 0.64 * np.eye(4)):
+        again = clone(density).set_params(bandwidth=same).fit(rows)
+        np.testing.assert_allclose(again.score_samples(X), expected, rtol=1e-9)
+
+
+def test_soft_neighbourhood_of_an_isolated_point_is_its_nearest_row():
+    X = np.array([[0.0, 0.0], [1.0, 0.0], [1000.0, 0.0]])
+    density = ManifoldParzen(1, noise=0.1, neighborhood="kernel", bandwidth=0.5).fit(X)
+    assert density.local_variances_[2, 0] == pytest.approx(999.0**2)
+    assert np.all(np.isfinite(density.score_samples(X)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("d", [1, 2])
+def test_held_out_scores_are_those_of_a_fit_without_the_row(spiral, d, weighted):
+    X = spiral[:50]
+    weight = np.random.default_rng(2).uniform(0.2, 3, size=50) if weighted else np.ones(50)
+    density = ManifoldParzen(d, 5, 1e-3).fit(X, sample_weight=weight if weighted else None)
+    expected = [
+        clone(density)
+        .fit(np.delete(X, i, 0), sample_weight=np.delete(weight, i) if weighted else None)
+        .score_samples(X[i : i + 1])[0]
+        for i in range(50)
+    ]
+    np.testing.assert_allclose(density.held_out_score_samples(), expected, rtol=1e-9)
+    # Dropping the own component only leaks: those scores are better than honest ones.
+    assert density.score() > np.mean(expected)
+
+
+def test_score_samples_none_drops_the_own_component_only(rows):
+    density = ManifoldParzen(2, 5, 0.1).fit(rows)
+    full = np.exp(density.score_samples(rows))
+    own = [
+        multivariate_normal.pdf(rows[i], rows[i], 0.1 * np.eye(4) + (V.T * v) @ V)
+        for i, (V, v) in enumerate(zip(density.local_frames_, density.local_variances_, strict=True))
+    ]
+    expected = np.log((60 * full - own) / 59)
+    np.testing.assert_allclose(density.score_samples(None), expected, rtol=1e-6)
+    assert "own component only" in " ".join(ManifoldParzen.score_samples.__doc__.split())
+
+
+def test_auto_noise_is_as_good_as_the_best_on_new_rows(spiral):
+    train, test = spiral[:300], spiral[300:]
+    density = ManifoldParzen(1, 12).fit(train)
+    grid = np.geomspace(1e-6, 1e-2, 41)
+    best = max(ManifoldParzen(1, 12, noise).fit(train).score(test) for noise in grid)
+    assert density.score(test) > best - 0.01
+    assert density.noise_candidates_.shape == density.noise_scores_.shape
+    peak = density.noise_candidates_[np.argmax(density.noise_scores_)]
+    assert 1 / 1.5 < density.noise_ / peak < 1.5
+
+
+def test_auto_noise_does_not_leak():
+    """Dropping only the own component chooses a noise whose held-out score is 20 nats worse."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 30)) @ np.diag(np.geomspace(1, 0.05, 30))
+    train, test = X[:100], X[100:]
+    fits = [ManifoldParzen(4, 5, noise).fit(train) for noise in np.geomspace(1e-3, 1, 16)]
+    honest = ManifoldParzen(4, 5).fit(train).score(test)
+    assert honest > max(density.score(test) for density in fits) - 0.05
+    assert max(fits, key=lambda density: density.score()).score(test) < honest - 20
+
+
+def test_auto_noise_of_the_soft_neighbourhood(spiral):
+    train, test = spiral[:200], spiral[300:900]
+    density = ManifoldParzen(1, neighborhood="kernel", bandwidth=0.05).fit(train)
+    best = max(
+        clone(density).set_params(noise=noise).fit(train).score(test)
+        for noise in np.geomspace(1e-5, 1e-2, 16)
+    )
+    assert density.score(test) > best - 0.03
+    held_out = density.held_out_score_samples()
+    assert held_out.shape == (200,)
+    assert abs(held_out.mean() - density.score(test)) < 0.25
+
+
+def test_the_papers_order_on_the_spiral(spiral):
+    """Table 1: d=1 beats d=2, both beat Parzen; parameters tuned without the test set."""
+    train, validation, test = spiral[:300], spiral[300:600], spiral[600:]
+
+    def best(d):
+        fits = [
+            ManifoldParzen(d, k, noise).fit(train)
+            for k in (8, 10, 12, 14, 16)
+            for noise in np.geomspace(1e-6, 1e-3, 13)
+        ]
+        return max(fits, key=lambda density: density.score(validation)).score(test)
+
+    plain = ManifoldParzen(0).fit(train).score(test)
+    one, two = best(1), best(2)
+    assert one > two > plain
+    assert one - plain > 0.1
+
+
+def test_scale_equivariance(spiral):
+    X = spiral[:200]
+    small, large = ManifoldParzen(1, 10).fit(X), ManifoldParzen(1, 10).fit(1e4 * X + 7e5)
+    assert large.noise_ == pytest.approx(1e8 * small.noise_, rel=1e-5)
+    np.testing.assert_allclose(
+        large.score_samples(1e4 * X + 7e5) + 2 * np.log(1e4), small.score_samples(X), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_a_metric_decides_who_is_near(rows):
+    scaler = StandardScaler().fit(rows)
+    density = ManifoldParzen(2, 5, 0.1, metric=scaler).fit(rows)
+    Z = scaler.transform(rows)
+    expected = NearestNeighbors(n_neighbors=5).fit(Z).kneighbors(return_distance=False)
+    assert [set(a) for a in density.neighbors_] == [set(b) for b in expected]
+    assert [set(a) for a in ManifoldParzen(2, 5, 0.1).fit(rows).neighbors_] != [set(b) for b in expected]
+    # The directions are those of the rows themselves, not of their images.
+    delta = rows[density.neighbors_[0]] - rows[0]
+    assert density.local_variances_[0, 0] == pytest.approx(np.linalg.svd(delta)[1][0] ** 2 / 5)
+    # A clone keeps the fitted metric, so that a grid search can use it.
+    assert clone(density).metric is scaler
+    search = GridSearchCV(density, {"n_components": [1, 2]}, cv=2).fit(rows)
+    assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
+
+
+def test_a_metric_knows_the_column_names(rows):
+    frame = pd.DataFrame(rows, columns=list("abcd"))
+    scaler = StandardScaler().fit(frame)
+    density = ManifoldParzen(2, 5, 0.1, metric=scaler).fit(frame)
+    assert density.feature_names_in_.tolist() == list("abcd")
+    marginal, conditional = density.marginal(["d", "a"]), density.conditional({"b": 0.5})
+    assert marginal.score_samples(rows[:3, [3, 0]]).shape == (3,)
+    assert conditional.sample(5, random_state=0).shape == (5, 3)
+
+
+def test_duplicates_and_rank_deficiency_are_finite():
+    X = np.repeat(np.arange(6.0)[:, None], 4, axis=0) * np.array([[1.0, 2.0, 0.0]])
+    density = ManifoldParzen(2, 3, 0.1).fit(X)  # all three neighbours of a row are its twins
+    assert np.all(density.local_variances_ == 0)
+    assert np.all(np.isfinite(density.local_frames_))
+    np.testing.assert_allclose(
+        density.score_samples(X), ParzenWindows(np.sqrt(0.1)).fit(X).score_samples(X), rtol=1e-12
+    )
+    line = ManifoldParzen(3, 8, 0.1).fit(X)  # rank one, three directions asked for
+    assert np.all(np.isfinite(line.score_samples(X)))
+    np.testing.assert_allclose(line.local_variances_[:, 1:], 0, atol=1e-12)
+
+
+def test_auto_noise_with_twins():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    with pytest.raises(ValueError, match=r"every one of the 60 rows has an exact twin.*np\.unique"):
+        ManifoldParzen(1, 5).fit(np.repeat(X, 2, axis=0))
+    with pytest.warns(UserWarning, match="2 of 31 rows have an exact twin"):
+        density = ManifoldParzen(1, 5).fit(np.vstack([X, X[:1]]))
+    assert np.isfinite(density.noise_)
+
+
+def test_samples_marginals_and_conditionals_come_from_the_mixture(rows):
+    density = ManifoldParzen(2, 6, 0.2).fit(rows)
+    assert isinstance(density, MixtureDensityMixin)
+    assert density.sample(7, random_state=0).shape == (7, 4)
+    X = rows[:4]
+    given = {0: X[0, 0], 2: X[0, 2]}
+    joint = density.score_samples(X[:1])
+    parts = density.marginal([0, 2]).score_samples(X[:1, [0, 2]]) + density.conditional(given).score_samples(
+        X[:1, [1, 3]]
+    )
+    np.testing.assert_allclose(parts, joint, rtol=1e-10)
+
+
+def test_float32_stays_float32(spiral):
+    X = spiral[:200].astype(np.float32)
+    density = ManifoldParzen(1, 8).fit(X)
+    assert density.local_frames_.dtype == np.float32
+    assert density.sample(2, random_state=0).dtype == np.float32
+    double = ManifoldParzen(1, 8, density.noise_).fit(X.astype(float))
+    np.testing.assert_allclose(density.score_samples(X), double.score_samples(X.astype(float)), atol=5e-3)
+
+
+def test_pickle_clone_and_refit(rows):
+    density = ManifoldParzen(2, 6, 0.2).fit(rows)
+    again = pickle.loads(pickle.dumps(density))
+    np.testing.assert_array_equal(again.score_samples(rows), density.score_samples(rows))
+    np.testing.assert_array_equal(again.held_out_score_samples(), density.held_out_score_samples())
+    density.set_params(n_components=0).fit(rows)
+    with pytest.raises(AttributeError, match="neighborhood='nearest'"):
+        _ = density.neighbors_
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_approximate_search_through_pynndescent(rows, monkeypatch, missing):
+    """A stand-in for pynndescent that forgets some neighbours, and sometimes the row itself."""
+
+    class NNDescent:
+        def __init__(self, X, n_neighbors, random_state):
+            _, found = NearestNeighbors(n_neighbors=n_neighbors).fit(X).kneighbors(X)
+            if missing:
+                found[3, 2:] = -1
+                found[5] = np.roll(found[5], -1)
+            self.neighbor_graph = found, None
+
+    monkeypatch.setitem(sys.modules, "pynndescent", types.SimpleNamespace(NNDescent=NNDescent))
+    density = ManifoldParzen(2, 5, 0.1, search="approximate").fit(rows)
+    exact = ManifoldParzen(2, 5, 0.1).fit(rows)
+    for i in range(60):
+        assert i not in density.neighbors_[i]
+    if not missing:
+        np.testing.assert_array_equal(density.neighbors_, exact.neighbors_)
+    assert set(density.neighbors_[3]) == set(exact.neighbors_[3])
+
+
+def test_approximate_search_without_pynndescent(rows, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynndescent", None)
+    with pytest.raises(ImportError, match=r"pip install 'vicinal\[ann\]'"):
+        ManifoldParzen(2, 5, 0.1, search="approximate").fit(rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"n_neighbors": 30}, ValueError, "n_neighbors=30 needs at least 31 training points, got 25. Lower"),
+        ({"n_neighbors": 24}, ValueError, "needs at least 26 training points, got 25"),
+        ({"n_neighbors": 0}, ValueError, "n_neighbors must be at least 1"),
+        ({"n_neighbors": 2.5}, TypeError, "n_neighbors must be an integer"),
+        ({"n_components": 3, "n_neighbors": 2}, ValueError, "n_components=3 needs at least 3 neighbours"),
+        ({"n_components": 5}, ValueError, "n_components=5 needs at least 5 features, got 4"),
+        ({"n_components": -1}, ValueError, "n_components must be at least 0"),
+        ({"noise": 0.0}, ValueError, "noise must be a finite number greater than 0"),
+        ({"noise": -1}, ValueError, "noise must be"),
+        ({"noise": np.nan}, ValueError, "noise must be"),
+        ({"noise": "small"}, ValueError, "noise must be a variance greater than 0 or 'auto', got 'small'"),
+        ({"neighborhood": "soft"}, ValueError, "neighborhood must be 'nearest' or 'kernel'"),
+        ({"neighborhood": "kernel"}, ValueError, "needs a bandwidth, got None"),
+        ({"neighborhood": "kernel", "bandwidth": -1.0}, ValueError, "bandwidth"),
+        ({"search": "fast"}, ValueError, "search must be one of 'exact', 'approximate'"),
+        ({"metric": "euclidean"}, TypeError, "metric must be a fitted metric"),
+        ({"metric": StandardScaler()}, NotFittedError, "metric must be fitted"),
+        ({"engine": "gpu"}, ValueError, "engine must be"),
+    ],
+)
+def test_bad_parameters(rows, options, error, match):
+    with pytest.raises(error, match=match):
+        ManifoldParzen(**options).fit(rows[:25])
+
+
+def test_bad_rows(rows):
+    density = ManifoldParzen(1, 5, 0.1).fit(rows)
+    with pytest.raises(ValueError, match="expecting 4 features"):
+        density.score_samples(rows[:, :3])
+    with pytest.raises(NotFittedError):
+        ManifoldParzen().score_samples(rows)
+    with pytest.raises(ValueError, match="negative"):
+        ManifoldParzen().fit(rows, sample_weight=-np.ones(60))
+    with pytest.raises(ValueError, match="needs at least 7 training points when a row is left out, got 6"):
+        ManifoldParzen(1, 5, 0.1).fit(rows[:6]).held_out_score_samples()
+    # Rows of weight 0 are no neighbours and do not count.
+    with pytest.raises(ValueError, match="at least 11 training points, got 10"):
+        ManifoldParzen(1, 10, 1.0).fit(rows, sample_weight=np.arange(60) < 10)
