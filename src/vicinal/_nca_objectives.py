@@ -7,21 +7,22 @@ Goldberger, Roweis, Hinton and Salakhutdinov (2004).  With ``p_ij`` the softmax 
     f   = sum_i w_i a_i                (Eq. 3, objective "accuracy")
     g   = sum_i w_i log a_i            (Eq. 6, objective "likelihood")
 
-and the gradient of either is ``2 A S(v)`` with the scatter ``S(v) = sum_ij v_ij x_ij x_ij'`` of the signed weights
-``v_ij = w_i p_ij (a_i - m_ij)`` (Eq. 5) or ``w_i p_ij (1 - m_ij / a_i)`` (Eq. 7).
+and the gradient of either is ``2 A S(v)`` with the scatter ``S(v) = sum_ij v_ij x_ij x_ij'`` of the signed
+weights ``v_ij = w_i p_ij (a_i - m_ij)`` (Eq. 5) or ``w_i p_ij (1 - m_ij / a_i)`` (Eq. 7).
 
-The engine's scores are ``-|z_i - z_j|^2 / 2``, so ``z = sqrt(2) A x``; it returns what ``v`` pulls on the images,
-``P = on_queries + on_points`` with ``P' X = sqrt(2) A S(v)``, and the gradient is ``sqrt(2) P' X``: the pair work has as
-many dimensions as A has rows, however wide X is.
+The engine's scores are ``-|z_i - z_j|^2 / 2``, so ``z = sqrt(2) A x``; it returns what ``v`` pulls on the
+images, ``P = on_queries + on_points`` with ``P' X = sqrt(2) A S(v)``, and the gradient is ``sqrt(2) P' X``:
+the pair work has as many dimensions as A has rows, however wide X is.
 
-Everything is *per row* (divided by the sum of the weights), so that tolerances do not depend on n.  A diagonal A is
-given and differentiated as the vector of its diagonal.
+Everything is *per row* (divided by the sum of the weights), so that tolerances do not depend on n. A
+diagonal A is given and differentiated as the vector of its diagonal.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array
+from scipy.spatial.distance import cdist
 
 from vicinal._engine import Match
 
@@ -71,7 +72,8 @@ def neighbor_objective(A, X, match, pairs, *, objective="accuracy", weight=None,
     weight : array of shape (n,), positive, or None
         Importance of a row as a term and as a neighbour.
     rows : array of row positions, or None for all
-        The terms i to sum over (sec. 2: "we can do stochastic gradient"); the neighbours j are always all rows.
+        The terms i to sum over (sec. 2: "we can do stochastic gradient"); the neighbours j are always all
+        rows.
 
     Returns
     -------
@@ -114,57 +116,56 @@ def with_penalty(evaluation, A, reg):
     return Evaluation(evaluation.value - reg * float((A**2).sum()), evaluation.gradient - 2.0 * reg * A)
 
 
-# -- Eq. 8: only close pairs are given -----------------------------------------------------------------------------
-
-
-class ClosePairs(NamedTuple):
-    """Close pairs as a Laplacian, so that ``sum_ab w_ab |z_a - z_b|^2 = tr(Z' L Z)`` with weights that sum to one.
-
-    ``laplacian`` is a sparse matrix (listed pairs), or None for all pairs inside groups, which need no list:
-    ``(L Z)_a = size (z_a - mean of the group) / n_pairs``.
-    """
-
-    laplacian: Any
-    groups: np.ndarray | None
-    sizes: np.ndarray | None
-
-    def pull(self, Z):
-        """``L Z``."""
-        if self.laplacian is not None:
-            return self.laplacian @ Z
-        inside = self.groups >= 0
-        codes = self.groups[inside]
-        sums = np.stack([np.bincount(codes, z, minlength=len(self.sizes)) for z in Z[inside].T], axis=1)
-        out = np.zeros(Z.shape)
-        out[inside] = (self.sizes[codes, None] * Z[inside] - sums[codes]) / self.n_group_pairs
-        return out
-
-    @property
-    def n_group_pairs(self):
-        """Unordered pairs inside the groups."""
-        return float((self.sizes * (self.sizes - 1) / 2).sum())
+# -- Eq. 8: only close pairs are given -----------------------------------------------------------------------
 
 
 def listed_pairs(pairs, weight, n):
-    """`ClosePairs` of row positions (p, 2) and their weights (p,)."""
+    """The attraction of close pairs as a function ``pull(Z) = L Z``.
+
+    L is the Laplacian of the pairs, with weights that sum to one: ``sum_ab w_ab |z_a - z_b|^2 = tr(Z' L Z)``.
+
+    Parameters
+    ----------
+    pairs : row positions, shape (p, 2)
+    weight : array of shape (p,)
+    n : int
+        Rows in all.
+    """
     share = weight / weight.sum()
     a, b = pairs.T
     rows, columns = np.concatenate([a, b, a, b]), np.concatenate([a, b, b, a])
     entries = np.concatenate([share, share, -share, -share])
-    return ClosePairs(coo_array((entries, (rows, columns)), shape=(n, n)).tocsr(), None, None)
+    laplacian = coo_array((entries, (rows, columns)), shape=(n, n)).tocsr()
+    return lambda Z: laplacian @ Z
 
 
 def pairs_in_groups(groups):
-    """`ClosePairs` of all pairs of rows with the same code; codes 0, 1, ... and -1 for a row in no group."""
-    return ClosePairs(None, groups, np.bincount(groups[groups >= 0]))
+    """The attraction of all pairs of rows with the same code (0, 1, ...; -1 for a row in no group), of
+    weight one.
+
+    They need no list: ``(L Z)_a = size (z_a - mean of the group) / n_pairs``.
+    """
+    inside = groups >= 0
+    codes = groups[inside]
+    sizes = np.bincount(codes)
+    n_pairs = float((sizes * (sizes - 1) / 2).sum())
+
+    def pull(Z):
+        sums = np.stack([np.bincount(codes, z, minlength=len(sizes)) for z in Z[inside].T], axis=1)
+        out = np.zeros(Z.shape)
+        out[inside] = (sizes[codes, None] * Z[inside] - sums[codes]) / n_pairs
+        return out
+
+    return pull
 
 
-def pair_objective(A, X, close, pairs, *, weight=None):
+def pair_objective(A, X, pull_close, pairs, *, weight=None):
     """The negative of Eq. 8 per unit of pair weight, and its gradient by A.
 
-    ``sum_ab w_ab log(exp(-|y_a - y_b|^2) / sum_{c != d} exp(-|y_c - y_d|^2))`` with ``y = A x`` and weights that sum
-    to one; c and d run over all ordered pairs of rows.  The kernel is symmetric, hence what ``q_cd`` (the softmax over
-    all pairs) pulls on its first index it pulls on its second, and the row softmax means are all that is needed.
+    ``sum_ab w_ab log(exp(-|y_a - y_b|^2) / sum_{c != d} exp(-|y_c - y_d|^2))`` with ``y = A x`` and weights
+    that sum to one; c and d run over all ordered pairs of rows. The kernel is symmetric, hence what
+    ``q_cd`` (the softmax over all pairs) pulls on its first index it pulls on its second, and the row
+    softmax means are all that is needed.
     """
     Z = scaled_images(A, X)
     found = pairs.softmax_means(Z, Z, Z, log_weights=log_or_none(weight), left_out=np.arange(len(X)))
@@ -173,29 +174,51 @@ def pair_objective(A, X, close, pairs, *, weight=None):
     log_total = float(top + np.log(np.exp(row_sums - top).sum()))
     share = np.exp(row_sums - log_total)  # of the pairs (c, d), those with first index c
     Z = Z.astype(np.float64, copy=False)
-    attraction = close.pull(Z)
+    attraction = pull_close(Z)
     value = -0.5 * float((Z * attraction).sum()) - log_total
     pull = 2.0 * share[:, None] * (Z - found.means) - attraction
     return Evaluation(value, back_to_components(A, pull, X))
 
 
-# -- how many neighbours count -------------------------------------------------------------------------------------
+# -- how many neighbours count -------------------------------------------------------------------------------
 
 
 def effective_neighbors(queries, points, pairs, *, log_weights=None, left_out=None):
-    """The perplexity ``exp(H(p_i))`` of each row's softmax neighbours: the paper's real-valued estimate of K (sec. 2).
+    """The perplexity ``exp(H(p_i))`` of each row's softmax neighbours: the paper's estimate of K (sec. 2).
 
-    ``H_i = log_sums_i - sum_j p_ij s_ij``, and the expected score follows from the softmax means of the coordinates and
-    of their squares.
+    ``H_i = log_sums_i - sum_j p_ij s_ij``, and the expected score follows from the softmax means of the
+    coordinates and of their squares.
     """
     centre = points.mean(axis=0)
     queries, points = queries - centre, points - centre
-    offsets = 0.5 * (points.astype(np.float64) ** 2).sum(1)
-    if log_weights is not None:
-        offsets = offsets - log_weights
+    squares = (points.astype(np.float64) ** 2).sum(1)
+    largest = max(squares.max(), float((queries.astype(np.float64) ** 2).sum(1).max()))
+    if np.finfo(points.dtype).eps * largest > (1e-3 if points.dtype == np.float32 else 1e-8):
+        # Squares that large would drown the entropy in rounding.
+        return _effective_neighbors_by_differences(queries, points, log_weights, left_out)
+    offsets = 0.5 * squares if log_weights is None else 0.5 * squares - log_weights
     values = np.column_stack([points, offsets.astype(points.dtype)])
     log_sums, means = pairs.softmax_means(queries, points, values, log_weights=log_weights, left_out=left_out)
     queries = queries.astype(np.float64, copy=False)
     expected = (queries * means[:, :-1]).sum(1) - means[:, -1] - 0.5 * (queries**2).sum(1)
     most = len(points) - (0 if left_out is None else 1)
     return np.clip(np.exp(np.clip(log_sums - expected, 0.0, 700.0)), 1.0, max(most, 1))
+
+
+def _effective_neighbors_by_differences(queries, points, log_weights, left_out):
+    """The same from the differences themselves, a block of rows at a time: slow, and right at any scale."""
+    answer = np.empty(len(queries))
+    for start in range(0, len(queries), step := max(2**20 // len(points), 1)):
+        block = slice(start, start + step)
+        scores = -0.5 * cdist(queries[block], points, "sqeuclidean")
+        if log_weights is not None:
+            scores += log_weights
+        if left_out is not None:
+            hit = np.flatnonzero(left_out[block] >= 0)
+            scores[hit, left_out[block][hit]] = -np.inf
+        scores -= scores.max(axis=1, keepdims=True)
+        p = np.exp(scores)
+        total = p.sum(axis=1)
+        entropy = np.log(total) - (p * np.where(p > 0, scores, 0.0)).sum(axis=1) / total
+        answer[block] = np.exp(entropy)
+    return answer

@@ -1,0 +1,138 @@
+"""Who agrees with whom: labels and soft targets as the engine's `Match` (NCA paper, sec. 5)."""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.spatial import KDTree
+from sklearn.utils.validation import column_or_1d
+
+from vicinal._checks import check_choice, check_positive
+from vicinal._engine import Match
+
+MATCHES = ("class", "gaussian", "dot")
+
+# Gaussian agreement reaches down to exp(-_FARTHEST); beyond it is 0 in float64.
+_FARTHEST = 700.0
+_SHARE_OF_SPREAD = 0.25
+
+
+class Targets(NamedTuple):
+    """Targets of all rows.
+
+    Attributes
+    ----------
+    kind : "class", "gaussian" or "dot"
+    values : integer codes (n,), targets in units of their scale (n, t), or non-negative rows (n, t)
+    n_classes : int, or None for soft targets
+    scale : standard deviation of the Gaussian agreement for each output, or None
+    """
+
+    kind: Literal["class", "gaussian", "dot"]
+    values: np.ndarray
+    n_classes: int | None = None
+    scale: np.ndarray | None = None
+
+    def take(self, rows):
+        """The targets of some rows, in that order."""
+        return self._replace(values=self.values[rows])
+
+    def match(self):
+        """The agreement of all rows with all rows."""
+        return Match(self.kind, self.values, self.values)
+
+    def alone(self):
+        """Whether each row agrees with no other row at all: its ``a_i`` is 0 whatever the metric."""
+        if self.kind == "class":
+            return np.bincount(self.values)[self.values] == 1
+        if self.kind == "dot":
+            others = (self.values > 0).sum(axis=0) >= 2
+            return ~(self.values[:, others] > 0).any(axis=1)
+        if self.values.shape[1] == 0:
+            return np.zeros(len(self.values), dtype=bool)
+        distance = KDTree(self.values).query(self.values, k=2)[0][:, 1]
+        return 0.5 * distance**2 > _FARTHEST
+
+    def all_equal(self):
+        """Whether all rows agree equally, so that no metric is better than another."""
+        return bool((self.values == self.values[0]).all())
+
+
+def check_targets(y, match, match_scale, weight=None):
+    """Turn a validated y into `Targets`.
+
+    Parameters
+    ----------
+    y : array
+        Already checked against X by scikit-learn's `validate_data`.
+    match, match_scale : the estimator's parameters.
+    weight : row weights for the default scale, or None.
+    """
+    check_choice(match, "match", MATCHES)
+    if match != "gaussian" and match_scale is not None:
+        raise ValueError(
+            f"match_scale={match_scale!r} is only for match='gaussian', got match={match!r}. Set it to None."
+        )
+    if match == "class":
+        return _classes(y)
+    values = np.asarray(y, dtype=np.float64)
+    if match == "dot":
+        return _rows_of_probabilities(values)
+    values = values.reshape(len(values), -1)
+    scale = _scale_of_targets(values, match_scale, weight)
+    varying = scale > 0
+    centred = values[:, varying] - values[:, varying].mean(axis=0)
+    return Targets("gaussian", centred / scale[varying], scale=scale)
+
+
+def _classes(y):
+    values = np.asarray(y)
+    if values.ndim > 1:
+        values = column_or_1d(values)
+    if values.dtype.kind == "f" and not np.array_equal(values, np.floor(values)):
+        raise ValueError(
+            "Unknown label type: y is continuous, but match='class' needs class labels. Use match='gaussian' "
+            "for a regression target."
+        )
+    try:
+        names, codes = np.unique(values, return_inverse=True)
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+        raise TypeError(
+            f"y must hold labels of one kind that can be sorted, got {kinds}. Convert them to strings: "
+            "[str(label) for label in y]."
+        ) from error
+    return Targets("class", codes.astype(np.int64), n_classes=len(names))
+
+
+def _rows_of_probabilities(values):
+    if values.ndim != 2:
+        raise ValueError(
+            "match='dot' needs one row of non-negative numbers (class probabilities) for each sample, got y "
+            f"of shape {values.shape}. For a binary probability p pass np.column_stack([1 - p, p])."
+        )
+    if values.min() < 0:
+        raise ValueError(
+            f"match='dot' needs non-negative rows (class probabilities), got {int((values < 0).sum())} "
+            "negative entries. For other targets use match='gaussian'."
+        )
+    return Targets("dot", values)
+
+
+def _scale_of_targets(values, match_scale, weight):
+    """One standard deviation an output; 0 marks an output that does not vary."""
+    n_outputs = values.shape[1]
+    mean = np.average(values, axis=0, weights=weight)
+    spread = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weight))
+    varies = np.ptp(values, axis=0) > 0
+    if match_scale is None:
+        # A heuristic: a quarter of the spread lets about one pair in six agree, as six classes would.
+        # The root keeps that share when the agreement of several outputs is multiplied.
+        return np.where(varies, _SHARE_OF_SPREAD * np.sqrt(n_outputs) * spread, 0.0)
+    if np.ndim(match_scale) == 0:
+        return np.where(varies, check_positive(match_scale, "match_scale"), 0.0)
+    if np.shape(match_scale) != (n_outputs,):
+        raise ValueError(
+            f"match_scale must be a number or hold one for each of the {n_outputs} outputs, got shape "
+            f"{np.shape(match_scale)}."
+        )
+    return np.where(varies, [check_positive(scale, "match_scale") for scale in match_scale], 0.0)

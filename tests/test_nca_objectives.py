@@ -1,0 +1,239 @@
+"""Literal oracles of Eqs. 1-8 and finite differences for every variant."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.neighbors import NeighborhoodComponentsAnalysis
+
+from vicinal._engine import Match, pair_reductions
+from vicinal._nca_objectives import (
+    effective_neighbors,
+    listed_pairs,
+    neighbor_objective,
+    pair_objective,
+    pairs_in_groups,
+    scaled_images,
+    with_penalty,
+)
+
+N, D = 24, 4
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, D))
+X[5] = X[9]  # a duplicate
+CODES = RNG.integers(0, 3, N)
+TARGETS = RNG.normal(size=(N, 2))
+SHARES = RNG.dirichlet(np.ones(3), N)
+WEIGHT = RNG.uniform(0.3, 2.0, N)
+MATCHES = {
+    "class": Match("class", CODES, CODES),
+    "gaussian": Match("gaussian", TARGETS, TARGETS),
+    "dot": Match("dot", SHARES, SHARES),
+}
+AGREEMENT = {
+    "class": (CODES[:, None] == CODES).astype(float),
+    "gaussian": np.exp(-0.5 * ((TARGETS[:, None] - TARGETS) ** 2).sum(-1)),
+    "dot": SHARES @ SHARES.T,
+}
+STARTS = {
+    "full": RNG.normal(size=(D, D)),
+    "low rank": 0.7 * RNG.normal(size=(2, D)),
+    "diagonal": RNG.normal(size=D),
+}
+PAIRS = pair_reductions("reference", N, N, D)
+
+
+def matrix(A):
+    return np.diag(A) if A.ndim == 1 else A
+
+
+def literal_probabilities(A, weight=None):
+    """Eq. 1, one pair at a time."""
+    w = np.ones(N) if weight is None else weight
+    p = np.zeros((N, N))
+    for i in range(N):
+        for j in range(N):
+            if i != j:
+                p[i, j] = w[j] * np.exp(-np.sum((matrix(A) @ X[i] - matrix(A) @ X[j]) ** 2))
+        p[i] /= p[i].sum()
+    return p
+
+
+def literal_gradient(A, p, agreement, objective, weight):
+    """Eqs. 5 and 7, outer products and all."""
+    S = np.zeros((D, D))
+    for i in range(N):
+        outer = np.stack([np.outer(X[i] - x, X[i] - x) for x in X])
+        matched = p[i] * agreement[i]
+        a = matched.sum()
+        if objective == "accuracy":
+            S += weight[i] * (
+                a * np.einsum("k,kab->ab", p[i], outer) - np.einsum("k,kab->ab", matched, outer)
+            )
+        else:
+            S += weight[i] * (np.einsum("k,kab->ab", p[i] - matched / a, outer))
+    return 2.0 * matrix(A) @ S / weight.sum()
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+@pytest.mark.parametrize("kind", MATCHES)
+@pytest.mark.parametrize("shape", STARTS)
+def test_value_and_gradient_are_the_papers(shape, kind, objective, weight):
+    A = STARTS[shape]
+    w = np.ones(N) if weight is None else weight
+    p = literal_probabilities(A, weight)
+    a = (p * AGREEMENT[kind]).sum(1)
+    value = np.average(a if objective == "accuracy" else np.log(a), weights=w)
+    gradient = literal_gradient(A, p, AGREEMENT[kind], objective, w)
+    found = neighbor_objective(A, X, MATCHES[kind], PAIRS, objective=objective, weight=weight)
+    np.testing.assert_allclose(found.value, value, rtol=1e-12)
+    expected = np.diag(gradient) if A.ndim == 1 else gradient
+    np.testing.assert_allclose(found.gradient, expected, atol=1e-12 * max(1.0, np.abs(gradient).max()))
+
+
+def differences(fun, A, step=1e-5):
+    out = np.zeros_like(A)
+    for k in np.ndindex(A.shape):
+        E = np.zeros_like(A)
+        E[k] = step
+        out[k] = (fun(A + E).value - fun(A - E).value) / (2 * step)
+    return out
+
+
+@pytest.mark.parametrize("rows", [None, np.array([3, 0, 17])], ids=["all", "batch"])
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+@pytest.mark.parametrize("kind", MATCHES)
+@pytest.mark.parametrize("shape", STARTS)
+def test_gradient_by_differences(shape, kind, objective, rows):
+    def fun(A):
+        found = neighbor_objective(A, X, MATCHES[kind], PAIRS, objective=objective, weight=WEIGHT, rows=rows)
+        return with_penalty(found, A, 0.01)
+
+    A = STARTS[shape]
+    numeric = differences(fun, A)
+    np.testing.assert_allclose(fun(A).gradient, numeric, atol=1e-8 * max(1.0, np.abs(numeric).max()))
+
+
+def test_batches_average_to_the_whole():
+    A = STARTS["low rank"]
+    batches = np.split(RNG.permutation(N), 4)
+    parts = [neighbor_objective(A, X, MATCHES["class"], PAIRS, rows=rows) for rows in batches]
+    whole = neighbor_objective(A, X, MATCHES["class"], PAIRS)
+    np.testing.assert_allclose(np.mean([part.value for part in parts]), whole.value, rtol=1e-13)
+    np.testing.assert_allclose(np.mean([part.gradient for part in parts], axis=0), whole.gradient, atol=1e-14)
+
+
+def test_one_hot_rows_are_classes():
+    one_hot = np.eye(3)[CODES]
+    for objective in ("accuracy", "likelihood"):
+        hard = neighbor_objective(STARTS["full"], X, MATCHES["class"], PAIRS, objective=objective)
+        soft = neighbor_objective(
+            STARTS["full"], X, Match("dot", one_hot, one_hot), PAIRS, objective=objective
+        )
+        np.testing.assert_allclose(hard.value, soft.value, rtol=1e-13)
+        np.testing.assert_allclose(hard.gradient, soft.gradient, atol=1e-13)
+        far = 100.0 * one_hot  # targets so far apart that only equal ones agree
+        soft = neighbor_objective(STARTS["full"], X, Match("gaussian", far, far), PAIRS, objective=objective)
+        np.testing.assert_allclose(hard.gradient, soft.gradient, atol=1e-13)
+
+
+def test_equals_scikit_learns_loss():
+    X, y = load_iris(return_X_y=True)
+    theirs = NeighborhoodComponentsAnalysis()
+    theirs.n_iter_ = 1
+    for A in (np.eye(4), RNG.normal(size=(2, 4))):
+        loss, gradient = theirs._loss_grad_lbfgs(A.ravel(), X, y[:, None] == y)
+        for engine in ("reference", "cpu"):
+            ours = neighbor_objective(
+                A, X - X.mean(0), Match("class", y, y), pair_reductions(engine, 1, 1, 1)
+            )
+            np.testing.assert_allclose(150 * ours.value, loss, rtol=1e-10)
+            atol = 1e-9 * abs(gradient).max()
+            np.testing.assert_allclose(150 * ours.gradient.ravel(), gradient, rtol=1e-8, atol=atol)
+
+
+def test_translation_and_offset():
+    A = STARTS["full"]
+    here = neighbor_objective(A, X, MATCHES["class"], PAIRS)
+    there = neighbor_objective(A, X + 1e4, MATCHES["class"], PAIRS)
+    np.testing.assert_allclose(here.gradient, there.gradient, atol=1e-8)
+
+
+# -- Eq. 8 ---------------------------------------------------------------------------------------------------
+
+CLOSE = np.array([[0, 1], [2, 7], [4, 9], [0, 5], [7, 2]])
+CLOSE_WEIGHT = np.array([1.0, 0.5, 2.0, 1.0, 0.25])
+
+
+def literal_equation_8(A, pairs, pair_weight, weight):
+    """The negative of Eq. 8 with sum of pair weights one: c and d over all ordered pairs."""
+    y = X @ matrix(A).T
+    total = sum(
+        weight[c] * weight[d] * np.exp(-np.sum((y[c] - y[d]) ** 2))
+        for c in range(N)
+        for d in range(N)
+        if c != d
+    )
+    share = pair_weight / pair_weight.sum()
+    return sum(
+        s * (-np.sum((y[a] - y[b]) ** 2) - np.log(total)) for s, (a, b) in zip(share, pairs, strict=True)
+    )
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
+@pytest.mark.parametrize("shape", STARTS)
+def test_equation_8(shape, weight):
+    A = STARTS[shape]
+    close = listed_pairs(CLOSE, CLOSE_WEIGHT, N)
+
+    def fun(A):
+        return pair_objective(A, X, close, PAIRS, weight=weight)
+
+    w = np.ones(N) if weight is None else weight
+    np.testing.assert_allclose(fun(A).value, literal_equation_8(A, CLOSE, CLOSE_WEIGHT, w), rtol=1e-12)
+    numeric = differences(fun, A)
+    np.testing.assert_allclose(fun(A).gradient, numeric, atol=1e-7 * max(1.0, np.abs(numeric).max()))
+
+
+def test_groups_are_all_their_pairs():
+    groups = np.where(CODES == 2, -1, CODES)
+    listed = np.array([(a, b) for a in range(N) for b in range(a + 1, N) if groups[a] == groups[b] >= 0])
+    for A in STARTS.values():
+        by_list = pair_objective(A, X, listed_pairs(listed, np.ones(len(listed)), N), PAIRS)
+        by_group = pair_objective(A, X, pairs_in_groups(groups), PAIRS)
+        np.testing.assert_allclose(by_group.value, by_list.value, rtol=1e-12)
+        np.testing.assert_allclose(by_group.gradient, by_list.gradient, atol=1e-11)
+
+
+# -- perplexity ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
+def test_effective_neighbors_are_perplexities(weight):
+    A = STARTS["low rank"]
+    p = literal_probabilities(A, weight)
+    entropy = -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1.0)), 0.0), axis=1)
+    Z = scaled_images(A, X + 7.0)
+    log_weights = None if weight is None else np.log(weight)
+    found = effective_neighbors(Z, Z, PAIRS, log_weights=log_weights, left_out=np.arange(N))
+    np.testing.assert_allclose(found, np.exp(entropy), rtol=1e-10)
+
+
+def test_effective_neighbors_at_both_ends():
+    Z = scaled_images(np.eye(D), X)
+    np.testing.assert_allclose(effective_neighbors(0 * Z, 0 * Z, PAIRS, left_out=np.arange(N)), N - 1)
+    for scale in (1e4, 1e9):
+        lonely = effective_neighbors(scale * Z[:4], scale * Z[:4], PAIRS, left_out=np.arange(4))
+        np.testing.assert_allclose(lonely, np.ones(4), rtol=1e-9)
+
+
+def test_effective_neighbors_far_from_the_origin():
+    """The two formulas agree where both are accurate; the second serves where squares are huge."""
+    w = np.log(WEIGHT)
+    Z = scaled_images(STARTS["low rank"], X)
+    Z[0] += 30.0
+    skip = np.where(np.arange(N) % 2, np.arange(N), -1)
+    by_means = effective_neighbors(Z, Z, PAIRS, log_weights=w, left_out=skip)
+    Z[0] += 1e6
+    by_differences = effective_neighbors(Z, Z, PAIRS, log_weights=w, left_out=skip)
+    np.testing.assert_allclose(by_means[1:], by_differences[1:], rtol=1e-9)
