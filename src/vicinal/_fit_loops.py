@@ -1,7 +1,7 @@
 """The two ways to fit: repeat a step until it stops gaining, or climb a gradient.
 
-Both are plain functions that return a `FitPath`.  Neither prints nor knows an estimator: `report` is called after each
-pass, and an interruption (KeyboardInterrupt) ends the loop with the best parameters so far.
+Both are plain functions that return a `FitPath`. Neither prints nor knows an estimator: `report` is called
+after each pass, and an interruption (KeyboardInterrupt) ends the loop with the best parameters so far.
 """
 
 import sys
@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
+
+# The reason of a loop that Ctrl-C ended.
+INTERRUPTED = "it was interrupted"
 
 
 class FitPath(NamedTuple):
@@ -35,8 +38,9 @@ class FitPath(NamedTuple):
 def fixed_point(step, parameters, *, max_iter, tol, report=None):
     """Repeat ``objective, new = step(parameters)`` until the objective gains less than `tol`.
 
-    `step` evaluates the objective *at* the parameters it is given and returns the next ones, so the parameters
-    returned here are those of the last evaluation: the objective path and the answer belong together.
+    `step` evaluates the objective *at* the parameters it is given and returns the next ones, so the
+    parameters returned here are those of the last evaluation: the objective path and the answer belong
+    together.
     """
     objectives = []
     converged, reason = False, f"max_iter={max_iter} passes were used"
@@ -55,7 +59,7 @@ def fixed_point(step, parameters, *, max_iter, tol, report=None):
     except KeyboardInterrupt:
         if not objectives:
             raise
-        reason = "it was interrupted"
+        reason = INTERRUPTED
     return FitPath(best, np.array(objectives), len(objectives), converged, reason)
 
 
@@ -73,10 +77,11 @@ def ascend(
 ):
     """Climb ``objective, gradient = objective_and_gradient(parameters)`` (a maximisation) by a SciPy method.
 
-    A pass is one evaluation, wherever the line search asks for it; an iteration is one accepted step.  The loop ends
-    when `patience` iterations in a row gain no more than `tol` each, when the gradient vanishes, or after `max_iter`
-    iterations or `max_passes` passes (None: `max_iter`), whichever comes first.  The best point evaluated is returned.
-    `callback(parameters, passes)` follows each iteration and may raise StopIteration.
+    A pass is one evaluation, wherever the line search asks for it; an iteration is one accepted step. The
+    loop ends when `patience` iterations in a row gain no more than `tol` each, when the gradient vanishes,
+    or after `max_iter` iterations or `max_passes` passes (None: `max_iter`), whichever comes first. The
+    best point evaluated is returned. `callback(parameters, passes)` follows each iteration and may raise
+    StopIteration.
     """
     shape = np.shape(parameters)
     max_passes = max_iter if max_passes is None else max_passes
@@ -97,7 +102,8 @@ def ascend(
         objective, gradient = objective_and_gradient(flat.reshape(shape))
         gradient = np.asarray(gradient, dtype=float).ravel()
         if not objectives:
-            # Conjugate gradients guess their first step from the size of the gradient: its units must not matter.
+            # Conjugate gradients guess their first step from the size of the gradient: its units must not
+            # matter.
             size = float(np.linalg.norm(gradient))
             state["unit"] = size if size > 1e-30 else 1.0
         objectives.append(float(objective))
@@ -149,7 +155,7 @@ def ascend(
     except KeyboardInterrupt:
         if not objectives:
             raise
-        reason = "it was interrupted"
+        reason = INTERRUPTED
     path = np.array(objectives)
     n_iter = len(path)
     if n_iter and path[-1] != state["best"]:
@@ -161,8 +167,8 @@ def warn_if_not_converged(name, path):
     """Warn, whatever `verbose` says, when a fit ended before its tolerance was reached."""
     if not path.converged:
         warnings.warn(
-            f"{name} did not converge: {path.reason}; the best parameters so far are kept. Raise max_iter, raise tol, "
-            "or look at objectives_.",
+            f"{name} did not converge: {path.reason}; the best parameters so far are kept. Raise max_iter, "
+            "raise tol, or look at objectives_.",
             ConvergenceWarning,
             stacklevel=3,
         )
