@@ -33,8 +33,11 @@ from vicinal._version import __version__
 _HOME = {
     "ChunkletReport": "_chunklets",
     "ChunkletRows": "_chunklets",
+    "ConstrainedKMeans": "_constrained_kmeans",
+    "DensityClassifier": "_density_classifier",
     "Engine": "_engine",
     "LCA": "_lca",
+    "LCAGauss": "_lca_gauss",
     "ManifoldParzen": "_manifold_parzen",
     "NCA": "_nca",
     "OnlineRCA": "_online_rca",

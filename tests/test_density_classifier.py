@@ -1,0 +1,186 @@
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KernelDensity
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from vicinal import DensityClassifier, ManifoldParzen, ParzenWindows
+
+ONE_ROW = "the check leaves a class one row, which has no neighbour; the error names the class"
+REPETITION = (
+    "the check repeats rows instead of weighing them: the leave-one-out bandwidth sees a repeated row as its "
+    "own twin, a weighted row is left out as a whole"
+)
+TWINS = (
+    "the check's classes hold every row several times: the leave-one-out bandwidth refuses them and says why"
+)
+EXPECTED_FAILURES = {
+    ManifoldParzen: {"check_sample_weight_equivalence_on_dense_data": ONE_ROW},
+    type(None): {
+        "check_sample_weight_equivalence_on_dense_data": REPETITION,
+        "check_sample_weights_shape": TWINS,
+        "check_sample_weights_not_overwritten": TWINS,
+    },
+}
+
+
+@parametrize_with_checks(
+    [
+        DensityClassifier(),
+        DensityClassifier(ParzenWindows(bandwidth=0.5)),
+        DensityClassifier(ManifoldParzen(n_components=1, n_neighbors=1, noise=0.3)),
+    ],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(type(estimator.density), {}),
+)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def two_classes():
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(size=(30, 2)), rng.normal(size=(10, 2)) + 2.0])
+    return X, np.repeat(["near", "far"], [30, 10])
+
+
+def test_probabilities_are_bayes_rule_by_hand(two_classes):
+    X, y = two_classes
+    queries = np.array([[0.5, 0.5], [2.0, 1.0], [-3.0, 4.0]])
+    likelihood = {
+        label: np.mean([multivariate_normal.pdf(queries, x, 0.49 * np.eye(2)) for x in X[y == label]], axis=0)
+        for label in ("near", "far")
+    }
+    evidence = 0.25 * likelihood["far"] + 0.75 * likelihood["near"]
+    classifier = DensityClassifier(ParzenWindows(0.7)).fit(X, y)
+    assert classifier.classes_.tolist() == ["far", "near"]
+    np.testing.assert_allclose(classifier.priors_, [0.25, 0.75])
+    np.testing.assert_allclose(
+        classifier.predict_proba(queries)[:, 0], 0.25 * likelihood["far"] / evidence, rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        logsumexp(classifier.predict_joint_log_proba(queries), axis=1), np.log(evidence), rtol=1e-12
+    )
+    expected = np.where(0.25 * likelihood["far"] > 0.75 * likelihood["near"], "far", "near")
+    assert classifier.predict(queries).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("priors", "expected"),
+    [
+        (None, [0.25, 0.75]),
+        ("uniform", [0.5, 0.5]),
+        ([0.9, 0.1], [0.9, 0.1]),
+        ({"near": 0.2, "far": 0.8}, [0.8, 0.2]),
+        ([0.0, 1.0], [0.0, 1.0]),
+    ],
+)
+def test_priors(two_classes, priors, expected):
+    classifier = DensityClassifier(ParzenWindows(0.7), priors=priors).fit(*two_classes)
+    np.testing.assert_allclose(classifier.priors_, expected)
+    likelihoods = np.exp(np.column_stack([d.score_samples([[1.0, 1.0]]) for d in classifier.densities_]))
+    joint = likelihoods * expected
+    np.testing.assert_allclose(classifier.predict_proba([[1.0, 1.0]]), joint / joint.sum(), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "density",
+    [
+        None,
+        ParzenWindows(0.3),
+        ManifoldParzen(1, 4, 0.05),
+        KernelDensity(bandwidth=0.3),
+        GaussianMixture(2, random_state=0),
+    ],
+)
+def test_far_rows_have_probabilities_that_sum_to_one(two_classes, density):
+    classifier = DensityClassifier(density).fit(*two_classes)
+    far = np.array([[1e6, 1e6], [-1e6, 3e5], [0.0, 1e4]])
+    probabilities = classifier.predict_proba(far)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-15)
+    assert np.all(np.isfinite(probabilities))
+    # The class at (2, 2) is nearer to the first row, by 2e6 in the squared distance.
+    if density is None or isinstance(density, ParzenWindows):
+        assert classifier.predict(far[:1]) == ["far"]
+
+
+def test_a_row_outside_every_bounded_kernel_gets_the_priors(two_classes):
+    classifier = DensityClassifier(KernelDensity(kernel="tophat", bandwidth=1.0)).fit(*two_classes)
+    np.testing.assert_allclose(classifier.predict_proba([[50.0, 50.0]]), [[0.25, 0.75]])
+    assert classifier.predict([[50.0, 50.0]]) == ["near"]
+
+
+def test_neighbours_are_found_inside_the_class(two_classes):
+    X, y = two_classes
+    classifier = DensityClassifier(ManifoldParzen(1, 3, 0.1)).fit(X, y)
+    alone = ManifoldParzen(1, 3, 0.1).fit(X[y == "far"])
+    np.testing.assert_array_equal(classifier.densities_[0].score_samples(X), alone.score_samples(X))
+
+
+def test_weights_are_importance(two_classes):
+    X, y = two_classes
+    weight = 1.0 + np.arange(40) % 3
+    weighted = DensityClassifier(ParzenWindows(0.7)).fit(X, y, sample_weight=weight)
+    repeated = np.repeat(np.arange(40), weight.astype(int))
+    same = DensityClassifier(ParzenWindows(0.7)).fit(X[repeated], y[repeated])
+    np.testing.assert_allclose(weighted.predict_proba(X), same.predict_proba(X), rtol=1e-10)
+    without = DensityClassifier(ParzenWindows(0.7)).fit(X[:35], y[:35])
+    zero = DensityClassifier(ParzenWindows(0.7)).fit(X, y, sample_weight=np.arange(40) < 35)
+    np.testing.assert_allclose(zero.predict_proba(X), without.predict_proba(X), rtol=1e-12)
+    with pytest.raises(ValueError, match="GaussianMixture does not"):
+        DensityClassifier(GaussianMixture()).fit(X, y, sample_weight=weight)
+
+
+def test_names_grid_search_and_a_fitted_metric():
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    scaler = StandardScaler().fit(X)
+    classifier = DensityClassifier(ManifoldParzen(1, 10, 0.05, metric=scaler))
+    search = GridSearchCV(classifier, {"density__noise": [0.01, 0.1]}, cv=3, scoring="neg_log_loss").fit(X, y)
+    assert search.best_score_ > -0.3
+    fitted = clone(classifier).fit(X, y)
+    assert fitted.feature_names_in_.tolist() == list(X.columns)
+    assert fitted.score(X, y) > 0.95
+    assert set(pd.unique(fitted.predict(X))) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("density", "priors", "error", "match"),
+    [
+        (ParzenWindows(0.5), [0.5, 0.6], ValueError, "probabilities that sum to 1"),
+        (ParzenWindows(0.5), [1.5, -0.5], ValueError, "probabilities that sum to 1"),
+        (ParzenWindows(0.5), [1.0], ValueError, "one number for each of the 2 classes"),
+        (ParzenWindows(0.5), "equal", ValueError, "'uniform'"),
+        (ParzenWindows(0.5), {"near": 1.0}, ValueError, r"exactly the classes \['far', 'near'\]"),
+        (ParzenWindows, None, TypeError, "got the class ParzenWindows"),
+        ("gaussian", None, TypeError, "fit and score_samples, got str"),
+        (
+            ManifoldParzen(1, 12, 0.1),
+            None,
+            ValueError,
+            r"class .*far.* with 10 training rows: n_neighbors=12 needs",
+        ),
+    ],
+)
+def test_bad_parameters(two_classes, density, priors, error, match):
+    with pytest.raises(error, match=match):
+        DensityClassifier(density, priors=priors).fit(*two_classes)
+
+
+def test_bad_data(two_classes):
+    X, y = two_classes
+    with pytest.raises(ValueError, match=r"class .*alone.* with 1 training rows"):
+        DensityClassifier().fit(np.vstack([X, [[9.0, 9.0]]]), [*y, "alone"])
+    # A number as bandwidth needs no second row.
+    single = DensityClassifier(ParzenWindows(1.0)).fit(np.vstack([X, [[9.0, 9.0]]]), [*y, "alone"])
+    assert single.predict([[9.0, 9.1]]) == ["alone"]
+    with pytest.raises(ValueError, match="expecting 2 features"):
+        DensityClassifier(ParzenWindows(1.0)).fit(X, y).predict(X[:, :1])
+    with pytest.raises(ValueError, match=r"[Uu]nknown label type"):
+        DensityClassifier().fit(X, X[:, 0])
