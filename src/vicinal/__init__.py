@@ -33,8 +33,11 @@ from vicinal._version import __version__
 _HOME = {
     "ChunkletReport": "_chunklets",
     "ChunkletRows": "_chunklets",
+    "Comparison": "_compare",
+    "ConstrainedGaussianMixture": "_constrained_mixture",
     "ConstrainedKMeans": "_constrained_kmeans",
     "DensityClassifier": "_density_classifier",
+    "DensityOutlierDetector": "_density_outliers",
     "Engine": "_engine",
     "LCA": "_lca",
     "LCAGauss": "_lca_gauss",
@@ -43,16 +46,19 @@ _HOME = {
     "OnlineRCA": "_online_rca",
     "ParzenWindows": "_parzen",
     "RCA": "_rca",
+    "SoftNeighborsClassifier": "_soft_neighbors",
+    "SoftNeighborsRegressor": "_soft_neighbors",
     "chunklets_from_groups": "_chunklets",
     "chunklets_from_labels": "_chunklets",
     "chunklets_from_pairs": "_chunklets",
+    "compare": "_compare",
     "expected_chunklet_size": "_chunklet_simulators",
     "simulate_chunklets": "_chunklet_simulators",
     "simulate_pairs": "_chunklet_simulators",
     "simulate_teachers": "_chunklet_simulators",
     "which_engine": "_engine",
 }
-_MODULES = {"datasets", "quality"}
+_MODULES = {"datasets", "io", "quality"}
 
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])
 

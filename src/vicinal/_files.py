@@ -1,0 +1,66 @@
+"""Files that are replaced whole or not at all."""
+
+import contextlib
+import os
+import secrets
+import stat
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Open a binary file for writing that takes the place of `path` only when the block ends well.
+
+    The bytes go to a temporary file in the same folder, reach the disk (fsync) and are renamed in one step
+    (`os.replace`). Whatever goes wrong before (an exception, a full disk, Ctrl-C) leaves the old file as it
+    was and removes the temporary one. A link is followed; an existing file keeps its permissions, a new one
+    gets the usual ones.
+    """
+    target = os.path.realpath(os.fspath(path))
+    folder = os.path.dirname(target)
+    permissions = _permissions(target, path)
+    temporary = os.path.join(folder, f".vicinal-{secrets.token_hex(8)}.tmp")
+    # Not tempfile.mkstemp: its files are readable by the owner only, whatever the umask says.
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if permissions is not None:
+            os.chmod(temporary, permissions)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(folder)
+
+
+def _permissions(target, path):
+    """Permission bits of the file to replace, None where there is none; refuses what is not a file."""
+    try:
+        mode = os.stat(target).st_mode
+    except FileNotFoundError:
+        if not os.path.isdir(os.path.dirname(target)):
+            raise FileNotFoundError(
+                f"cannot write {os.fspath(path)!r}: the folder {os.path.dirname(target)!r} does not exist. "
+                "Create it first."
+            ) from None
+        return None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"cannot write {os.fspath(path)!r}: it is a folder. Name a file in it.")
+    if not stat.S_ISREG(mode):
+        raise OSError(
+            f"cannot write {os.fspath(path)!r}: it is not a regular file, and would be replaced by one."
+        )
+    return stat.S_IMODE(mode)
+
+
+def _sync_folder(folder):
+    """Make the rename durable, where the system lets a folder be opened."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

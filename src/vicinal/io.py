@@ -1,0 +1,199 @@
+"""Model files without pickle, and the learned map for other tools.
+
+- `save`, `load`: one file holds an estimator of vicinal, bit for bit; reading it executes nothing.
+- `describe`, `load_components`: look into a file, or take only the learned matrix.
+- `to_torch`, `to_faiss`: the learned map as a layer of torch, as a transform of faiss.
+"""
+
+import json
+
+import sklearn
+from sklearn.base import BaseEstimator
+
+from vicinal._exports import to_faiss, to_torch
+from vicinal._model_file import parse_model, read_arrays, write_arrays
+from vicinal._model_reader import Reader
+from vicinal._model_writer import Writer
+from vicinal._version import __version__
+
+__all__ = ["describe", "load", "load_components", "save", "to_faiss", "to_torch"]
+
+
+def save(estimator, path, *, training_rows=True):
+    """Write an estimator, fitted or not, to one file.
+
+    Parameters
+    ----------
+    estimator : estimator
+        One of vicinal's, or a Pipeline of scikit-learn with scalers, PCA and estimators of vicinal.
+    path : str or path-like
+        The file to write. It is replaced in one step when all bytes are on the disk; whatever goes wrong
+        before leaves an old file as it was.
+    training_rows : bool, default=True
+        False leaves out the training rows of a metric (LCA, LCAGauss): the loaded one transforms and measures
+        distances, and says why it has no density. RCA and NCA keep no rows anyway. Densities are made of
+        their training rows: for them False is refused.
+
+    Raises
+    ------
+    TypeError
+        If the estimator holds what a file cannot: a function (``callback=``), an object of another library.
+        The message names the parameter or attribute.
+    OSError
+        If the file cannot be written.
+
+    Notes
+    -----
+    The file is a safetensors file with a checksum, so other programs can read its arrays. Time and disk are
+    those of the estimator's arrays; arrays that are not contiguous are copied first.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from vicinal import ParzenWindows, io
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> density = ParzenWindows().fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     io.save(density, os.path.join(folder, "density.vicinal"))
+    ...     same = io.load(os.path.join(folder, "density.vicinal"))
+    >>> same.score(X) == density.score(X)
+    True
+    """
+    if not isinstance(estimator, BaseEstimator):
+        got = estimator if isinstance(estimator, type) else type(estimator)
+        raise TypeError(
+            f"save expected an estimator, got {got.__name__}. "
+            "Pass an instance of one of vicinal's estimators, usually a fitted one."
+        )
+    writer = Writer(training_rows=training_rows)
+    tree = {"vicinal": __version__, "sklearn": sklearn.__version__, "estimator": writer.estimator(estimator)}
+    write_arrays(path, json.dumps(tree, separators=(",", ":"), allow_nan=False), writer.arrays)
+
+
+def load(path):
+    """Read an estimator that `save` wrote.
+
+    Parameters
+    ----------
+    path : str or path-like
+
+    Returns
+    -------
+    estimator
+        With the parameters and fitted attributes that were saved, bit for bit.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged, truncated, not a model file, of a newer format or of an unknown class: the
+        message says which. No part of a file is executed, and no memory is taken for sizes that it only
+        claims.
+    FileNotFoundError
+        If there is no such file.
+
+    Warns
+    -----
+    sklearn.exceptions.InconsistentVersionWarning
+        If the file holds an estimator of scikit-learn (a scaler in a pipeline) of another version.
+    """
+    return _read(path, _estimator_of)
+
+
+def describe(path):
+    """Say what a model file holds, without making the estimator.
+
+    Parameters
+    ----------
+    path : str or path-like
+
+    Returns
+    -------
+    dict
+        ``"class"``; ``"vicinal"`` and ``"sklearn"``, the versions that wrote it; ``"parameters"`` and
+        ``"attributes"``, plain values as they are, others as a short text; ``"arrays"``, dtype and shape by
+        name.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from vicinal import ParzenWindows, io
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     io.save(ParzenWindows(bandwidth=0.5), os.path.join(folder, "density.vicinal"))
+    ...     io.describe(os.path.join(folder, "density.vicinal"))["parameters"]
+    {'bandwidth': 0.5, 'engine': None}
+    """
+    return _read(path, _description_of)
+
+
+def load_components(path):
+    """Read the learned matrix of a metric alone: ``X @ load_components(path).T`` is its ``transform``.
+
+    Parameters
+    ----------
+    path : str or path-like
+
+    Returns
+    -------
+    ndarray of shape (n_components, n_features)
+    """
+    return _read(path, _components_of)
+
+
+def _read(path, make):
+    text, arrays = read_arrays(path)
+    try:
+        return make(parse_model(text), arrays)
+    except (
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        RecursionError,
+        MemoryError,
+    ) as error:
+        # The checksum agrees, so this was written on purpose, or by another vicinal.
+        raise ValueError(
+            f"cannot load {str(path)!r}: its description of the model makes no sense ({error!r})."
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"cannot load {str(path)!r}: {error}") from error
+
+
+def _estimator_of(tree, arrays):
+    reader = Reader(arrays)
+    estimator = reader.estimator(tree["estimator"])
+    reader.warn_of_other_scikit_learn(str(tree["sklearn"]))
+    return estimator
+
+
+def _description_of(tree, arrays):
+    estimator = tree["estimator"]
+    return {
+        "class": estimator["class"],
+        "vicinal": tree["vicinal"],
+        "sklearn": tree["sklearn"],
+        "parameters": {name: _brief(value) for name, value in estimator["parameters"].items()},
+        "attributes": {name: _brief(value) for name, value in estimator["attributes"].items()},
+        "arrays": {name: {"dtype": str(array.dtype), "shape": array.shape} for name, array in arrays.items()},
+    }
+
+
+def _brief(tree):
+    """A plain value as it is, anything else in a few words."""
+    if not isinstance(tree, (dict, list)):
+        return tree
+    if isinstance(tree, list):
+        return f"list of {len(tree)}"
+    return {"array": "array {name}", "estimator": "{class}", "record": "{class}"}.get(
+        tree["is"], "{is}"
+    ).format_map(tree)
+
+
+def _components_of(tree, arrays):
+    estimator = tree["estimator"]
+    attributes = estimator["attributes"]
+    if "components_" not in attributes:
+        raise ValueError(f"its {estimator['class']} has no components_: it is not a fitted metric.")
+    return Reader(arrays).value(attributes["components_"])

@@ -1,0 +1,977 @@
+"""Model files: every estimator comes back bit for bit, and no file does harm."""
+
+import errno
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import sklearn
+from sklearn.base import BaseEstimator, clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import InconsistentVersionWarning, NotFittedError
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import vicinal
+from vicinal import LCA, NCA, RCA, Engine, ManifoldParzen, ParzenWindows, io
+from vicinal._model_file import _DIGEST_AT, _DIGEST_END, FORMAT
+from vicinal._model_reader import Reader
+from vicinal._model_writer import Writer
+
+N, D = 61, 3  # a prime number of rows: an array that holds them is seen by its length
+X = np.random.default_rng(0).normal(size=(N, D)) * [1.0, 0.3, 2.0]
+CLASSES = np.resize([0, 1, 2], N)
+NAMES = np.array(["a", "bb", "é"])[CLASSES]
+CHUNKLETS = np.where(np.arange(N) < 40, np.arange(N) // 4, -1)
+TABLE = pd.DataFrame(X, columns=["length", "width", "colour"])
+WEIGHT = np.where(np.arange(N) % 5 == 0, 0.0, np.linspace(0.5, 2.0, N))
+
+# How to fit each public estimator: each entry makes a fitted one. Several entries for what differs in state.
+HOW_TO_FIT = {
+    "ConstrainedGaussianMixture": [
+        lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS)
+    ],
+    "ConstrainedKMeans": [
+        lambda: vicinal.ConstrainedKMeans(3, n_init=2, random_state=0).fit(TABLE, CHUNKLETS)
+    ],
+    "DensityClassifier": [
+        lambda: vicinal.DensityClassifier(ParzenWindows()).fit(X, CLASSES == 0),
+        lambda: vicinal.DensityClassifier(make_pipeline(StandardScaler(), ParzenWindows(0.5))).fit(
+            TABLE, NAMES
+        ),
+        lambda: vicinal.DensityClassifier(GaussianMixture(1, random_state=0)).fit(X, NAMES.astype(object)),
+    ],
+    "DensityOutlierDetector": [
+        lambda: vicinal.DensityOutlierDetector().fit(X),
+        lambda: vicinal.DensityOutlierDetector(
+            GaussianMixture(2, random_state=0), contamination=0.1, cv=KFold(3)
+        ).fit(TABLE),
+    ],
+    "LCA": [
+        lambda: LCA().fit(X),
+        lambda: LCA(covariance="low_rank", rank=1, engine=Engine(threads=1), random_state=3).fit(
+            TABLE, None, WEIGHT
+        ),
+    ],
+    "LCAGauss": [lambda: vicinal.LCAGauss().fit(X), lambda: vicinal.LCAGauss().fit(TABLE, None, WEIGHT)],
+    "ManifoldParzen": [
+        lambda: ManifoldParzen(metric=LCA().fit(X)).fit(X, sample_weight=WEIGHT),
+        lambda: ManifoldParzen(n_components=0).fit(X.astype(np.float32)),
+        lambda: ManifoldParzen(neighborhood="kernel", bandwidth=[0.5, 0.5, 0.5], noise=0.1).fit(TABLE),
+        lambda: ManifoldParzen(metric=make_pipeline(StandardScaler(), PCA(2)).fit(TABLE)).fit(TABLE),
+    ],
+    "NCA": [
+        lambda: NCA(random_state=0).fit(X, CLASSES),
+        lambda: NCA(init=np.eye(2, D, order="F"), random_state=np.random.RandomState(3)).fit(TABLE, NAMES),
+        lambda: NCA(diagonal=True, match="gaussian", max_iter=200).fit(X, X[:, 0]),
+    ],
+    "OnlineRCA": [lambda: vicinal.OnlineRCA().fit(X, CHUNKLETS)],
+    "ParzenWindows": [
+        lambda: ParzenWindows().fit(X),
+        lambda: ParzenWindows(bandwidth=(0.5, 1.0, 2.0), engine=Engine(memory="64 MB")).fit(
+            TABLE.astype(np.float32), sample_weight=WEIGHT
+        ),
+        lambda: (
+            ParzenWindows("scott", engine="reference").fit(TABLE).set_output(transform="pandas")
+            if hasattr(ParzenWindows, "set_output")
+            else ParzenWindows("scott", engine="reference").fit(TABLE)
+        ),
+    ],
+    "SoftNeighborsClassifier": [
+        lambda: vicinal.SoftNeighborsClassifier().fit(X, CLASSES),
+        lambda: vicinal.SoftNeighborsClassifier(NCA(random_state=0), bandwidth=0.7).fit(TABLE, NAMES, WEIGHT),
+    ],
+    "SoftNeighborsRegressor": [
+        lambda: vicinal.SoftNeighborsRegressor(RCA().fit(X, CLASSES)).fit(X, X[:, :2])
+    ],
+    "RCA": [
+        lambda: RCA().fit(X, CHUNKLETS),
+        lambda: RCA(n_components=2).fit(TABLE, CLASSES).set_output(transform="pandas"),
+        lambda: RCA(shrinkage=0).partial_fit(X, np.full(N, -1)),  # not fitted yet, but with state
+    ],
+}
+ESTIMATORS = [
+    name
+    for name in vicinal.__all__
+    if isinstance(getattr(vicinal, name), type) and issubclass(getattr(vicinal, name), BaseEstimator)
+]
+METHODS = ("p_values", "transform", "score_samples", "predict", "predict_proba", "decision_function")
+
+
+def fitted(name):
+    if name not in HOW_TO_FIT:
+        pytest.fail(
+            f"vicinal.{name} is a public estimator without an entry in HOW_TO_FIT of {__file__}: add one."
+        )
+    return [make() for make in HOW_TO_FIT[name]]
+
+
+def round_trip(estimator, tmp_path, **options):
+    io.save(estimator, tmp_path / "model.vicinal", **options)
+    return io.load(tmp_path / "model.vicinal")
+
+
+def assert_identical(a, b, place="estimator"):
+    """Same types, same bits, same memory order, all the way down."""
+    assert type(a) is type(b), f"{place}: {type(a)} became {type(b)}"
+    if isinstance(a, np.ndarray) and a.dtype == object:
+        assert a.shape == b.shape, place
+        assert_identical(list(a.ravel()), list(b.ravel()), place)
+    elif isinstance(a, (np.ndarray, np.generic)):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), place
+        assert a.tobytes() == b.tobytes(), place
+        if a.ndim > 1 and (a.flags.c_contiguous or a.flags.f_contiguous):
+            assert (a.flags.c_contiguous, a.flags.f_contiguous) == (
+                b.flags.c_contiguous,
+                b.flags.f_contiguous,
+            ), place
+    elif scipy.sparse.issparse(a):
+        names = ("row", "col") if a.format == "coo" else ("indices", "indptr")
+        assert a.shape == b.shape, place
+        for name in ("data", *names):
+            assert_identical(getattr(a, name), getattr(b, name), f"{place}.{name}")
+    elif isinstance(a, np.random.RandomState):
+        assert_identical(list(a.get_state()), list(b.get_state()), place)
+    elif isinstance(a, float):
+        assert np.float64(a).tobytes() == np.float64(b).tobytes(), place
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b), place
+        for i, (left, right) in enumerate(zip(a, b, strict=True)):
+            assert_identical(left, right, f"{place}.{i}")
+    elif isinstance(a, dict):
+        assert list(a) == list(b), f"{place}: {list(a)} became {list(b)}"
+        for key in a:
+            assert_identical(a[key], b[key], f"{place}.{key}")
+    elif hasattr(a, "__dict__"):
+        assert_identical(vars(a), vars(b), place)
+    else:
+        assert a == b, place
+
+
+# -- what comes back -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_public_estimator_comes_back_bit_for_bit(name, tmp_path):
+    for estimator in fitted(name):
+        same = round_trip(estimator, tmp_path)
+        assert_identical(estimator, same)
+        assert str(same.get_params(deep=False).keys()) == str(estimator.get_params(deep=False).keys())
+        rows = TABLE.iloc[:7] if hasattr(estimator, "feature_names_in_") else X[:7]
+        for method in METHODS:
+            if not hasattr(estimator, method):
+                continue
+            try:
+                answer = getattr(estimator, method)(rows)
+            except NotFittedError:
+                with pytest.raises(NotFittedError):
+                    getattr(same, method)(rows)
+            else:
+                pd.testing.assert_frame_equal(
+                    pd.DataFrame(answer), pd.DataFrame(getattr(same, method)(rows)), check_exact=True
+                )
+        # A file of what was loaded has the same bytes.
+        before = (tmp_path / "model.vicinal").read_bytes()
+        io.save(same, tmp_path / "model.vicinal")
+        assert (tmp_path / "model.vicinal").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_estimators_that_are_not_fitted_come_back(name, tmp_path):
+    for estimator in fitted(name):
+        copy = clone(estimator)
+        assert_identical(copy, round_trip(copy, tmp_path))
+
+
+VALUES = [
+    None, True, False, 0, -1, 2**70, 0.1, -0.0, 1e300, 5e-324, float("inf"), float("-inf"), float("nan"),
+    "", "text", "a\u0000b", "\udc80 lone surrogate", "<script>", [], (), [1, (2, [3.0])], (None,), {},
+    {"a": 1, 2: (3,), (4, 5): [6], None: None}, np.float32(0.1), np.int8(-3), np.uint64(2**63),
+    np.bool_(True),
+    np.float64("nan"), np.str_("é"), np.str_(""), np.datetime64("2020-01-01"), np.complex64(1 + 2j),
+    np.array(1.5), np.array("zero-dim"), np.array([], dtype=np.float32), np.empty((0, 3)),
+    np.zeros((2, 0, 3), int),
+    np.array([True, False]), np.array(["a", "long text", ""]), np.array([b"x", b"yz"]), np.array([1 + 2j, 3]),
+    np.array(["2020-01-01", "NaT"], dtype="M8[ns]"), np.array([1, 2], dtype="m8[s]"),
+    np.array([1.0, 2.0], dtype=">f8"),
+    np.array(["é", "b"], dtype=">U3"), np.arange(6.0).reshape(2, 3).T, np.asfortranarray(np.eye(2, 3)),
+    np.arange(24).reshape(2, 3, 4).transpose(1, 0, 2), np.arange(10)[::-2],
+    np.arange(10.0).reshape(5, 2)[:, 1],
+    np.array(["a", 1, None, 2.5, True], dtype=object), np.array([[1, "x"], [(2,), [3]]], dtype=object),
+    np.array(None, dtype=object), np.array([], dtype=object), np.arange(3, dtype=np.float16),
+    scipy.sparse.csr_array(np.eye(3)), scipy.sparse.csc_matrix(np.eye(2, 3, dtype=np.float32)),
+    scipy.sparse.coo_array(([1, 2], ([0, 1], [2, 0])), shape=(3, 4)), scipy.sparse.csr_array((0, 5)),
+    np.random.RandomState(5), Engine("cpu", threads=2), ParzenWindows(0.5), [ParzenWindows(), {"x": RCA()}],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value",
+    VALUES,
+    ids=lambda value: f"{type(value).__name__} {value!r}"[:50].encode("ascii", "replace").decode(),
+)
+def test_values_of_parameters_and_attributes_come_back(value, tmp_path):
+    estimator = ParzenWindows(bandwidth=value)
+    estimator._private = [value, value]
+    same = round_trip(estimator, tmp_path)
+    assert_identical(estimator, same)
+
+
+def test_random_states_go_on_where_they_were(tmp_path):
+    state = np.random.RandomState(1)
+    state.normal(size=3)  # an odd number: one Gaussian is kept back
+    same = round_trip(NCA(random_state=state), tmp_path).random_state
+    np.testing.assert_array_equal(same.normal(size=9), state.normal(size=9))
+
+
+def test_shared_arrays_are_stored_once_and_shared_again(tmp_path):
+    density = ParzenWindows().fit(X)
+    density._again = density.mixture_.centres
+    same = round_trip(density, tmp_path)
+    assert same._again is same.mixture_.centres
+    assert same.covariance_ is same.mixture_.covariance
+    assert (tmp_path / "model.vicinal").stat().st_size < 1.9 * X.nbytes + 4096
+
+
+def test_loaded_arrays_can_be_written(tmp_path):
+    density = round_trip(ParzenWindows().fit(X), tmp_path)
+    density.covariance_[0, 0] = 7.0
+    assert density.fit(X).covariance_[0, 0] != 7.0
+
+
+def test_pipelines_come_back(tmp_path):
+    pipeline = make_pipeline(StandardScaler(), PCA(2), LCA()).fit(TABLE)
+    same = round_trip(pipeline, tmp_path)
+    assert_identical(pipeline, same)
+    np.testing.assert_array_equal(same.transform(TABLE), pipeline.transform(TABLE))
+    np.testing.assert_array_equal(same.score_samples(TABLE), pipeline.score_samples(TABLE))
+
+
+def test_metadata_requests_come_back(tmp_path):
+    with sklearn.config_context(enable_metadata_routing=True):
+        density = ParzenWindows().set_fit_request(sample_weight="importance")
+        same = round_trip(density, tmp_path)
+        assert str(same.get_metadata_routing()) == str(density.get_metadata_routing())
+        assert str(same.get_metadata_routing()) != str(ParzenWindows().get_metadata_routing())
+
+
+def test_files_of_an_older_version_get_the_defaults_of_new_parameters():
+    writer = Writer()
+    tree = writer.estimator(ParzenWindows(0.5))
+    del tree["parameters"]["engine"]
+    assert Reader(writer.arrays).estimator(tree).get_params() == {"bandwidth": 0.5, "engine": None}
+
+
+def test_another_version_of_scikit_learn_is_warned_of_where_it_matters(tmp_path, monkeypatch):
+    monkeypatch.setattr(sklearn, "__version__", "0.9.9")
+    io.save(make_pipeline(StandardScaler(), RCA()), tmp_path / "pipeline.vicinal")
+    io.save(RCA(), tmp_path / "metric.vicinal")
+    monkeypatch.undo()
+    with pytest.warns(InconsistentVersionWarning, match="Pipeline"), pytest.warns(match="StandardScaler"):
+        io.load(tmp_path / "pipeline.vicinal")
+    io.load(tmp_path / "metric.vicinal")
+
+
+# -- without training rows -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_metrics_save_without_training_rows(name, tmp_path):
+    for estimator in fitted(name):
+        if not hasattr(estimator, "get_mahalanobis_matrix"):
+            with pytest.raises(ValueError, match=f"{name}.*training_rows=True"):
+                io.save(estimator, tmp_path / "model.vicinal", training_rows=False)
+            continue
+        same = round_trip(estimator, tmp_path, training_rows=False)
+        shapes = [entry["shape"] for entry in io.describe(tmp_path / "model.vicinal")["arrays"].values()]
+        assert not [shape for shape in shapes if N in shape and len(shape) > 1]
+        if not hasattr(estimator, "components_"):
+            continue
+        rows = TABLE if hasattr(estimator, "feature_names_in_") else X
+        np.testing.assert_array_equal(same.transform(rows), estimator.transform(rows))
+        np.testing.assert_array_equal(
+            same.pair_distance([[0, 1]], rows), estimator.pair_distance([[0, 1]], rows)
+        )
+        if hasattr(estimator, "score_samples"):
+            with pytest.raises(NotFittedError, match=r"saved without its training rows.*training_rows=True"):
+                same.score_samples(rows)
+            with pytest.raises(NotFittedError, match="training_rows=False"):
+                same.sample()
+            assert_identical(same, round_trip(same, tmp_path))
+            assert np.isfinite(same.fit(X).score())
+
+
+def test_pipelines_save_without_training_rows(tmp_path):
+    pipeline = make_pipeline(StandardScaler(), LCA()).fit(X)
+    same = round_trip(pipeline, tmp_path, training_rows=False)
+    np.testing.assert_array_equal(same.transform(X), pipeline.transform(X))
+
+
+# -- what cannot be saved --------------------------------------------------------------------------
+
+
+class _OwnMetric(LCA):
+    pass
+
+
+def _circle():
+    items: list = []
+    items.append(items)
+    return items
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (NCA(callback=print), r"callback holds a function, print,.*set_params\(callback=None\)"),
+        (ManifoldParzen(metric=NCA(callback=print)), r"metric.callback holds a.*metric__callback=None"),
+        (NCA(random_state=np.random.default_rng(0)), "random_state holds a .*Generator.*RandomState"),
+        (ParzenWindows(object()), "bandwidth holds a builtins.object"),
+        (ParzenWindows({1, 2}), "bandwidth holds a builtins.set"),
+        (ParzenWindows(_circle()), "bandwidth is nested too deeply.*or holds itself"),
+        (ParzenWindows(np.longdouble(1)), "bandwidth holds a numpy.longdouble"),
+        (ParzenWindows(np.ones(2, dtype=np.longdouble)), "bandwidth has the dtype"),
+        (ParzenWindows(np.zeros(2, dtype=[("a", int)])), "bandwidth has the dtype"),
+        (ParzenWindows(np.ma.array([1.0])), "bandwidth holds a .*MaskedArray"),
+        (ParzenWindows(np.array([object()], dtype=object)), "bandwidth.0 holds a builtins.object"),
+        (ParzenWindows(pd.Series([1.0])), "bandwidth holds a .*Series"),
+        (_OwnMetric(), "the estimator is a .*_OwnMetric.*subclasses"),
+        (ManifoldParzen(metric=sklearn.neighbors.KernelDensity()), "metric is a sklearn.*KernelDensity"),
+        (X, "expected an estimator.*ndarray"),
+        (ParzenWindows, "expected an estimator.*instance"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_saved_is_named(estimator, message, tmp_path):
+    with pytest.raises(TypeError, match=message):
+        io.save(estimator, tmp_path / "model.vicinal")
+    assert not os.listdir(tmp_path)
+
+
+def test_endless_lists_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"too many parts.*MB"):
+        io.save(ParzenWindows(np.array(["x" * 99] * 400_000, dtype=object)), tmp_path / "model.vicinal")
+    assert not os.listdir(tmp_path)
+
+
+# -- damaged files ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small_file(tmp_path_factory):
+    """Small enough to break at every byte; with numbers, a text and two arrays."""
+    path = tmp_path_factory.mktemp("small") / "model.vicinal"
+    io.save(RCA(shrinkage=np.array([0.25, 0.5]), alpha=np.array(["é"])), path)
+    return path.read_bytes()
+
+
+def assert_refused(data, tmp_path, match="cannot load"):
+    path = tmp_path / "model.vicinal"
+    path.write_bytes(data)
+    for read in (io.load, io.describe, io.load_components):
+        with pytest.raises(ValueError, match=match) as caught:
+            read(path)
+        assert str(path) in str(caught.value)
+        assert len(str(caught.value)) < 1000
+
+
+def test_every_byte_counts(small_file, tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "model.vicinal"
+    for position in range(len(small_file)):
+        changed = bytearray(small_file)
+        changed[position] ^= 1 << rng.integers(8) if position % 2 else rng.integers(1, 256)
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match="cannot load"):
+            io.load(path)
+
+
+def test_truncated_and_longer_files(small_file, tmp_path):
+    rng = np.random.default_rng(1)
+    lengths = {*range(130), *rng.integers(len(small_file), size=100), len(small_file) - 1}
+    for length in lengths:
+        assert_refused(small_file[:length], tmp_path, "cannot load")
+    for _ in range(100):
+        at, extra = rng.integers(len(small_file) + 1), rng.bytes(rng.integers(1, 20))
+        assert_refused(small_file[:at] + extra + small_file[at:], tmp_path, "cannot load")
+    assert_refused(small_file + b"\0", tmp_path, "checksum")
+    assert_refused(small_file + small_file, tmp_path, "checksum")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0" * 7,
+        b"\0" * 500,
+        b"hello",
+        b"\x80\x04\x95",
+        b"PK\x03\x04" + b"\0" * 99,
+        bytes(range(256)) * 9,
+    ],
+)
+def test_other_files(data, tmp_path):
+    assert_refused(data, tmp_path, "not a model file")
+
+
+def test_other_safetensors_files(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    assert_refused(safetensors.save({"components_": np.eye(2)}), tmp_path, "not a model file")
+
+
+def test_other_kinds_of_paths(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        io.load(tmp_path / "missing.vicinal")
+    with pytest.raises(ValueError, match="it is a folder"):
+        io.load(tmp_path)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(ValueError, match="not a regular file"):
+            io.load(tmp_path / "pipe")
+
+
+# -- files written on purpose: the checksum agrees -------------------------------------------------
+
+
+def forge(text, data=b""):
+    """A file with a valid checksum around any header."""
+    if not isinstance(text, bytes):
+        text = json.dumps(text, separators=(",", ":")).encode()
+    text += b" " * max(_DIGEST_END - len(text), 0)
+    raw = len(text).to_bytes(8, "little") + text + data
+    digest = hashlib.sha256(raw[:_DIGEST_AT] + raw[_DIGEST_END:]).hexdigest()
+    return raw[:_DIGEST_AT] + digest.encode() + raw[_DIGEST_END:]
+
+
+def forge_model(model, arrays=None, data=b"", **metadata):
+    model = (
+        model if isinstance(model, str) else json.dumps({"vicinal": "1", "sklearn": "1", "estimator": model})
+    )
+    metadata = {"sha256": "0" * 64, "format": FORMAT, "version": "1", "model": model, **metadata}
+    return forge({"__metadata__": metadata, **(arrays or {})}, data)
+
+
+def estimator_tree(cls="ParzenWindows", parameters=None, attributes=None, **more):
+    parameters = {"bandwidth": 1.0, "engine": None, **(parameters or {})}
+    return {"is": "estimator", "class": cls, "parameters": parameters, "attributes": attributes or {}, **more}
+
+
+def test_the_forger_can_make_a_good_file(tmp_path):
+    (tmp_path / "good").write_bytes(forge_model(estimator_tree()))
+    assert io.load(tmp_path / "good").bandwidth == 1.0
+
+
+def test_newer_format_versions(tmp_path):
+    assert_refused(forge_model(estimator_tree(), version="2"), tmp_path, "format version 2.*newer")
+    assert_refused(forge_model(estimator_tree(), version="99999999999"), tmp_path, "version")
+    assert_refused(forge_model(estimator_tree(), version="one"), tmp_path, "version is 'one'")
+    assert_refused(forge_model(estimator_tree(), format="other"), tmp_path, "format is 'other'")
+
+
+SHAPES = [[2**40], [2**62, 4], [-1], [1.0], [True], ["1"], None, 3, [1] * 40, [0, 2**63], [10**4000], [[1]]]
+HEAD = b'{"__metadata__":{"sha256":"' + b"0" * 64 + b'",'
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: repr(shape)[:20])
+def test_absurd_sizes(shape, tmp_path):
+    end = 8 * shape[0] if isinstance(shape, list) and type(shape[0]) is int else 8
+    for offsets in ([0, end], [0, 8], [8, 16], [0], None, ["0", "8"], [0.0, 8.0]):
+        entry = {"dtype": "F64", "shape": shape, "data_offsets": offsets}
+        assert_refused(forge_model(estimator_tree(), {"a": entry}, b"\0" * 8), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        HEAD + b'"format":' + b"[" * 200_000 + b"]" * 200_000 + b"}}",
+        HEAD + b'"format":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}}",
+        HEAD + b'"a":1}, NaN}',
+        HEAD + b'"a":"b"},"a":NaN}',
+        HEAD + b'"a":"b"},"a":' + b"9" * 10_000 + b"}",
+        HEAD + b'"format":"x","format":"y"}}',
+        HEAD + b'"a":"\xff"}}',
+        HEAD + b'"a":[]}}',
+        HEAD + b'"a":"b"},"c":1}',
+        HEAD + b'"a":"b"},"c":{"dtype":"F64"}}',
+        HEAD,
+    ],
+    ids=range(11),
+)
+def test_malformed_headers(header, tmp_path):
+    assert_refused(forge(header), tmp_path, "cannot load")
+
+
+ONE = {"a": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "data"),
+    [
+        ({}, b"\0" * 8),
+        (ONE, b"\0" * 16),
+        ({**ONE, "b": ONE["a"]}, b"\0" * 8),
+        ({"a": {**ONE["a"], "dtype": "O"}}, b"\0" * 8),
+        ({"a": {**ONE["a"], "dtype": "object"}}, b"\0" * 8),
+        ({"a": {**ONE["a"], "dtype": None}}, b"\0" * 8),
+        ({"a": {**ONE["a"], "dtype": "BOOL", "shape": [8]}}, b"\2" * 8),
+        ({"a": {**ONE["a"], "more": 1}}, b"\0" * 8),
+        ({"a": [1]}, b"\0" * 8),
+    ],
+)
+def test_arrays_that_do_not_fit_the_file(arrays, data, tmp_path):
+    assert_refused(forge_model(estimator_tree(), arrays, data), tmp_path)
+
+
+def mixture_tree(**changes):
+    fields = {
+        "centres": {"is": "array", "name": "a"},
+        "covariance": {"is": "array", "name": "a"},
+        "engine": None,
+        "feature_names": None,
+        "log_weights": {"is": "array", "name": "b"},
+        "_lower": {"is": "array", "name": "a"},
+        **changes,
+    }
+    return {"mixture_": {"is": "record", "class": "SharedMixture", "fields": fields}}
+
+
+def array_tree(name):
+    return {"is": "array", "name": name}
+
+
+def engine_tree(**fields):
+    return {"is": "record", "class": "Engine", "fields": fields}
+
+
+def sparse_tree(data, indices, indptr, **changes):
+    parts = {"data": array_tree(data), "indices": array_tree(indices), "indptr": array_tree(indptr)}
+    return bandwidth_tree({"is": "sparse", "class": "csr_array", "shape": [2, 2], "parts": parts, **changes})
+
+
+def random_tree(key, **changes):
+    state = {"key": array_tree(key), "position": 1, "has_gauss": 0, "gauss": 0.0, **changes}
+    return bandwidth_tree({"is": "random_state", **state})
+
+
+def bandwidth_tree(value):
+    return estimator_tree(parameters={"bandwidth": value})
+
+
+def nested(depth):
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+MALICIOUS_TREES = {
+    "builtin": estimator_tree("builtins.eval"),
+    "module": estimator_tree("os.system"),
+    "function": estimator_tree("which_engine"),
+    "record as estimator": estimator_tree("SharedMixture"),
+    "private name": estimator_tree("__version__"),
+    "other scikit-learn": estimator_tree("sklearn.KernelDensity"),
+    "class not text": estimator_tree(["LCA"]),
+    "class a list in a record": bandwidth_tree({"is": "record", "class": ["Engine"], "fields": {}}),
+    "estimator as record": bandwidth_tree({"is": "record", "class": "RCA", "fields": {}}),
+    "unknown type": bandwidth_tree({"is": "pickle", "bits": "00"}),
+    "no type": bandwidth_tree({"a": 1}),
+    "type a list": bandwidth_tree({"is": ["tuple"], "items": []}),
+    "unknown parameter": estimator_tree(parameters={"kernel": "tophat"}),
+    "parameter as attribute": estimator_tree(attributes={"bandwidth": 2.0}),
+    "attribute as parameter": estimator_tree(parameters={"mixture_": 1}),
+    "hides a method": estimator_tree(attributes={"score_samples": 1}),
+    "hides the class": estimator_tree(attributes={"__class__": "LCA"}),
+    "hides the dict": estimator_tree(attributes={"__dict__": 1}),
+    "not a name": estimator_tree(attributes={"a b": 1}),
+    "attributes a list": {**estimator_tree(), "attributes": [1]},
+    "no parameters": {"is": "estimator", "class": "ParzenWindows", "attributes": {}},
+    "lacks a parameter": {**estimator_tree("sklearn.Pipeline"), "parameters": {}},
+    "more keys": estimator_tree(more=1),
+    "not an estimator": [1],
+    "nothing": None,
+    "metadata of no method": estimator_tree(metadata_request={"owner": {"a": True}}),
+    "metadata of a private method": estimator_tree(metadata_request={"__class__": {"a": True}}),
+    "metadata a list": estimator_tree(metadata_request=[1]),
+    "metadata alias": estimator_tree(metadata_request={"fit": {"sample_weight": 7}}),
+    "deep": bandwidth_tree(nested(200)),
+    "dict with keys that cannot be": bandwidth_tree({"is": "dict", "items": [[[1], 1]]}),
+    "dict of no pairs": bandwidth_tree({"is": "dict", "items": [[1]]}),
+    "dict with a repeated key": bandwidth_tree({"is": "dict", "items": [[1, 1], [1, 2]]}),
+    "tuple of nothing": bandwidth_tree({"is": "tuple", "items": None}),
+    "float with few bits": bandwidth_tree({"is": "float", "bits": "00"}),
+    "float with no bits": bandwidth_tree({"is": "float", "bits": None}),
+    "float with other bits": bandwidth_tree({"is": "float", "bits": "zz" * 8}),
+    "scalar object": bandwidth_tree({"is": "scalar", "dtype": "|O", "bits": "00" * 8}),
+    "scalar record": bandwidth_tree({"is": "scalar", "dtype": "i8,i8", "bits": "00" * 16}),
+    "scalar of no unit": bandwidth_tree({"is": "scalar", "dtype": "<M8[zz]", "bits": "00" * 8}),
+    "scalar not a character": bandwidth_tree({"is": "scalar", "dtype": "<U1", "bits": "ffffffff"}),
+    "scalar large": bandwidth_tree({"is": "scalar", "dtype": "<U99999999", "bits": ""}),
+    "boolean of two": bandwidth_tree({"is": "scalar", "dtype": "|b1", "bits": "02"}),
+    "missing array": bandwidth_tree({"is": "array", "name": "c"}),
+    "array without name": bandwidth_tree({"is": "array", "name": ["a"]}),
+    "array of objects": bandwidth_tree({"is": "array", "name": "a", "dtype": "|O"}),
+    "array of another dtype": bandwidth_tree({"is": "array", "name": "a", "dtype": "<c8"}),
+    "array of texts": bandwidth_tree({"is": "array", "name": "u", "dtype": "<U2"}),
+    "array of long texts": bandwidth_tree({"is": "array", "name": "u", "dtype": "<U90000000"}),
+    "array of no texts": bandwidth_tree({"is": "array", "name": "u", "dtype": "<U0"}),
+    "array with other axes": bandwidth_tree({"is": "array", "name": "a", "axes": [0, 2]}),
+    "array with an axis twice": bandwidth_tree({"is": "array", "name": "a", "axes": [0, 0]}),
+    "array with axes of text": bandwidth_tree({"is": "array", "name": "a", "axes": ["0", "1"]}),
+    "array in two ways": bandwidth_tree([{"is": "array", "name": "a", "axes": a} for a in ([0, 1], [1, 0])]),
+    "objects short": bandwidth_tree({"is": "objects", "shape": [3], "items": [1]}),
+    "objects absurd": bandwidth_tree({"is": "objects", "shape": [2**62, 0], "items": []}),
+    "engine of no kind": estimator_tree(parameters={"engine": engine_tree(kind="gpu")}),
+    "engine with other fields": bandwidth_tree(engine_tree(run="rm")),
+    "record with a method": estimator_tree(attributes=mixture_tree(score_samples=1)),
+    "mixture that does not fit": estimator_tree(attributes=mixture_tree(log_weights=array_tree("a"))),
+    "mixture of integers": estimator_tree(attributes=mixture_tree(centres=array_tree("u"))),
+    "mixture without centres": estimator_tree(attributes=mixture_tree(centres=3)),
+    "sparse out of range": sparse_tree("b", "i", "p"),
+    "sparse of floats": sparse_tree("b", "b", "p"),
+    "sparse of another class": sparse_tree("b", "p", "p", **{"class": "load_npz"}),
+    "sparse with other parts": sparse_tree("b", "p", "p", **{"class": "coo_array"}),
+    "random state out of range": random_tree("k", position=10**6),
+    "random state before the range": random_tree("k", position=-1),
+    "random state too short": random_tree("u"),
+    "random state with a text": random_tree("k", gauss="0"),
+}  # fmt: skip
+
+
+def table(**arrays):
+    names = {"float64": "F64", "uint32": "U32", "int64": "I64"}
+    entries, data = {}, b""
+    for name, array in arrays.items():
+        end = len(data) + array.nbytes
+        entries[name] = {
+            "dtype": names[str(array.dtype)],
+            "shape": list(array.shape),
+            "data_offsets": [len(data), end],
+        }
+        data += array.tobytes()
+    return entries, data
+
+
+ARRAYS, DATA = table(
+    a=np.eye(2),
+    b=np.zeros(2),
+    i=np.array([0, 10**9]),
+    p=np.array([0, 1, 2]),
+    u=np.full((2, 2), 2**31, dtype=np.uint32),
+    k=np.zeros(624, dtype=np.uint32),
+)
+
+
+@pytest.mark.parametrize("name", MALICIOUS_TREES)
+def test_malicious_descriptions(name, tmp_path):
+    path = tmp_path / "model.vicinal"
+    path.write_bytes(forge_model(MALICIOUS_TREES[name], ARRAYS, DATA))
+    with pytest.raises(ValueError, match="cannot load") as caught:
+        io.load(path)
+    assert len(str(caught.value)) < 1000
+
+
+def test_the_malicious_descriptions_are_close_to_good_ones(tmp_path):
+    path = tmp_path / "model.vicinal"
+    path.write_bytes(
+        forge_model(estimator_tree(attributes={"n_features_in_": 2, **mixture_tree()}), ARRAYS, DATA)
+    )
+    assert np.isfinite(io.load(path).score([[0.0, 0.0]]))
+
+
+@pytest.mark.parametrize(
+    "model", ["", "[]", "1", "{}", '{"estimator":1}', "[" * 10**5, '{"estimator":{}}', '{"a":NaN}']
+)
+def test_malformed_models(model, tmp_path):
+    assert_refused(forge_model(model), tmp_path, "cannot load")
+
+
+def test_forged_bytes_never_do_more_than_fail(tmp_path):
+    """Random changes to the text of a model, with the checksum made to agree again."""
+    rng = np.random.default_rng(7)
+    path = tmp_path / "model.vicinal"
+    io.save(NCA(n_components=1, random_state=0, max_iter=200).fit(X, CLASSES), path)
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    failures = 0
+    for _ in range(400):
+        text = bytearray(raw[8 : 8 + length])
+        for position in rng.integers(_DIGEST_END, length, size=rng.integers(1, 4)):
+            text[position] = rng.choice(list(b'0123456789{}[]":,_aeNn\\'))
+        path.write_bytes(forge(bytes(text), raw[8 + length :]))
+        try:
+            io.load(path)
+        except ValueError:
+            failures += 1
+    assert failures > 200
+
+
+def test_a_sparse_file_larger_than_memory_is_refused_at_once(tmp_path):
+    path = tmp_path / "model.vicinal"
+    path.write_bytes(forge_model(estimator_tree()))
+    try:
+        os.truncate(path, 2**43)
+    except OSError:
+        pytest.skip("the file system has no such large sparse files")
+    with pytest.raises(ValueError, match=r"8192\.0 GB of arrays"):
+        io.load(path)
+
+
+def test_loading_executes_and_imports_nothing(tmp_path):
+    """A loaded metric needs none of the heavy packages."""
+    io.save(RCA().fit(X, CHUNKLETS), tmp_path / "model.vicinal")
+    code = (
+        "import sys, vicinal.io; model = vicinal.io.load(sys.argv[1]);"
+        "heavy = {'torch', 'matplotlib', 'faiss'} & set(sys.modules); print(type(model).__name__, *heavy)"
+    )
+    arguments = [sys.executable, "-c", code, str(tmp_path / "model.vicinal")]
+    assert subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split() == ["RCA"]
+
+
+# -- writing: whole or not at all ------------------------------------------------------------------
+
+
+def _fail(code):
+    def fail(*arguments, **options):
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+@pytest.mark.parametrize("function", ["replace", "fsync"])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, MemoryError])
+def test_interrupted_writes_leave_the_old_file(function, error, tmp_path, monkeypatch):
+    path = tmp_path / "model.vicinal"
+    io.save(ParzenWindows(0.5), path)
+
+    def fail(*arguments):
+        raise error("interrupted")
+
+    monkeypatch.setattr(os, function, fail)
+    with pytest.raises(error, match="interrupted"):
+        io.save(ParzenWindows(0.7).fit(X), path)
+    monkeypatch.undo()
+    assert io.load(path).bandwidth == 0.5
+    assert os.listdir(tmp_path) == ["model.vicinal"]
+
+
+@pytest.mark.parametrize("room", [0, 10, 3000])
+def test_a_full_disk_leaves_the_old_file(room, tmp_path, monkeypatch):
+    path = tmp_path / "model.vicinal"
+    io.save(ParzenWindows(0.5), path)
+    real = os.fdopen
+
+    class FullDisk:
+        def __init__(self, file):
+            self.file, self.room = file, room
+
+        def __enter__(self):
+            self.file.__enter__()
+            return self
+
+        def __exit__(self, *arguments):
+            return self.file.__exit__(*arguments)
+
+        def write(self, data):
+            self.room -= len(data)
+            if self.room < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return self.file.write(data)
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+    monkeypatch.setattr(os, "fdopen", lambda *arguments: FullDisk(real(*arguments)))
+    with pytest.raises(OSError, match="No space left"):
+        io.save(ParzenWindows(0.7).fit(X), path)
+    monkeypatch.undo()
+    assert io.load(path).bandwidth == 0.5
+    assert os.listdir(tmp_path) == ["model.vicinal"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_devices_are_not_replaced():
+    with pytest.raises(OSError, match="not a regular file"):
+        io.save(ParzenWindows(), "/dev/full")
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+def test_folders_that_cannot_be_written(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match=r"folder .*nowhere.* does not exist"):
+        io.save(ParzenWindows(), tmp_path / "nowhere" / "model.vicinal")
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
+        io.save(ParzenWindows(), tmp_path)
+    with monkeypatch.context() as patch:  # as root, permissions do not stop anyone
+        patch.setattr(os, "open", _fail(errno.EACCES))
+        with pytest.raises(PermissionError):
+            io.save(ParzenWindows(), tmp_path / "model.vicinal")
+    if hasattr(os, "geteuid") and os.geteuid() != 0:
+        os.chmod(tmp_path, 0o500)
+        with pytest.raises(PermissionError):
+            io.save(ParzenWindows(), tmp_path / "model.vicinal")
+        os.chmod(tmp_path, 0o700)
+    assert not os.listdir(tmp_path)
+
+
+def test_a_file_that_may_not_be_read_is_a_value_error(tmp_path, monkeypatch):
+    path = tmp_path / "model.vicinal"
+    io.save(ParzenWindows(), path)
+    monkeypatch.setattr("builtins.open", _fail(errno.EACCES))
+    with pytest.raises(ValueError, match="Permission denied"):
+        io.load(path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of posix")
+def test_permissions_and_links_are_kept(tmp_path):
+    path, link = tmp_path / "model.vicinal", tmp_path / "link.vicinal"
+    mask = os.umask(0o022)
+    try:
+        io.save(ParzenWindows(0.5), path)
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    path.chmod(0o640)
+    link.symlink_to(path)
+    io.save(ParzenWindows(0.7), link)
+    assert link.is_symlink()
+    assert io.load(path).bandwidth == 0.7
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_concurrent_saves_and_loads_see_whole_files(tmp_path):
+    path = tmp_path / "model.vicinal"
+    densities = [ParzenWindows(width).fit(X) for width in (0.5, 0.7, 0.9)]
+    io.save(densities[0], path)
+    problems: list = []
+
+    def repeat(action):
+        try:
+            for _ in range(20):
+                action()
+        except Exception as error:
+            problems.append(error)
+
+    def check():
+        density = io.load(path)
+        assert density.covariance_[0, 0] == density.bandwidth**2
+
+    threads = [threading.Thread(target=repeat, args=(lambda d=d: io.save(d, path),)) for d in densities]
+    threads += [threading.Thread(target=repeat, args=(check,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert os.listdir(tmp_path) == ["model.vicinal"]
+
+
+# -- other tools -----------------------------------------------------------------------------------
+
+
+def test_describe(tmp_path):
+    io.save(NCA(init=np.eye(D), engine=Engine(), random_state=0).fit(X, CLASSES), tmp_path / "model.vicinal")
+    found = io.describe(tmp_path / "model.vicinal")
+    assert found["class"] == "NCA"
+    assert found["vicinal"] == vicinal.__version__
+    assert found["parameters"]["init"] == "array init"
+    assert found["parameters"]["engine"] == "Engine"
+    assert found["parameters"]["max_iter"] == 50
+    assert found["attributes"]["n_features_in_"] == D
+    assert found["arrays"]["components_"] == {"dtype": "float64", "shape": (D, D)}
+    json.dumps(found)
+
+
+def test_load_components(tmp_path):
+    metric = RCA(n_components=2).fit(X, CHUNKLETS)
+    io.save(metric, tmp_path / "model.vicinal")
+    np.testing.assert_array_equal(io.load_components(tmp_path / "model.vicinal"), metric.components_)
+    io.save(ParzenWindows(), tmp_path / "model.vicinal")
+    with pytest.raises(ValueError, match="ParzenWindows has no components_"):
+        io.load_components(tmp_path / "model.vicinal")
+
+
+def test_safetensors_reads_the_arrays(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    metric = RCA().fit(X, CHUNKLETS)
+    metric.components_ = np.asfortranarray(metric.components_)  # in files always in C order
+    metric._text = np.array(["é"])
+    io.save(metric, tmp_path / "model.vicinal")
+    arrays = safetensors.load_file(tmp_path / "model.vicinal")
+    np.testing.assert_array_equal(arrays["components_"], metric.components_)
+    np.testing.assert_array_equal(arrays["_text"], [[ord("é")]])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_to_torch(dtype):
+    torch = pytest.importorskip("torch")
+    metric = RCA(n_components=2).fit(X, CHUNKLETS)
+    metric.components_ = metric.components_.astype(dtype)
+    layer = io.to_torch(metric)
+    assert layer.bias is None
+    assert layer.weight.dtype == getattr(torch, np.dtype(dtype).name)
+    rows = X.astype(dtype)
+    np.testing.assert_allclose(layer(torch.from_numpy(rows)).detach(), metric.transform(rows), rtol=1e-5)
+    layer.weight.data.zero_()  # a copy
+    assert metric.components_.any()
+    assert io.to_torch(metric, dtype=torch.float32).weight.dtype == torch.float32
+
+
+def test_to_torch_of_a_pipeline():
+    torch = pytest.importorskip("torch")
+    for scaler in (
+        StandardScaler(),
+        StandardScaler(with_mean=False),
+        StandardScaler(with_std=False),
+        "passthrough",
+    ):
+        pipeline = make_pipeline(scaler, RCA(n_components=2), "passthrough").fit(X + 100.0, CHUNKLETS)
+        layer = io.to_torch(pipeline)
+        np.testing.assert_allclose(
+            layer(torch.from_numpy(X + 100.0)).detach(), pipeline.transform(X + 100.0), atol=1e-11
+        )
+
+
+def test_to_faiss():
+    faiss = pytest.importorskip("faiss")
+    metric = LCA().fit(X)
+    rows = X.astype(np.float32)
+    np.testing.assert_allclose(io.to_faiss(metric).apply(rows), metric.transform(rows), rtol=1e-4, atol=1e-5)
+    pipeline = make_pipeline(StandardScaler(), RCA(n_components=2)).fit(X, CHUNKLETS)
+    np.testing.assert_allclose(
+        io.to_faiss(pipeline).apply(rows), pipeline.transform(rows), rtol=1e-4, atol=1e-5
+    )
+    index = faiss.IndexPreTransform(io.to_faiss(metric), faiss.IndexFlatL2(D))
+    index.add(rows)
+    distances = np.sqrt(index.search(rows[:5], 3)[0])
+    expected = np.sort(metric.mahalanobis(rows[:5], rows), axis=1)[:, :3]
+    np.testing.assert_allclose(distances, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["torch", "faiss"])
+def test_exports_say_what_to_install(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=rf"pip install 'vicinal\[{name}\]'"):
+        getattr(io, f"to_{name}")(RCA().fit(X, CHUNKLETS))
+
+
+@pytest.mark.parametrize("export", [io.to_torch, io.to_faiss])
+@pytest.mark.parametrize(
+    "estimator", [ParzenWindows(), make_pipeline(PCA(2), RCA()), make_pipeline("passthrough"), X]
+)
+def test_exports_refuse_what_is_not_linear(export, estimator):
+    with pytest.raises(TypeError, match="only linear maps"):
+        export(estimator)
+
+
+def test_exports_refuse_what_is_not_fitted():
+    with pytest.raises(NotFittedError):
+        io.to_torch(RCA())
