@@ -3,12 +3,11 @@
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import _safe_indexing
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal._checks import check_weights
-from vicinal._parzen import ParzenWindows
+from vicinal._density_input import as_density, check_takes_weights, rows_as_passed
 
 
 class DensityClassifier(ClassifierMixin, BaseEstimator):
@@ -40,9 +39,9 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    Fitting and scoring cost what the densities cost; scoring under all classes of Parzen windows costs as much as
-    under one density of all rows. A row whose density is 0 under every class (possible only with kernels of
-    bounded support) gets the priors. Rows of weight 0 are left out.
+    Fitting and scoring cost what the densities cost; scoring under all classes of Parzen windows costs as
+    much as under one density of all rows. A row whose density is 0 under every class (possible only with
+    kernels of bounded support) gets the priors. Rows of weight 0 are left out.
 
     Examples
     --------
@@ -73,17 +72,12 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        named_rows = X
+        passed = X
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
-        density = ParzenWindows() if self.density is None else self.density
-        _check_density(density)
+        density = as_density(self.density)
         weight = check_weights(sample_weight, X)
-        if weight is not None and not has_fit_parameter(density, "sample_weight"):
-            raise ValueError(
-                f"sample_weight needs a density whose fit accepts it; {type(density).__name__} does not. Use "
-                "ParzenWindows, KernelDensity or ManifoldParzen, or leave sample_weight out."
-            )
+        check_takes_weights(density, weight)
         counted = np.arange(len(y)) if weight is None else np.flatnonzero(weight)
         self.classes_, codes = np.unique(y[counted], return_inverse=True)
         shares = np.bincount(codes, weights=None if weight is None else weight[counted])
@@ -93,7 +87,7 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
             rows = counted[codes == code]
             options = {} if weight is None else {"sample_weight": weight[rows]}
             try:
-                fitted = clone(density).fit(_rows(named_rows, X, rows), **options)
+                fitted = clone(density).fit(rows_as_passed(passed, X, rows), **options)
             except ValueError as error:
                 raise ValueError(f"class {label!r} with {len(rows)} training rows: {error}") from error
             self.densities_.append(fitted)
@@ -129,9 +123,9 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
     def predict_joint_log_proba(self, X):
         """Return ``log(prior_c) + log p_c(x)`` for each row and class, shape (n_samples, n_classes)."""
         check_is_fitted(self)
-        named_rows = X
+        passed = X
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        rows = _rows(named_rows, X)
+        rows = rows_as_passed(passed, X)
         with np.errstate(divide="ignore"):
             joint = np.log(self.priors_) + np.column_stack([d.score_samples(rows) for d in self.densities_])
         if np.isnan(joint).any():
@@ -157,18 +151,3 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
         """Return the most probable class of each row, shape (n_samples,)."""
         best = np.argmax(self.predict_log_proba(X), axis=1)
         return self.classes_[best]
-
-
-def _check_density(density):
-    if isinstance(density, type) or not (hasattr(density, "fit") and hasattr(density, "score_samples")):
-        what = f"the class {density.__name__}" if isinstance(density, type) else type(density).__name__
-        raise TypeError(
-            f"density must be an estimator with fit and score_samples, got {what}. Pass an instance such as "
-            "ParzenWindows()."
-        )
-
-
-def _rows(named_rows, X, chosen=None):
-    """Rows as passed where they carry column names, which a density's metric may know; else as checked."""
-    rows = named_rows if hasattr(named_rows, "columns") else X
-    return rows if chosen is None else _safe_indexing(rows, chosen)

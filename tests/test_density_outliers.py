@@ -1,0 +1,196 @@
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import ks_2samp
+from sklearn.base import clone
+from sklearn.covariance import EllipticEnvelope
+from sklearn.metrics import roc_auc_score
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import KFold, PredefinedSplit
+from sklearn.neighbors import KernelDensity
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from vicinal import DensityOutlierDetector, ManifoldParzen, ParzenWindows
+
+AS_NEW = (
+    "fit_predict judges the training rows leave-one-out, predict treats the same rows as new ones that "
+    "happen to lie on training rows: they differ on purpose"
+)
+TWINS = "the check's data hold every row several times: the leave-one-out bandwidth refuses them and says why"
+REPETITION = "a weighted row is left out as a whole, a repeated one is explained by its twin"
+EXPECTED_FAILURES = {
+    "check_outliers_fit_predict": AS_NEW,
+    "check_outliers_train": AS_NEW,
+    "check_sample_weight_equivalence_on_dense_data": REPETITION,
+}
+
+
+@parametrize_with_checks(
+    [
+        DensityOutlierDetector(),
+        DensityOutlierDetector(ParzenWindows(0.5)),
+        DensityOutlierDetector(KernelDensity()),
+    ],
+    expected_failed_checks=lambda estimator: {
+        **EXPECTED_FAILURES,
+        **(
+            {"check_sample_weights_shape": TWINS, "check_sample_weights_not_overwritten": TWINS}
+            if estimator.density is None
+            else {}
+        ),
+    },
+)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def masked():
+    """200 rows in a cluster and 10 isolated ones: with a small bandwidth every row explains itself best."""
+    rng = np.random.default_rng(0)
+    outliers = 20.0 * rng.normal(size=(10, 2))
+    X = np.vstack([rng.normal(size=(200, 2)), outliers + 15.0 * np.sign(outliers)])
+    return X, np.repeat([0, 1], [200, 10])
+
+
+@pytest.mark.parametrize(
+    ("density", "in_sample_auc"),
+    [(ParzenWindows(0.002), 0.6), (ManifoldParzen(0, 5, 4e-6), 0.6), (ManifoldParzen(1, 5, 0.05), 1.0)],
+)
+def test_self_masking_is_undone(masked, density, in_sample_auc):
+    X, is_outlier = masked
+    in_sample = density.fit(X).score_samples(X)
+    assert roc_auc_score(is_outlier, -in_sample.round(6)) <= in_sample_auc
+    detector = DensityOutlierDetector(density, contamination=10 / 210).fit(X)
+    assert roc_auc_score(is_outlier, -detector.training_scores_) > 0.999
+    labels = detector.fit_predict(X)
+    assert set(np.flatnonzero(labels == -1)) == set(np.flatnonzero(is_outlier))
+    assert detector.training_p_values_[is_outlier == 1].max() <= 10 / 210
+
+
+def test_training_scores_leave_rows_out():
+    X = np.random.default_rng(1).normal(size=(40, 3))
+    for density in (ParzenWindows(0.5), ManifoldParzen(2, 5, 0.1)):
+        detector = DensityOutlierDetector(density).fit(X)
+        expected = [clone(density).fit(np.delete(X, i, 0)).score_samples(X[i : i + 1])[0] for i in range(40)]
+        np.testing.assert_allclose(detector.training_scores_, expected, rtol=1e-9)
+        np.testing.assert_allclose(detector.score_samples(X), density.fit(X).score_samples(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "density",
+    [
+        KernelDensity(bandwidth=0.5),
+        GaussianMixture(2, random_state=0),
+        make_pipeline(StandardScaler(), ParzenWindows(0.3)),
+    ],
+)
+def test_other_densities_are_scored_by_folds(density):
+    X = np.random.default_rng(2).normal(size=(60, 2))
+    detector = DensityOutlierDetector(density, cv=4).fit(X)
+    expected = np.empty(60)
+    for train, test in KFold(4, shuffle=True, random_state=0).split(X):
+        expected[test] = clone(density).fit(X[train]).score_samples(X[test])
+    np.testing.assert_allclose(detector.training_scores_, expected)
+    with pytest.raises(ValueError, match="cv left 30 of 60 training rows without a score"):
+        DensityOutlierDetector(density, cv=PredefinedSplit(np.repeat([-1, 0], 30))).fit(X)
+
+
+def test_p_values_by_hand():
+    X = np.array([[0.0], [0.1], [0.3], [5.0]])
+    detector = DensityOutlierDetector(ParzenWindows(1.0)).fit(X)
+    s = detector.training_scores_
+    assert detector.training_p_values_[3] == 0.25
+    np.testing.assert_allclose(detector.training_p_values_, [np.mean(s <= value) for value in s])
+    queries = np.array([[0.1], [100.0], [4.0]])
+    scores = detector.score_samples(queries)
+    np.testing.assert_allclose(detector.p_values(queries), [(1 + np.sum(s <= value)) / 5 for value in scores])
+    assert detector.p_values([[100.0]]) == [0.2]
+
+
+def test_p_values_of_clean_rows_are_uniform():
+    rng = np.random.default_rng(3)
+    detector = DensityOutlierDetector(ParzenWindows(0.4)).fit(rng.normal(size=(800, 2)))
+    # Both samples are random: their p-values are compared with each other, not with the uniform law.
+    assert ks_2samp(detector.p_values(rng.normal(size=(800, 2))), detector.training_p_values_).pvalue > 0.01
+
+
+def test_thresholds():
+    X = np.random.default_rng(4).normal(size=(300, 2))
+    auto = DensityOutlierDetector().fit(X)
+    low, high = np.sort(auto.training_scores_)[[75, 225]]
+    assert auto.offset_ == pytest.approx(low - 1.5 * (high - low))
+    assert 0 < np.mean(auto.fit_predict(X) == -1) < 0.12
+    tenth = DensityOutlierDetector(contamination=0.1)
+    assert np.sum(tenth.fit_predict(X) == -1) == 30
+    np.testing.assert_allclose(tenth.decision_function(X), tenth.score_samples(X) - tenth.offset_)
+    np.testing.assert_array_equal(tenth.predict(X), np.where(tenth.decision_function(X) < 0, -1, 1))
+
+
+def test_bounded_kernels_with_density_zero():
+    X = np.vstack([np.random.default_rng(5).normal(size=(50, 1)), [[40.0], [80.0]]])
+    detector = DensityOutlierDetector(KernelDensity(kernel="tophat", bandwidth=1.0), contamination=0.02)
+    labels = detector.fit_predict(X)
+    assert labels[-2:].tolist() == [-1, -1]
+    assert np.isfinite(detector.offset_)
+    assert detector.predict([[1000.0], [0.0]]).tolist() == [-1, 1]
+    with pytest.raises(ValueError, match="every training row has density 0"):
+        DensityOutlierDetector(KernelDensity(kernel="tophat", bandwidth=1e-9)).fit(X)
+
+
+def test_follows_a_curve_where_an_ellipse_cannot():
+    """The middle of a ring is empty: its density says so, an elliptic envelope does not."""
+    rng = np.random.default_rng(6)
+    angle = rng.uniform(0, 2 * np.pi, size=300)
+    ring = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.03 * rng.normal(size=(300, 2))
+    detector = DensityOutlierDetector(ManifoldParzen(1, 10)).fit(ring)
+    assert detector.predict([[0.0, 0.0]]) == [-1]
+    assert detector.p_values([[0.0, 0.0]]) == [1 / 301]
+    assert EllipticEnvelope(random_state=0).fit(ring).predict([[0.0, 0.0]]) == [1]
+
+
+def test_names_and_weights():
+    rng = np.random.default_rng(7)
+    frame = pd.DataFrame(rng.normal(size=(50, 2)), columns=["a", "b"])
+    detector = DensityOutlierDetector(ManifoldParzen(1, 5, 0.1, metric=StandardScaler().fit(frame))).fit(
+        frame
+    )
+    assert detector.feature_names_in_.tolist() == ["a", "b"]
+    assert detector.predict(frame).shape == (50,)
+    weight = np.arange(50) % 3
+    weighted = DensityOutlierDetector(ParzenWindows(0.5)).fit(frame, sample_weight=weight)
+    expected = ParzenWindows(0.5).fit(frame, sample_weight=weight).score_samples(None)
+    np.testing.assert_allclose(weighted.training_scores_, expected)
+    # A row of weight 0 counts nowhere.
+    kept = weight > 0
+    without = DensityOutlierDetector(ParzenWindows(0.5)).fit(frame[kept], sample_weight=weight[kept])
+    assert weighted.offset_ == pytest.approx(without.offset_)
+    np.testing.assert_allclose(weighted.training_p_values_[kept], without.training_p_values_)
+    folds = DensityOutlierDetector(KernelDensity(bandwidth=0.5)).fit(frame, sample_weight=1.0 + weight)
+    assert np.all(np.isfinite(folds.training_scores_))
+    with pytest.raises(ValueError, match="GaussianMixture does not"):
+        DensityOutlierDetector(GaussianMixture()).fit(frame, sample_weight=weight)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"contamination": 0.0}, ValueError, "contamination must be a finite number greater than 0"),
+        ({"contamination": 0.6}, ValueError, "at most 0.5"),
+        ({"contamination": "some"}, ValueError, "'auto' or a number in"),
+        ({"contamination": None}, TypeError, "contamination must be a number"),
+        ({"density": ParzenWindows}, TypeError, "got the class ParzenWindows"),
+        ({"density": StandardScaler()}, TypeError, "fit and score_samples, got StandardScaler"),
+        ({"density": ManifoldParzen(1, 40, 0.1)}, ValueError, "n_neighbors=40 needs at least 41"),
+        ({"density": ManifoldParzen(1, 29, 0.1)}, ValueError, "needs at least 31 training points when a row"),
+    ],
+)
+def test_bad_parameters(options, error, match):
+    with pytest.raises(error, match=match):
+        DensityOutlierDetector(**options).fit(np.random.default_rng(0).normal(size=(30, 2)))
+    detector = DensityOutlierDetector(ParzenWindows(1.0)).fit(np.random.default_rng(0).normal(size=(30, 2)))
+    with pytest.raises(ValueError, match="expecting 2 features"):
+        detector.predict(np.zeros((3, 3)))
