@@ -134,14 +134,14 @@ Y = np.repeat([0, 1], 10)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: simulate_teachers(Y, 0), "n_teachers must be an integer of at least 1, got 0"),
+        (lambda: simulate_teachers(Y, 0), "n_teachers must be at least 1, got 0"),
         (lambda: simulate_teachers(Y, 2, 21), "n_points=21 is more than the 20 labelled rows"),
-        (lambda: simulate_teachers(Y, 2, 1), "n_points must be an integer of at least 2"),
+        (lambda: simulate_teachers(Y, 2, 1), "n_points must be at least 2"),
         (lambda: simulate_teachers(Y, 2, ratio=-1.0), "ratio must be"),
         (lambda: simulate_teachers([-1, -1, 0], 2), "at least 2 rows, got 1"),
         (lambda: simulate_pairs(Y, 1.5), "fraction must be"),
         (lambda: simulate_pairs(Y, 0), "fraction must be"),
-        (lambda: simulate_chunklets(Y, 1), "size must be an integer of at least 2, got 1"),
+        (lambda: simulate_chunklets(Y, 1), "size must be at least 2, got 1"),
         (lambda: simulate_chunklets(Y, 2, fraction=-0.1), "fraction must be"),
         (lambda: expected_chunklet_size(0), "ratio must be"),
         (lambda: simulate_chunklets(np.linspace(0, 1, 9)), "fractions"),

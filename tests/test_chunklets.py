@@ -162,8 +162,11 @@ def test_labels_are_not_changed():
         (lambda: chunklets_from_pairs([[0.0, 1.0]], 5), "integers"),
         (lambda: chunklets_from_pairs([["a", "b"]], 5), "integers"),
         (lambda: chunklets_from_pairs([0, 1], 5), r"shape \(p, 2\), got \(2,\)"),
-        (lambda: chunklets_from_pairs([[0, 1]], 0), "n_samples must be a positive integer, got 0"),
-        (lambda: chunklets_from_pairs([[0, 1]], 2.5), "n_samples must be a positive integer, got 2.5"),
+        (lambda: chunklets_from_pairs([[0, 1]], 0), "n_samples must be at least 1, got 0"),
+        (
+            lambda: chunklets_from_pairs([[0, 1]], 2.5),
+            "n_samples must be an integer of at least 1, got float",
+        ),
         (lambda: chunklets_from_pairs([[0, 1]], 3, labels=[0, 0]), "labels has 2 entries for 3 rows"),
         (
             lambda: chunklets_from_pairs([[0, 1]], 3, cannot_link=[[0, 3]]),
@@ -185,7 +188,7 @@ def test_labels_are_not_changed():
     ],
 )
 def test_bad_input(call, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         call()
 
 

@@ -522,10 +522,10 @@ X6 = np.arange(18.0).reshape(6, 3) ** 1.5
             lambda: RCA(n_components=4).fit(X6, [0, 0, 0, 1, 1, 1]),
             "n_components=4 is more than the 3 features",
         ),
-        (lambda: RCA(n_components=0).fit(X6, [0, 0, 0, 1, 1, 1]), "n_components must be None or a positive"),
+        (lambda: RCA(n_components=0).fit(X6, [0, 0, 0, 1, 1, 1]), "n_components must be"),
         (
             lambda: RCA(n_components=1.5).fit(X6, [0, 0, 0, 1, 1, 1]),
-            "n_components must be None or a positive",
+            "n_components must be",
         ),
         (lambda: RCA(alpha=0).fit(X6, [0, 0, 0, 1, 1, 1]), "alpha must be"),
         (lambda: RCA(alpha=1.5).fit(X6, [0, 0, 0, 1, 1, 1]), "alpha must be"),
@@ -541,7 +541,7 @@ X6 = np.arange(18.0).reshape(6, 3) ** 1.5
     ],
 )
 def test_bad_input(call, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         call()
 
 

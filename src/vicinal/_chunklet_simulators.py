@@ -5,12 +5,11 @@ Each returns :class:`ChunkletRows` ``(rows, ids)``, because teachers may share p
 """
 
 import math
-import numbers
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from vicinal._checks import check_positive
+from vicinal._checks import check_integer, check_positive
 from vicinal._chunklets import ChunkletRows, merge_shared
 from vicinal._label_codes import label_codes
 
@@ -50,10 +49,10 @@ def simulate_teachers(y, n_teachers, n_points=None, *, ratio=2.0, merge=False, r
     2.8
     """
     codes, labelled, n_classes = _read_classes(y)
-    n_teachers = _check_integer(n_teachers, "n_teachers", 1)
+    n_teachers = check_integer(n_teachers, "n_teachers")
     if n_points is None:
         n_points = max(2, round(check_positive(ratio, "ratio") * n_classes))
-    n_points = _check_integer(n_points, "n_points", 2)
+    n_points = check_integer(n_points, "n_points", least=2)
     if n_points > len(labelled):
         raise ValueError(
             f"n_points={n_points} is more than the {len(labelled)} labelled rows that a teacher can see. "
@@ -172,7 +171,7 @@ def simulate_chunklets(y, size=2, *, fraction=0.3, remainder=True, random_state=
     {4}
     """
     codes, labelled, _ = _read_classes(y)
-    size = _check_integer(size, "size", 2)
+    size = check_integer(size, "size", least=2)
     _check_fraction(fraction)
     rng = check_random_state(random_state)
     # One shuffle orders every class at random; the share of each class is its first rows.
@@ -225,12 +224,6 @@ def _read_classes(y):
     # Codes may be any integers: renumber, so that products with them stay small.
     known, codes[labelled] = np.unique(codes[labelled], return_inverse=True)
     return codes, labelled, len(known)
-
-
-def _check_integer(value, name, least):
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
-    return int(value)
 
 
 def _check_fraction(fraction):

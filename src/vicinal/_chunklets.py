@@ -8,7 +8,6 @@ A *chunklet* is a set of two or more rows known to share a class, whichever clas
   talk to each other).
 """
 
-import numbers
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from vicinal._checks import check_integer
 from vicinal._label_codes import label_codes
 
 
@@ -147,7 +147,7 @@ def chunklets_from_pairs(pairs, n_samples, *, cannot_link=None, labels=None, ret
     >>> chunklets_from_pairs([[4, 1], [1, 2], [0, 5], [3, 3]], n_samples=7)
     array([ 0,  1,  1, -1,  1,  0, -1])
     """
-    n_samples = _check_count(n_samples, "n_samples")
+    n_samples = check_integer(n_samples, "n_samples")
     entries, report = _from_edges(_check_pairs(pairs, n_samples, "pairs"), n_samples)
     chunklets, conflicts = as_array(entries, n_samples), []
     if cannot_link is not None:
@@ -195,7 +195,7 @@ def chunklets_from_groups(groups, n_samples, *, return_report=False):
     >>> chunklets_from_groups([[0, 1, 2], [3, 5], [5, 6], [4]], n_samples=8)
     array([ 0,  0,  0,  1, -1,  1,  1, -1])
     """
-    n_samples = _check_count(n_samples, "n_samples")
+    n_samples = check_integer(n_samples, "n_samples")
     return _answer(_from_groups(groups, n_samples, "groups"), return_report)
 
 
@@ -344,12 +344,6 @@ def _count_mixed(chunklets, codes):
     both = (chunklets >= 0) & (codes >= 0)
     kinds = np.unique(np.column_stack([chunklets[both], codes[both]]), axis=0)
     return int((np.bincount(kinds[:, 0]) > 1).sum()) if len(kinds) else 0
-
-
-def _check_count(value, name):
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}. Pass len(X).")
-    return int(value)
 
 
 def _check_length(codes, n_samples, name):

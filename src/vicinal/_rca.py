@@ -9,7 +9,7 @@ from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from vicinal._checks import check_magnitude
+from vicinal._checks import check_integer, check_magnitude
 from vicinal._chunklets import read_chunklets
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._scatter import chunklet_scatter
@@ -225,9 +225,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
         return back.astype(Z.dtype, copy=False)
 
     def _check_parameters(self):
-        k = self.n_components
-        if k is not None and (isinstance(k, bool) or not isinstance(k, numbers.Integral) or k < 1):
-            raise ValueError(f"n_components must be None or a positive integer, got {k!r}.")
+        if self.n_components is not None:
+            check_integer(self.n_components, "n_components")
         if not _is_share(self.alpha) or self.alpha == 0:
             raise ValueError(f"alpha must be a number greater than 0 and at most 1, got {self.alpha!r}.")
         if not isinstance(self.unbiased, (bool, np.bool_)):
