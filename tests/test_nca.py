@@ -163,7 +163,7 @@ def test_penalty_shrinks(iris):
     sizes = [np.linalg.norm(NCA(reg=reg, max_iter=300).fit(X, y).components_) for reg in (0.0, 0.01, 0.1)]
     assert sizes[0] > sizes[1] > sizes[2] > 0
     nca = NCA(reg=0.01, max_iter=300).fit(X, y)
-    penalty = 0.01 * X.var(axis=0).mean() * np.sum(nca.components_**2)
+    penalty = 0.01 * np.sum(X.var(axis=0) * nca.components_**2)
     np.testing.assert_allclose(nca.objectives_[-1], objective(nca.components_, X, y) - penalty, rtol=1e-10)
 
 

@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 
-from vicinal._fit_loops import FitPath
+from vicinal._fit_loops import INTERRUPTED, FitPath
 
 
 def accelerated_fixed_point(step, move, parameters, *, max_iter, tol, memory=10, longest=2.0, report=None):
@@ -82,7 +82,7 @@ def accelerated_fixed_point(step, move, parameters, *, max_iter, tol, memory=10,
     except KeyboardInterrupt:
         if best is None:
             raise
-        reason = "it was interrupted"
+        reason = INTERRUPTED
     n_iter = len(objectives)
     path = objectives if objectives[-1] == best else [*objectives, best]
     return FitPath(parameters, np.array(path), n_iter, converged, reason)

@@ -9,19 +9,21 @@ from vicinal._accelerated import accelerated_fixed_point
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
 from vicinal._engine import pair_reductions
 from vicinal._fit_loops import fixed_point, progress, warn_if_not_converged
-from vicinal._lca_checks import check_answerable, collapse_message
+from vicinal._lca_checks import check_answerable, check_two_rows, collapse_message
 from vicinal._lca_steps import (
     CollapseError,
     Steps,
+    inverse_root,
     leave_one_out,
     nearest_structured,
     one_pass,
     ordered_metric,
+    perplexities,
+    scatter_of_rows,
     to_frame,
 )
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixture import MixtureDensityMixin, SharedMixture
-from vicinal._nca_objectives import effective_neighbors
 from vicinal._parzen import bandwidth_covariance
 
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")
@@ -194,7 +196,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         self
         """
         X = check_rows(self, X, reset=True, min_rows=2)
-        weight = _check_two_rows(check_weights(sample_weight, X))
+        weight = check_two_rows(check_weights(sample_weight, X))
         n, d = X.shape
         reg, rank = self._check_parameters(d)
         names = getattr(self, "feature_names_in_", None)
@@ -211,7 +213,8 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
             raise ValueError(f"LCA: {collapse_message(X, weight, self.covariance)}") from None
         warn_if_not_converged("LCA", path)
         self._keep(path, spread)
-        self.effective_neighbors_ = perplexities(problem, path.parameters)
+        images = to_frame(problem.rows.astype(np.float64, copy=False), path.parameters)
+        self.effective_neighbors_ = perplexities(images, problem)
         self.mixture_ = SharedMixture(X.copy(), self.covariance_, problem.log_weights, self.engine, names)
         return self
 
@@ -269,37 +272,3 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         self.covariance_ = inverse @ inverse.T
         self.precision_ = self.components_.T @ self.components_
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-
-
-def _check_two_rows(weight):
-    if weight is not None and np.count_nonzero(weight) < 2:
-        raise ValueError(
-            "sample_weight must be positive for at least 2 rows, got 1: nobody is left when that row is "
-            "left out."
-        )
-    return weight
-
-
-def scatter_of_rows(problem):
-    """The (weighted) covariance of the centred rows, divided by n."""
-    rows = problem.rows.astype(np.float64, copy=False)
-    return (rows * problem.weight[:, None]).T @ rows / problem.weight.sum()
-
-
-def perplexities(problem, metric, points=None):
-    """The effective number of neighbours of each row among the rows at some positions (None: all)."""
-    points = np.flatnonzero(problem.weight > 0) if points is None else points
-    left_out = np.full(len(problem.rows), -1)
-    left_out[points] = np.arange(len(points))
-    images = to_frame(problem.rows.astype(np.float64, copy=False), metric)
-    log_weights = None if problem.log_weights is None else problem.log_weights[points]
-    return effective_neighbors(
-        images, images[points], problem.pairs, log_weights=log_weights, left_out=left_out
-    )
-
-
-def inverse_root(covariance):
-    """A with ``A' A`` the inverse of a covariance, computed on the scale of its correlations."""
-    scale = np.sqrt(np.diag(covariance))
-    lower = np.linalg.cholesky(covariance / np.outer(scale, scale))
-    return np.linalg.inv(lower) / scale

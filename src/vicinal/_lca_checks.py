@@ -54,6 +54,16 @@ def check_answerable(X, weight, *, covariance, rank, names=None, reg_name="reg")
     _check_twins(X, remedy)
 
 
+def check_two_rows(weight):
+    """Refuse weights that leave nobody when the only row that counts is left out."""
+    if weight is not None and np.count_nonzero(weight) < 2:
+        raise ValueError(
+            "sample_weight must be positive for at least 2 rows, got 1: nobody is left when that row is "
+            "left out."
+        )
+    return weight
+
+
 def _check_rank(X, needed, covariance, remedy):
     centred = X - X.mean(axis=0, dtype=np.float64)
     # Full covariances do not depend on the units of the columns, so neither does the check.

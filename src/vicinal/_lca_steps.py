@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
+from vicinal._nca_objectives import effective_neighbors
+
+LOG_2PI = float(np.log(2.0 * np.pi))
 
 # A direction whose variance falls below this share of what it was at the start is collapsing: the distances
 # along it have no digits left. All-twin data get here in five EM steps; clean manifolds (noise 1e-5 of the
 # spread) do not.
-_COLLAPSE = 1e-12
+COLLAPSE = 1e-12
 
 
 class CollapseError(ValueError):
@@ -60,6 +62,19 @@ def weight_of_others(weight):
     return others
 
 
+def scatter_of_rows(problem):
+    """The (weighted) covariance of the centred rows, divided by n."""
+    rows = problem.rows.astype(np.float64, copy=False)
+    return (rows * problem.weight[:, None]).T @ rows / problem.weight.sum()
+
+
+def inverse_root(covariance):
+    """A with ``A' A`` the inverse of a covariance, computed on the scale of its correlations."""
+    scale = np.sqrt(np.diag(covariance))
+    lower = np.linalg.cholesky(covariance / np.outer(scale, scale))
+    return np.linalg.inv(lower) / scale
+
+
 def one_pass(problem, metric):
     """The objective per row at a metric, and the EM matrix M in its frame."""
     images = to_frame(problem.rows, metric)
@@ -83,7 +98,7 @@ def to_frame(rows, metric):
 
 def penalised_objective(log_means, weight, metric, reg):
     """F(A) from the logs of the mean kernels ``1/(W - w_i) sum_{j != i} w_j exp(-|z_i - z_j|^2/2)``."""
-    log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * _LOG_2PI
+    log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
     return float(weight @ log_means / weight.sum() + log_norm - 0.5 * reg * np.square(metric).sum())
 
 
@@ -147,7 +162,7 @@ class Steps:
 
     def displacement(self, metric):
         """The objective at the metric and EM's displacement from it."""
-        if np.square(metric @ self._start_root).sum() > 1.0 / _COLLAPSE:
+        if np.square(metric @ self._start_root).sum() > 1.0 / COLLAPSE:
             raise CollapseError
         objective, matrix = self.evaluate(metric)
         if self.covariance != "full":
@@ -181,7 +196,7 @@ def symmetric_function(matrix, function):
 
 
 def _log(values):
-    if values.min() < _COLLAPSE:
+    if values.min() < COLLAPSE:
         raise CollapseError
     return np.log(values)
 
@@ -208,3 +223,22 @@ def ordered_metric(metric, spread):
     shares = rows * np.sqrt(np.diag(spread))
     signs = np.sign(shares[np.arange(len(rows)), np.abs(shares).argmax(axis=1)])
     return rows * np.where(signs == 0, 1.0, signs)[:, None]
+
+
+def perplexities(images, problem, points=None):
+    """The effective number of neighbours of each row among the rows at some positions (None: all that count).
+
+    Parameters
+    ----------
+    images : array of shape (n, k)
+        The rows in coordinates where the kernel's covariance is the identity.
+    problem : LeaveOneOut or GaussProblem
+    points : array of positions, optional
+    """
+    points = np.flatnonzero(problem.weight > 0) if points is None else points
+    left_out = np.full(len(images), -1)
+    left_out[points] = np.arange(len(points))
+    log_weights = None if problem.log_weights is None else problem.log_weights[points]
+    return effective_neighbors(
+        images, images[points], problem.pairs, log_weights=log_weights, left_out=left_out
+    )

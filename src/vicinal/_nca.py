@@ -91,9 +91,9 @@ class NCA(LinearMetricMixin, BaseEstimator):
     tol : float, default=1e-5
         The fit has converged when two iterations in a row gain no more than this, per row.
     reg : float, default=0.0
-        Weight of the penalty :math:`\mathrm{reg} \cdot \bar v \|A\|_F^2` on the objective per row, where
-        :math:`\bar v` is the mean variance of the columns of X: the same number means the same in other
-        units.
+        Weight of the penalty :math:`\mathrm{reg} \sum_k v_k \|A_{\cdot k}\|^2` on the objective per row,
+        where :math:`v_k` is the variance of column k of X: the squared size of A in standardised units, so
+        that the same number means the same in other units.
     batch_size : int, optional
         Rows i in a step of "stochastic"; the default is chosen so that pair work outweighs the products
         with X.
@@ -255,7 +255,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
     def _fit_rows(self, X, rows):
         n = len(rows.X)
         solver = self.solver if self.solver != "auto" else ("lbfgs" if n <= _EXACT_ROWS else "stochastic")
-        reg = self.reg * float((rows.spread**2).mean())
+        reg = self.reg * rows.spread**2
         climb = self._climb_by_batches if solver == "stochastic" else self._climb
         climbs = []
         for attempt in range(self.n_init):

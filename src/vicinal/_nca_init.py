@@ -146,14 +146,14 @@ def given_units(components):
 # -- a start without units -----------------------------------------------------------------------------------
 
 
-def sample_rows(n):
+def sample_rows(n, n_queries=_QUERIES, n_points=_POINTS):
     """Positions of the queries and of the points to search the scale on: evenly spaced, so a pure function
     of n.
 
     The queries are among the points; rows that are sorted by class give each class its share.
     """
-    points = np.unique(np.linspace(0, n - 1, min(n, _POINTS)).round().astype(np.intp))
-    queries = np.unique(np.linspace(0, len(points) - 1, min(n, _QUERIES)).round().astype(np.intp))
+    points = np.unique(np.linspace(0, n - 1, min(n, n_points)).round().astype(np.intp))
+    queries = np.unique(np.linspace(0, len(points) - 1, min(n, n_queries)).round().astype(np.intp))
     return points, queries
 
 

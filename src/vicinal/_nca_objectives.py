@@ -109,11 +109,11 @@ def neighbor_objective(A, X, match, pairs, *, objective="accuracy", weight=None,
 
 
 def with_penalty(evaluation, A, reg):
-    """Subtract the penalty ``reg * |A|^2`` from the objective."""
-    if reg == 0.0:
+    """Subtract the penalty ``sum_k reg_k |A_k|^2`` over the columns of A from the objective."""
+    if not np.any(reg):
         return evaluation
     A = np.asarray(A, dtype=np.float64)
-    return Evaluation(evaluation.value - reg * float((A**2).sum()), evaluation.gradient - 2.0 * reg * A)
+    return Evaluation(evaluation.value - float((reg * A**2).sum()), evaluation.gradient - 2.0 * reg * A)
 
 
 # -- Eq. 8: only close pairs are given -----------------------------------------------------------------------

@@ -23,8 +23,11 @@ _PRODUCT_ROWS = 128
 _PAIRS_IN_BLOCK = 2**23  # at 2 to 20 ns a pair: Ctrl-C is heard within 0.2 s
 _LEAST_BLOCKS = 16  # so that few threads share the work evenly
 
+# A row's sum under the bound of its scores below which its terms may have been lost: such rows are done carefully.
+_SMALLEST = {np.dtype(np.float64): 1e-270, np.dtype(np.float32): 1e-24}
+
 # Below this agreement, exponentials of class mates are lost in the precision; such rows go to the reference.
-_SMALLEST = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
+_LEAST_AGREEMENT = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
 
 
 class CpuReductions:
@@ -79,13 +82,11 @@ class CpuReductions:
         bounds = np.searchsorted(classes[order], np.arange(n_classes + 1))
         pairs = _Pairs(queries, points, log_weights, left_out, order)
         log_sums, shares = np.empty(pairs.m), np.empty((pairs.m, n_classes))
-        packed, offsets = _pack(pairs.points), pairs.packed_offsets()
+        _, scored = pairs.packed()
 
         def work(rows):
             scores = np.empty((kernels.ROWS, TILE), dtype=pairs.dtype)
-            kernels.class_rows(
-                pairs.queries, packed, offsets, pairs.accurate, pairs.left_out, bounds, rows.start, rows.stop, log_sums, shares, scores
-            )  # fmt: skip
+            kernels.class_rows(*scored, bounds, rows.start, rows.stop, log_sums, shares, scores)
 
         self._run(work, pairs)
         return ClassShares(pairs.log_sums(log_sums), shares)
@@ -146,7 +147,7 @@ class CpuReductions:
         rows = min(_PAIRS_IN_BLOCK // pairs.n, -(-pairs.m // _LEAST_BLOCKS))
         if bytes_a_row:
             rows = min(rows, self.memory // (bytes_a_row * (self.threads + 1)), _PRODUCT_ROWS)
-        rows = max(rows // kernels.ROWS, 1) * kernels.ROWS
+        rows = max(rows // kernels.HAND, 1) * kernels.HAND
         return Blocks(pairs.m, pairs.n, rows)
 
     def _run(self, work, pairs):
@@ -166,7 +167,7 @@ class CpuReductions:
     # -- few coordinates: fused kernels ------------------------------------------------------------------------
 
     def _softmax_fused(self, pairs, values, row_weights):
-        packed, offsets = _pack(pairs.points), pairs.packed_offsets()
+        packed, scored = pairs.packed()
         packed_values = packed if values is pairs.points else _pack(values)
         log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
         n_tiles = len(packed)
@@ -175,11 +176,8 @@ class CpuReductions:
 
         def work(rows):
             columns = np.zeros((n_tiles if want else 0, TILE), dtype=pairs.dtype)
-            kept = np.empty((n_tiles if want else 1, kernels.ROWS, TILE), dtype=pairs.dtype)
-            kernels.softmax_rows(
-                pairs.queries, packed, packed_values, offsets, pairs.accurate, pairs.left_out, r, rows.start, rows.stop,
-                log_sums, means, columns, kept,
-            )  # fmt: skip
+            kept = np.empty((n_tiles if want else 1, kernels.HAND, TILE), dtype=pairs.dtype)
+            kernels.softmax_rows(*scored, packed_values, r, rows.start, rows.stop, log_sums, means, columns, kept)
             return columns
 
         received = np.zeros(n_tiles * TILE) if want else None
@@ -189,17 +187,17 @@ class CpuReductions:
         return pairs.log_sums(log_sums), means, received[: pairs.n] if want else None
 
     def _signed_fused(self, pairs, mates, row_weights, likelihood):
-        packed, offsets = _pack(pairs.points), pairs.packed_offsets()
+        packed, scored = pairs.packed()
         n_tiles = len(packed)
         log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
         on_queries = np.empty((pairs.m, pairs.d))
 
         def work(rows):
             on_points = np.zeros((n_tiles, pairs.d + 1, TILE), dtype=pairs.dtype)
-            kept = np.empty((n_tiles, kernels.ROWS, TILE), dtype=pairs.dtype)
+            kept = np.empty((n_tiles, kernels.HAND, TILE), dtype=pairs.dtype)
             kernels.signed_rows(
-                pairs.queries, packed, offsets, pairs.accurate, pairs.left_out, row_weights, *mates, likelihood,
-                _SMALLEST[pairs.dtype], rows.start, rows.stop, log_sums, log_agreement, on_queries, on_points, kept,
+                *scored, row_weights, *mates, likelihood, _LEAST_AGREEMENT[pairs.dtype], rows.start, rows.stop,
+                log_sums, log_agreement, on_queries, on_points, kept,
             )  # fmt: skip
             return on_points
 
@@ -260,7 +258,7 @@ class CpuReductions:
             inside, outside = np.empty(block.n_rows), np.empty(block.n_rows)
             queries = pairs.queries[rows]
             kernels.sides_of_rows(
-                queries, likelihood, matched, block.total, row_weights[rows], _SMALLEST[pairs.dtype], inside, outside,
+                queries, likelihood, matched, block.total, row_weights[rows], _LEAST_AGREEMENT[pairs.dtype], inside, outside,
                 log_agreement[rows],
             )  # fmt: skip
             queries_and_one = np.hstack([queries, np.ones((block.n_rows, 1), dtype=pairs.dtype)])
@@ -325,12 +323,19 @@ class _Pairs:
         """Log-sums of the scores from those the kernels made of offsets and products."""
         return sums - self.half_query_squares if self.accurate else sums
 
-    def packed_offsets(self):
-        """Column offsets in tiles, -inf beyond the last point."""
-        n_tiles = -(-self.n // TILE)
-        offsets = np.full(n_tiles * TILE, -np.inf, dtype=self.dtype)
+    def packed(self):
+        """The points in tiles, and what the fused kernels need to score them."""
+        points = _pack(self.points)
+        offsets = np.full(len(points) * TILE, -np.inf, dtype=self.dtype)  # -inf beyond the last point
         offsets[: self.n] = self.column_offsets
-        return offsets.reshape(n_tiles, TILE)
+        heaviest = 0.0 if self.log_weights is None else float(self.log_weights.max())
+        # Largest score a row can have: distance zero to the heaviest point, and room for the rounding of products.
+        bounds = np.full(self.m, heaviest + (1e-3 if self.accurate else 0.0))
+        if self.accurate:
+            bounds += self.half_query_squares
+        smallest = _SMALLEST[self.dtype]
+        offsets = offsets.reshape(-1, TILE)
+        return points, (self.queries, points, offsets, bounds, smallest, self.accurate, self.left_out)
 
 
 class _ProductBlock:

@@ -20,8 +20,9 @@ from llvmlite import ir
 from numba import float32, float64, int64, njit, types, void
 from numba.extending import intrinsic, overload
 
-ROWS = 4
-TILE = 512
+ROWS = 4  # queries that share one load of a coordinate
+TILE = 512  # points in a tile
+HAND = 8  # queries that share one visit of a tile
 
 _SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of reductions over j
 
@@ -144,7 +145,6 @@ def _square_distances(queries, i, tile, out):
     d = tile.shape[0]
     last = queries.shape[0] - 1
     i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
-    zero = out.dtype.type(0)
     k = 0
     if d % 2 == 1:
         a, b, c, e = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
@@ -166,7 +166,9 @@ def _square_distances(queries, i, tile, out):
             out[3, j] = (e0 - t0) * (e0 - t0) + (e1 - t1) * (e1 - t1)
         k = 2
     else:
-        out[:, :] = zero
+        zero = out.dtype.type(0)
+        for j in range(TILE):
+            out[0, j], out[1, j], out[2, j], out[3, j] = zero, zero, zero, zero
     if d % 4 == 3:
         a0, b0, c0, e0 = queries[i, 1], queries[i1, 1], queries[i2, 1], queries[i3, 1]
         a1, b1, c1, e1 = queries[i, 2], queries[i1, 2], queries[i2, 2], queries[i3, 2]
@@ -197,25 +199,24 @@ def _offset_products(queries, i, tile, offsets, out):
     d = tile.shape[0]
     last = queries.shape[0] - 1
     i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
-    k = d % 4
-    if k == 0:
-        for r in range(ROWS):
-            out[r, :] = offsets
-    else:
-        zero = out.dtype.type(0)
-        a0, b0, c0, e0 = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
-        a1, b1, c1, e1, m = zero, zero, zero, zero, 0
-        a2, b2, c2, e2, l = zero, zero, zero, zero, 0
-        if k > 1:
-            a1, b1, c1, e1, m = queries[i, 1], queries[i1, 1], queries[i2, 1], queries[i3, 1], 1
-        if k > 2:
-            a2, b2, c2, e2, l = queries[i, 2], queries[i1, 2], queries[i2, 2], queries[i3, 2], 2
-        for j in range(TILE):
-            w, t0, t1, t2 = offsets[j], tile[0, j], tile[m, j], tile[l, j]
-            out[0, j] = w + a0 * t0 + a1 * t1 + a2 * t2
-            out[1, j] = w + b0 * t0 + b1 * t1 + b2 * t2
-            out[2, j] = w + c0 * t0 + c1 * t1 + c2 * t2
-            out[3, j] = w + e0 * t0 + e1 * t1 + e2 * t2
+    # The first sweep takes up to four coordinates and the offsets; a missing coordinate has coefficient zero.
+    zero = out.dtype.type(0)
+    k = min(d, 4 if d % 4 == 0 else d % 4)
+    l1, l2, l3 = min(1, k - 1), min(2, k - 1), min(3, k - 1)
+    u1, u2, u3 = k > 1, k > 2, k > 3
+    a0, b0, c0, e0 = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
+    a1, b1 = queries[i, l1] if u1 else zero, queries[i1, l1] if u1 else zero
+    c1, e1 = queries[i2, l1] if u1 else zero, queries[i3, l1] if u1 else zero
+    a2, b2 = queries[i, l2] if u2 else zero, queries[i1, l2] if u2 else zero
+    c2, e2 = queries[i2, l2] if u2 else zero, queries[i3, l2] if u2 else zero
+    a3, b3 = queries[i, l3] if u3 else zero, queries[i1, l3] if u3 else zero
+    c3, e3 = queries[i2, l3] if u3 else zero, queries[i3, l3] if u3 else zero
+    for j in range(TILE):
+        w, t0, t1, t2, t3 = offsets[j], tile[0, j], tile[l1, j], tile[l2, j], tile[l3, j]
+        out[0, j] = w + a0 * t0 + a1 * t1 + a2 * t2 + a3 * t3
+        out[1, j] = w + b0 * t0 + b1 * t1 + b2 * t2 + b3 * t3
+        out[2, j] = w + c0 * t0 + c1 * t1 + c2 * t2 + c3 * t3
+        out[3, j] = w + e0 * t0 + e1 * t1 + e2 * t2 + e3 * t3
     while k < d:
         a0, a1, a2, a3 = queries[i, k], queries[i, k + 1], queries[i, k + 2], queries[i, k + 3]
         b0, b1, b2, b3 = queries[i1, k], queries[i1, k + 1], queries[i1, k + 2], queries[i1, k + 3]
@@ -241,19 +242,16 @@ def _peaks(scores, peaks):
     peaks[0], peaks[1], peaks[2], peaks[3] = p0, p1, p2, p3
 
 
-@njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
-def _distances_to_scores(scores, log_weights, peaks):
-    """scores <- log_weights[j] - scores / 2, and peaks[r] = their largest."""
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _distances_to_scores(scores, log_weights):
+    """scores <- log_weights[j] - scores / 2."""
     half = scores.dtype.type(0.5)
-    low = scores.dtype.type(-np.inf)
-    p0, p1, p2, p3 = low, low, low, low
     for j in range(TILE):
         w = log_weights[j]
-        s0, s1 = w - half * scores[0, j], w - half * scores[1, j]
-        s2, s3 = w - half * scores[2, j], w - half * scores[3, j]
-        scores[0, j], scores[1, j], scores[2, j], scores[3, j] = s0, s1, s2, s3
-        p0, p1, p2, p3 = max(p0, s0), max(p1, s1), max(p2, s2), max(p3, s3)
-    peaks[0], peaks[1], peaks[2], peaks[3] = p0, p1, p2, p3
+        scores[0, j] = w - half * scores[0, j]
+        scores[1, j] = w - half * scores[1, j]
+        scores[2, j] = w - half * scores[2, j]
+        scores[3, j] = w - half * scores[3, j]
 
 
 @njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
@@ -323,8 +321,8 @@ def _dot_rows2(weights, values, k, out):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _scores(queries, i, count, tile, offsets, by_products, left_out, j0, scores, peaks):
-    """Scores of ROWS rows against a tile, -inf for the pair left out, and each row's peak.
+def _scores(queries, i, count, tile, offsets, by_products, left_out, j0, careful, scores, peaks):
+    """Scores of ROWS rows against a tile, -inf for the pair left out, and each row's peak when `careful`.
 
     By differences: ``offsets[j] - |q_r - z_j|^2 / 2`` with offsets = log_weights.  By products:
     ``offsets[j] + q_r'z_j`` with offsets = log_weights - |z_j|^2 / 2: the same less a constant of the row, which a
@@ -338,10 +336,33 @@ def _scores(queries, i, count, tile, offsets, by_products, left_out, j0, scores,
         skip = left_out[i + r] - j0
         if 0 <= skip < TILE:
             scores[r, skip] = -np.inf if by_products else np.inf
-    if by_products:
+    if not by_products:
+        _distances_to_scores(scores, offsets)
+    if careful:
         _peaks(scores, peaks)
     else:
-        _distances_to_scores(scores, offsets, peaks)
+        peaks[:] = -np.inf
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _start(bounds, first, in_hand, careful, top, total):
+    """Begin the log-sum-exp state of the rows in hand.
+
+    No score exceeds `bounds`, so this shift cannot overflow and needs no pass for the peaks.  Only rows without any
+    near neighbour underflow under it: `_underflowed` finds them, and the hand is done again, carefully.
+    """
+    for r in range(top.shape[0]):
+        top[r] = bounds[first + r] if r < in_hand and not careful else -np.inf
+        total[r] = 0.0
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _underflowed(total, in_hand, smallest):
+    """Whether a row's sum is so small that its terms may have been lost."""
+    for r in range(in_hand):
+        if total[r] < smallest:
+            return True
+    return False
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -435,85 +456,111 @@ def _scale_sides(weights, inside, outside, start, stop):
 def _softmax_signature(real):
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
-    return void(a2, a3, a3, a2, types.boolean, ints, doubles, int64, int64, doubles, float64[:, ::1], a2, a3)
+    pairs = (a2, a3, a2, doubles, float64, types.boolean, ints)
+    return void(*pairs, a3, doubles, int64, int64, doubles, float64[:, ::1], a2, a3)
 
 
 @_kernel(_softmax_signature)
 def softmax_rows(
-    queries, points, values, offsets, by_products, left_out, row_weights, start, stop, log_sums, means, columns, kept
-):
+    queries, points, offsets, bounds, smallest, by_products, left_out,
+    values, row_weights, start, stop, log_sums, means, columns, kept,
+):  # fmt: skip
     """Rows start..stop of: log-sum-exp, softmax means of the values, and what each column receives.
 
     columns += sum_i row_weights_i p_ij; pass an empty array to do without.  A row's normaliser is known only after its
-    last tile, so `kept` holds the exponentials of the rows in hand: (n_tiles, ROWS, TILE), or one tile without columns.
+    last tile, so `kept` holds the exponentials of the rows in hand: (n_tiles, HAND, TILE), or one tile without columns.
     """
     n_tiles, n_values = points.shape[0], values.shape[1]
     want_columns = columns.shape[0] > 0
-    shifts = np.empty((n_tiles, ROWS))
-    peaks, top, total, rescale = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
+    shifts = np.empty((n_tiles, HAND))
+    peaks, top, total, rescale = np.empty(ROWS), np.empty(HAND), np.empty(HAND), np.empty(ROWS)
     factors = np.zeros(ROWS)
-    sums = np.empty((ROWS, n_values))
-    for i in range(start, stop, ROWS):
-        count = min(ROWS, stop - i)
-        top[:] = -np.inf
-        total[:] = 0.0
-        sums[:, :] = 0.0
-        for t in range(n_tiles):
-            scores = kept[t] if want_columns else kept[0]
-            _scores(queries, i, count, points[t], offsets[t], by_products, left_out, t * TILE, scores, peaks)
-            _advance(scores, peaks, top, total, rescale)
-            for r in range(ROWS):
-                shifts[t, r] = top[r]
-                if rescale[r] != 1.0:
-                    for k in range(n_values):
-                        sums[r, k] *= rescale[r]
-            _dot_all(scores, values[t], sums)
-        for r in range(count):
-            log_sums[i + r] = top[r] + np.log(total[r])
+    sums = np.empty((HAND, n_values))
+    for first in range(start, stop, HAND):
+        in_hand = min(HAND, stop - first)
+        for careful in (False, True):
+            if careful and not _underflowed(total, in_hand, smallest):
+                break
+            _start(bounds, first, in_hand, careful, top, total)
+            sums[:, :] = 0.0
+            for t in range(n_tiles):
+                for g in range(0, in_hand, ROWS):
+                    group = slice(g, g + ROWS)
+                    count = min(ROWS, in_hand - g)
+                    scores = kept[t if want_columns else 0, group]
+                    _scores(
+                        queries, first + g, count, points[t], offsets[t], by_products, left_out, t * TILE, careful,
+                        scores, peaks,
+                    )  # fmt: skip
+                    _advance(scores, peaks, top[group], total[group], rescale)
+                    for r in range(ROWS):
+                        shifts[t, g + r] = top[g + r]
+                        if rescale[r] != 1.0:
+                            for k in range(n_values):
+                                sums[g + r, k] *= rescale[r]
+                    _dot_all(scores, values[t], sums[group])
+        for r in range(in_hand):
+            log_sums[first + r] = top[r] + np.log(total[r])
             for k in range(n_values):
-                means[i + r, k] = sums[r, k] / total[r]
+                means[first + r, k] = sums[r, k] / total[r]
         if want_columns:
             for t in range(n_tiles):
-                for r in range(ROWS):
-                    factors[r] = row_weights[i + r] * np.exp(shifts[t, r] - top[r]) / total[r] if r < count else 0.0
-                _add_columns(columns[t], kept[t], factors)
+                for g in range(0, in_hand, ROWS):
+                    for r in range(ROWS):
+                        factors[r] = 0.0
+                        if g + r < in_hand:
+                            weight = row_weights[first + g + r] / total[g + r]
+                            factors[r] = weight * np.exp(shifts[t, g + r] - top[g + r])
+                    _add_columns(columns[t], kept[t, g : g + ROWS], factors)
 
 
 def _class_signature(real):
     a2, a3 = real[:, ::1], real[:, :, ::1]
-    return void(a2, a3, a2, types.boolean, int64[::1], int64[::1], int64, int64, float64[::1], float64[:, ::1], a2)
+    doubles, ints = float64[::1], int64[::1]
+    pairs = (a2, a3, a2, doubles, float64, types.boolean, ints)
+    return void(*pairs, ints, int64, int64, doubles, float64[:, ::1], a2)
 
 
 @_kernel(_class_signature)
-def class_rows(queries, points, offsets, by_products, left_out, bounds, start, stop, log_sums, shares, scores):
-    """Rows start..stop of: log-sum-exp and each class's share; points sorted by class, class c at bounds[c]..bounds[c+1]."""
+def class_rows(
+    queries, points, offsets, bounds, smallest, by_products, left_out,
+    class_bounds, start, stop, log_sums, shares, scores,
+):  # fmt: skip
+    """Rows start..stop of: log-sum-exp and each class's share of the softmax.
+
+    Points are sorted by class; class c is at class_bounds[c]..class_bounds[c + 1].
+    """
     n_tiles, n_classes = points.shape[0], shares.shape[1]
     peaks, top, total, rescale = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
     sums = np.empty((ROWS, n_classes))
-    for i in range(start, stop, ROWS):
-        count = min(ROWS, stop - i)
-        top[:] = -np.inf
-        total[:] = 0.0
-        sums[:, :] = 0.0
-        first = 0
-        for t in range(n_tiles):
-            _scores(queries, i, count, points[t], offsets[t], by_products, left_out, t * TILE, scores, peaks)
-            _advance(scores, peaks, top, total, rescale)
-            while first < n_classes - 1 and bounds[first + 1] <= t * TILE:
-                first += 1
-            for r in range(count):
-                if rescale[r] != 1.0:
-                    for c in range(n_classes):
-                        sums[r, c] *= rescale[r]
-                c = first
-                while c < n_classes and bounds[c] < (t + 1) * TILE:
-                    lo, hi = max(bounds[c] - t * TILE, 0), min(bounds[c + 1] - t * TILE, TILE)
-                    sums[r, c] += _sum_between(scores[r], lo, hi)
-                    c += 1
-        for r in range(count):
-            log_sums[i + r] = top[r] + np.log(total[r])
+    for first in range(start, stop, ROWS):
+        in_hand = min(ROWS, stop - first)
+        for careful in (False, True):
+            if careful and not _underflowed(total, in_hand, smallest):
+                break
+            _start(bounds, first, in_hand, careful, top, total)
+            sums[:, :] = 0.0
+            lowest = 0
+            for t in range(n_tiles):
+                _scores(
+                    queries, first, in_hand, points[t], offsets[t], by_products, left_out, t * TILE, careful, scores, peaks
+                )
+                _advance(scores, peaks, top, total, rescale)
+                while lowest < n_classes - 1 and class_bounds[lowest + 1] <= t * TILE:
+                    lowest += 1
+                for r in range(in_hand):
+                    if rescale[r] != 1.0:
+                        for c in range(n_classes):
+                            sums[r, c] *= rescale[r]
+                    c = lowest
+                    while c < n_classes and class_bounds[c] < (t + 1) * TILE:
+                        lo, hi = max(class_bounds[c] - t * TILE, 0), min(class_bounds[c + 1] - t * TILE, TILE)
+                        sums[r, c] += _sum_between(scores[r], lo, hi)
+                        c += 1
+        for r in range(in_hand):
+            log_sums[first + r] = top[r] + np.log(total[r])
             for c in range(n_classes):
-                shares[i + r, c] = sums[r, c] / total[r]
+                shares[first + r, c] = sums[r, c] / total[r]
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -534,13 +581,16 @@ def _sides(likelihood, matched, total, row_weight, smallest):
 def _signed_signature(real):
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
-    types_ = (a2, a3, a2, types.boolean, ints, doubles, ints, ints, types.boolean, float64, int64, int64)
-    return void(*types_, doubles, doubles, float64[:, ::1], a3, a3)
+    pairs = (a2, a3, a2, doubles, float64, types.boolean, ints)
+    return void(
+        *pairs, doubles, ints, ints, types.boolean, float64, int64, int64, doubles, doubles, float64[:, ::1], a3, a3
+    )
 
 
 @_kernel(_signed_signature)
 def signed_rows(
-    queries, points, offsets, by_products, left_out, row_weights, mates_from, mates_to, likelihood, smallest, start, stop,
+    queries, points, offsets, bounds, smallest, by_products, left_out,
+    row_weights, mates_from, mates_to, likelihood, least_agreement, start, stop,
     log_sums, log_agreement, on_queries, on_points, kept,
 ):  # fmt: skip
     """Rows start..stop of `SignedPull` for hard classes; points sorted by class, mates of query i at mates_from..to.
@@ -548,53 +598,61 @@ def signed_rows(
     on_points (n_tiles, d + 1, TILE) gathers ``sum_i w_ij q_i`` and, in its last line, ``sum_i w_ij``.
     """
     n_tiles, d = points.shape[0], points.shape[1]
-    shifts = np.empty((n_tiles, ROWS))
-    peaks, top, total, rescale = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
-    matched, inside, outside = np.empty(ROWS), np.zeros(ROWS), np.zeros(ROWS)
-    lo, hi = np.zeros(ROWS, dtype=np.int64), np.zeros(ROWS, dtype=np.int64)
-    sums, weight = np.empty((ROWS, d)), np.empty(ROWS)
-    for i in range(start, stop, ROWS):
-        count = min(ROWS, stop - i)
-        top[:] = -np.inf
-        total[:] = 0.0
-        matched[:] = 0.0
-        for t in range(n_tiles):
-            scores = kept[t]
-            _scores(queries, i, count, points[t], offsets[t], by_products, left_out, t * TILE, scores, peaks)
-            _advance(scores, peaks, top, total, rescale)
-            for r in range(ROWS):
-                shifts[t, r] = top[r]
-                matched[r] *= rescale[r]
-                if r < count:
-                    lo[r] = min(max(mates_from[i + r] - t * TILE, 0), TILE)
-                    hi[r] = min(max(mates_to[i + r] - t * TILE, 0), TILE)
-                    if lo[r] < hi[r]:
-                        matched[r] += _sum_between(scores[r], lo[r], hi[r])
-        inside[:] = 0.0
-        outside[:] = 0.0
-        for r in range(count):
-            inside[r], outside[r], log_agreement[i + r] = _sides(
-                likelihood, matched[r], total[r], row_weights[i + r], smallest
+    shifts = np.empty((n_tiles, HAND))
+    peaks, top, total, rescale = np.empty(ROWS), np.empty(HAND), np.empty(HAND), np.empty(ROWS)
+    matched, inside, outside = np.empty(HAND), np.zeros(HAND), np.zeros(HAND)
+    sums, weight = np.empty((HAND, d)), np.empty(HAND)
+    for first in range(start, stop, HAND):
+        in_hand = min(HAND, stop - first)
+        for careful in (False, True):
+            if careful and not _underflowed(total, in_hand, smallest):
+                break
+            _start(bounds, first, in_hand, careful, top, total)
+            matched[:] = 0.0
+            for t in range(n_tiles):
+                for g in range(0, in_hand, ROWS):
+                    group = slice(g, g + ROWS)
+                    count = min(ROWS, in_hand - g)
+                    scores = kept[t, group]
+                    _scores(
+                        queries, first + g, count, points[t], offsets[t], by_products, left_out, t * TILE, careful,
+                        scores, peaks,
+                    )  # fmt: skip
+                    _advance(scores, peaks, top[group], total[group], rescale)
+                    for r in range(ROWS):
+                        shifts[t, g + r] = top[g + r]
+                        matched[g + r] *= rescale[r]
+                        if r < count:
+                            lo = min(max(mates_from[first + g + r] - t * TILE, 0), TILE)
+                            hi = min(max(mates_to[first + g + r] - t * TILE, 0), TILE)
+                            if lo < hi:
+                                matched[g + r] += _sum_between(scores[r], lo, hi)
+        for r in range(in_hand):
+            i = first + r
+            inside[r], outside[r], log_agreement[i] = _sides(
+                likelihood, matched[r], total[r], row_weights[i], least_agreement
             )
-            log_sums[i + r] = top[r] + np.log(total[r])
+            log_sums[i] = top[r] + np.log(total[r])
         sums[:, :] = 0.0
         weight[:] = 0.0
         for t in range(n_tiles):
-            scores = kept[t]
-            for r in range(ROWS):
-                if r < count:
-                    lo[r] = min(max(mates_from[i + r] - t * TILE, 0), TILE)
-                    hi[r] = min(max(mates_to[i + r] - t * TILE, 0), TILE)
-                    back = np.exp(shifts[t, r] - top[r])
-                    _scale_sides(scores[r], inside[r] * back, outside[r] * back, lo[r], hi[r])
-                    weight[r] += _sum_between(scores[r], 0, TILE)
-                else:
-                    scores[r, :] = 0
-            _dot_all(scores, points[t], sums)
-            _spread_all(scores, queries, i, on_points[t])
-        for r in range(count):
+            for g in range(0, in_hand, ROWS):
+                weights = kept[t, g : g + ROWS]
+                for r in range(ROWS):
+                    if g + r < in_hand:
+                        i = first + g + r
+                        lo = min(max(mates_from[i] - t * TILE, 0), TILE)
+                        hi = min(max(mates_to[i] - t * TILE, 0), TILE)
+                        back = np.exp(shifts[t, g + r] - top[g + r])
+                        _scale_sides(weights[r], inside[g + r] * back, outside[g + r] * back, lo, hi)
+                        weight[g + r] += _sum_between(weights[r], 0, TILE)
+                    else:
+                        weights[r, :] = 0
+                _dot_all(weights, points[t], sums[g : g + ROWS])
+                _spread_all(weights, queries, first + g, on_points[t])
+        for r in range(in_hand):
             for k in range(d):
-                on_queries[i + r, k] = weight[r] * queries[i + r, k] - sums[r, k]
+                on_queries[first + r, k] = weight[r] * queries[first + r, k] - sums[r, k]
 
 
 # -- the compiled passes between matrix products, for many coordinates -----------------------------------------
