@@ -26,7 +26,7 @@ and samples with the estimators and tools of scikit-learn.
 
 from importlib import import_module
 
-from vicinal._version import __version__
+from vicinal._version import __version__ as __version__
 
 # One re-export list.  Modules load on first use: `import vicinal` imports
 # neither numba, torch nor matplotlib, nor scikit-learn's estimators.
@@ -42,7 +42,9 @@ _HOME = {
     "LCA": "_lca",
     "LCAGauss": "_lca_gauss",
     "ManifoldParzen": "_manifold_parzen",
+    "ManifoldParzenCV": "_manifold_parzen_cv",
     "NCA": "_nca",
+    "MMC": "_mmc",
     "OnlineRCA": "_online_rca",
     "ParzenWindows": "_parzen",
     "RCA": "_rca",

@@ -148,10 +148,10 @@ def chunklets_from_pairs(pairs, n_samples, *, cannot_link=None, labels=None, ret
     array([ 0,  1,  1, -1,  1,  0, -1])
     """
     n_samples = check_integer(n_samples, "n_samples")
-    entries, report = _from_edges(_check_pairs(pairs, n_samples, "pairs"), n_samples)
+    entries, report = _from_edges(check_pairs(pairs, n_samples, "pairs"), n_samples)
     chunklets, conflicts = as_array(entries, n_samples), []
     if cannot_link is not None:
-        left, right = _check_pairs(cannot_link, n_samples, "cannot_link").T
+        left, right = check_pairs(cannot_link, n_samples, "cannot_link").T
         together = (left == right) | ((chunklets[left] == chunklets[right]) & (chunklets[left] >= 0))
         inside = int(together.sum())
         if inside:
@@ -223,7 +223,7 @@ def read_chunklets(y, n_samples, *, name="y"):
     if table.ndim == 1 and table.dtype == object and len(table) and all(map(_is_listlike, table)):
         return _from_groups(list(table), n_samples, name)
     if table.ndim == 2 and table.shape[1] == 2:
-        return _from_edges(_check_pairs(table, n_samples, name), n_samples)
+        return _from_edges(check_pairs(table, n_samples, name), n_samples)
     if table.ndim == 2 and table.shape[1] > 2:
         return _from_groups(list(table), n_samples, name)
     return _from_codes(_check_length(label_codes(y, name), n_samples, name))
@@ -355,7 +355,7 @@ def _check_length(codes, n_samples, name):
     return codes
 
 
-def _check_pairs(pairs, n_samples, name):
+def check_pairs(pairs, n_samples, name):
     pairs = np.asarray(pairs)
     if pairs.size == 0:
         pairs = np.empty((0, 2), dtype=np.int64)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows
 from vicinal._constrained_kmeans import ConstrainedKMeans, chunklet_means
+from vicinal._fit_loops import fixed_point, warn_if_not_converged
 
 
 class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
@@ -51,7 +52,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         (k, d, d) when full, (d, d) when tied, (k, d) when diagonal, (k,) when spherical.
     labels_ : int array of shape (n,)
         Component of each training row, the same all over a chunklet.
-    objectives_ : list of float
+    objectives_ : array of shape (n_iter_,)
         Objective a row, one entry an iteration of the best run; the last belongs to the parameters above.
     n_iter_ : int
     converged_ : bool
@@ -129,62 +130,46 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         sizes = np.ones(len(X)) if sizes is None else sizes
         members = csr_array((np.ones(len(X)), (group, np.arange(len(X)))))
         rng = check_random_state(self.random_state)
-        runs = []
+        counts = sizes[:, None] if self.priors == "points" else np.ones((len(sizes), 1))
+        floor = 1e-20 * X.var(axis=0)  # a spread of 1e-10 of that of the rows is rounding
+
+        def expect(parameters):
+            """E-step: a group as a whole."""
+            weights, means, covariances = parameters
+            log_joint = members @ _log_gaussians(X, means, covariances, self.covariance_type, floor)
+            with np.errstate(divide="ignore"):
+                log_joint += counts * np.log(weights)
+            log_group = logsumexp(log_joint, axis=1)
+            return float(log_group.sum()) / len(X), np.exp(log_joint - log_group[:, None])
+
+        def maximise(shares):
+            """M-step: mixing weights over groups or points, means and covariances over points."""
+            weights = (counts * shares).sum(axis=0) / counts.sum()
+            shares = shares[group]
+            totals = shares.sum(axis=0) + 10 * np.finfo(np.float64).eps
+            means = shares.T @ X / totals[:, None]
+            return weights, means, _covariances(X, shares, totals, means, reg, self.covariance_type)
+
+        def step(parameters):
+            objective, shares = expect(parameters)
+            return objective, maximise(shares)
+
+        first_rows = np.unique(group, return_index=True)[1]
+        paths = []
         for _ in range(check_integer(self.n_init, "n_init")):
             start = ConstrainedKMeans(k, n_init=1, random_state=rng)
             with warnings.catch_warnings():  # a start need not have converged
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 labels = start.fit_predict(X, group if y is not None else None)
-            shares = np.eye(k)[labels[np.unique(group, return_index=True)[1]]]
-            runs.append(self._run(X, group, sizes, members, shares, tol, reg, max_iter))
-        for name, value in max(runs, key=lambda run: run["objectives_"][-1]).items():
-            setattr(self, name, value)
-        self.n_iter_ = len(self.objectives_)
+            parameters = maximise(np.eye(k)[labels[first_rows]])
+            paths.append(fixed_point(step, parameters, max_iter=max_iter, tol=tol))
+        best = max(paths, key=lambda path: path.objectives[-1])
+        self.weights_, self.means_, self.covariances_ = best.parameters
+        self.labels_ = expect(best.parameters)[1].argmax(axis=1)[group]
+        self.objectives_, self.n_iter_, self.converged_ = best.objectives, best.n_iter, best.converged
         self.chunklet_report_ = report
-        if not self.converged_:
-            warnings.warn(
-                f"{type(self).__name__} did not converge: the objective still rose by more than tol={tol:g} "
-                f"nats a row after max_iter={max_iter} iterations. Raise max_iter or tol.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+        warn_if_not_converged(type(self).__name__, best)
         return self
-
-    def _run(self, X, group, sizes, members, shares, tol, reg, max_iter):
-        """EM from the shares of components in each group."""
-        counts = sizes[:, None] if self.priors == "points" else np.ones((len(sizes), 1))
-        floor = 1e-20 * X.var(axis=0)  # a spread of 1e-10 of that of the rows is rounding
-        objectives, converged = [], False
-        weights, means, covariances = self._maximise(X, shares, group, counts, reg)
-        for _ in range(max_iter):
-            # E-step: a group as a whole
-            log_joint = members @ _log_gaussians(X, means, covariances, self.covariance_type, floor)
-            with np.errstate(divide="ignore"):
-                log_joint += counts * np.log(weights)
-            log_group = logsumexp(log_joint, axis=1)
-            objectives.append(float(log_group.sum()) / len(X))
-            shares = np.exp(log_joint - log_group[:, None])
-            if len(objectives) > 1 and objectives[-1] - objectives[-2] <= tol:
-                converged = True
-                break
-            if len(objectives) < max_iter:
-                weights, means, covariances = self._maximise(X, shares, group, counts, reg)
-        return {
-            "weights_": weights,
-            "means_": means,
-            "covariances_": covariances,
-            "labels_": shares.argmax(axis=1)[group],
-            "objectives_": objectives,
-            "converged_": converged,
-        }
-
-    def _maximise(self, X, shares, group, counts, reg):
-        """M-step: mixing weights over groups or points, means and covariances over points."""
-        weights = (counts * shares).sum(axis=0) / counts.sum()
-        shares = shares[group]
-        totals = shares.sum(axis=0) + 10 * np.finfo(np.float64).eps
-        means = shares.T @ X / totals[:, None]
-        return weights, means, _covariances(X, shares, totals, means, reg, self.covariance_type)
 
     def fit_predict(self, X, y=None):
         """Fit the mixture and return the component of each row; see :meth:`fit`."""
