@@ -195,7 +195,12 @@ def density_pykeops(case):
 
 
 CONTENDERS = {
-    "scatter": {"vicinal": scatter_vicinal, "numpy": scatter_numpy, "torch": scatter_torch, "pykeops": scatter_pykeops},
+    "scatter": {
+        "vicinal": scatter_vicinal,
+        "numpy": scatter_numpy,
+        "torch": scatter_torch,
+        "pykeops": scatter_pykeops,
+    },
     "density": {
         "vicinal": density_vicinal,
         "scikit-learn": density_scikit_learn,
@@ -216,7 +221,9 @@ def truth(case, sample=20):
     points, queries = (a.astype(np.float64) for a in data(case))
     if case["kind"] == "density":
         rows = np.linspace(0, case["n_queries"] - 1, sample).astype(int)
-        squares = ((queries[rows][:, None, :] - points[None, :, :]) ** 2).sum(-1) if case["n"] * case["d"] < 2e6 else None
+        squares = (
+            ((queries[rows][:, None, :] - points[None, :, :]) ** 2).sum(-1) if case["n"] * case["d"] < 2e6 else None
+        )
         if squares is None:
             squares = np.array([((q - points) ** 2).sum(1) for q in queries[rows]])
         return rows, np.logaddexp.reduce(-0.5 * squares / case["bandwidth"] ** 2, axis=1) + log_norm(case)

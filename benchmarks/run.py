@@ -7,7 +7,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -22,16 +22,37 @@ def cases(names, quick):
         for dtype in ("float64", "float32"):
             for d in (2, 8) if quick else (2, 8, 16, 32, 64, 128):
                 tolerance = 1e-9 if dtype == "float64" else 1e-2
-                yield {"kind": "scatter", "n": n, "d": d, "dtype": dtype, "tolerance": tolerance, "rounds": rounds}
+                yield {
+                    "kind": "scatter",
+                    "n": n,
+                    "d": d,
+                    "dtype": dtype,
+                    "tolerance": tolerance,
+                    "rounds": rounds,
+                }
     if "density" in names:
         for d in (2,) if quick else (2, 8, 64):
             points, queries = (5000, 200) if quick else (100_000, 10_000)
-            case = {"kind": "density", "n": points, "n_queries": queries, "d": d, "dtype": "float64", "rounds": min(rounds, 3)}
+            case = {
+                "kind": "density",
+                "n": points,
+                "n_queries": queries,
+                "d": d,
+                "dtype": "float64",
+                "rounds": min(rounds, 3),
+            }
             # Slow contenders get fewer queries; times are compared per pair.
             yield case | {"bandwidth": 0.5, "tolerance": 1e-9, "few_queries": 200 if quick else 300}
     if "scaling" in names:
         for n in (2000, 4000) if quick else (25_000, 50_000, 100_000, 200_000):
-            case = {"kind": "scatter", "n": n, "d": 16, "dtype": "float64", "tolerance": 1e-9, "name": "scaling"}
+            case = {
+                "kind": "scatter",
+                "n": n,
+                "d": 16,
+                "dtype": "float64",
+                "tolerance": 1e-9,
+                "name": "scaling",
+            }
             yield case | {"rounds": 3 if n < 100_000 else 1, "only": ["vicinal"]}
 
 
@@ -48,7 +69,12 @@ class Worker:
             self.case["n_queries"] = case["few_queries"]
         command = [sys.executable, str(HERE / "worker.py"), json.dumps(self.case), name]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=HERE
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=HERE,
         )
         self.state = self._read()
         self.seconds, self.memory = [], 0
@@ -106,7 +132,11 @@ def run_case(case):
 
 
 def machine():
-    info = {"cpu": platform.processor() or platform.machine(), "cores": THREADS, "python": platform.python_version()}
+    info = {
+        "cpu": platform.processor() or platform.machine(),
+        "cores": THREADS,
+        "python": platform.python_version(),
+    }
     try:
         model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
         info["cpu"] = model.split(":")[1].strip()
@@ -120,7 +150,7 @@ def machine():
             info["versions"][name] = None
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
     info["commit"] = commit.stdout.strip() or None
-    info["date"] = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    info["date"] = datetime.now(UTC).strftime("%Y-%m-%d")
     return info
 
 
@@ -138,7 +168,9 @@ def main():
     for case in cases(options.names, options.quick):
         result = run_case(case)
         if case["kind"] == "scatter":
-            measured = ceilings.measure(THREADS, case["dtype"], dimensions=(case["d"],))  # beside the case, not an hour earlier
+            measured = ceilings.measure(
+                THREADS, case["dtype"], dimensions=(case["d"],)
+            )  # beside the case, not an hour earlier
             result["floor_seconds"] = ceilings.scatter_floor(measured, case["n"], case["d"])
         results["results"].append(result)
         print(describe(result), file=sys.stderr, flush=True)
@@ -147,7 +179,11 @@ def main():
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(results, indent=1) + "\n")
     print(f"wrote {target}", file=sys.stderr)
-    return 0 if all(row.get("seconds") for r in results["results"] for row in r["rows"] if row["contender"] == "vicinal") else 1
+    return (
+        0
+        if all(row.get("seconds") for r in results["results"] for row in r["rows"] if row["contender"] == "vicinal")
+        else 1
+    )
 
 
 def describe(result):
@@ -158,7 +194,9 @@ def describe(result):
         lines[0] += f"; floor {result['floor_seconds']:.3f} s"
     for row in result["rows"]:
         if "seconds" not in row:
-            lines.append(f"  {row['contender']:>12}: {row['why']}" + (f" ({row['error']:.1e})" if row.get("error") else ""))
+            lines.append(
+                f"  {row['contender']:>12}: {row['why']}" + (f" ({row['error']:.1e})" if row.get("error") else "")
+            )
             continue
         ratio = f", {row['times_slower']:.1f}x slower" if "times_slower" in row else ""
         lines.append(

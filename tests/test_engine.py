@@ -22,6 +22,8 @@ try:
 except ImportError:
     KINDS = ["reference", "cpu"]
 
+# From how many coordinates on BLAS does the products: as it is, or always.
+AS_IS, ALWAYS = cpu_module._FEW, dict.fromkeys(cpu_module._FEW, 0)
 TOLERANCE = {"float64": 1e-10, "float32": 2e-4}
 engines = pytest.mark.parametrize("kind", KINDS)
 precisions = pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -106,7 +108,12 @@ def test_scatter_equals_the_literal_loop(kind, dtype, d):
     got = pairs.softmax_scatter(p.queries, p.points, row_weights=p.row_weights, **p.options)
     assert_close(got.scatter, literal_scatter(w, p.queries, p.points), dtype)
     got = pairs.softmax_scatter(
-        p.queries, p.points, query_values=p.query_values, point_values=p.point_values, row_weights=p.row_weights, **p.options
+        p.queries,
+        p.points,
+        query_values=p.query_values,
+        point_values=p.point_values,
+        row_weights=p.row_weights,
+        **p.options,
     )
     assert_close(got.scatter, literal_scatter(w, p.query_values, p.point_values), dtype)
 
@@ -161,7 +168,7 @@ def test_blas_tiles_and_fused_kernels_agree(dtype, monkeypatch):
         ]
 
     fused = everything()
-    monkeypatch.setattr(cpu_module, "_FEW", 0)
+    monkeypatch.setattr(cpu_module, "_FEW", ALWAYS)
     tiles = everything()
     monkeypatch.setattr(cpu_module, "products_are_accurate", lambda *args: False)
     differences = everything()
@@ -191,7 +198,7 @@ def test_tiles_do_not_matter(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["reference", "cpu"])
-@pytest.mark.parametrize("few", [96, 0])
+@pytest.mark.parametrize("few", [AS_IS, ALWAYS], ids=["fused", "blas"])
 def test_threads_do_not_matter_at_all(kind, few, monkeypatch):
     monkeypatch.setattr(cpu_module, "_FEW", few)
     rng = np.random.default_rng(2)
@@ -243,7 +250,7 @@ def test_the_row_left_out_is_skipped_by_index_not_by_distance(kind):
 
 
 @engines
-@pytest.mark.parametrize("few", [96, 0])
+@pytest.mark.parametrize("few", [AS_IS, ALWAYS], ids=["fused", "blas"])
 def test_weights_are_importance(kind, few, monkeypatch):
     # A point of weight 3 is three points, where nothing is left out.
     monkeypatch.setattr(cpu_module, "_FEW", few)
@@ -280,7 +287,7 @@ def test_isolated_points_keep_their_softmax(kind):
 
 
 @engines
-@pytest.mark.parametrize("few", [96, 0])
+@pytest.mark.parametrize("few", [AS_IS, ALWAYS], ids=["fused", "blas"])
 def test_likelihood_weights_survive_class_mates_that_underflow(kind, few, monkeypatch):
     # Row 0's only class mate is 60 units away behind a crowd: p_i is about e^-1800, yet the weights are exact.
     monkeypatch.setattr(cpu_module, "_FEW", few)
@@ -425,7 +432,9 @@ print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 def test_a_second_process_does_not_compile_again(tmp_path):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     runs = [
-        subprocess.run([sys.executable, "-c", _COMPILE], env=environment, check=True, capture_output=True, text=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", _COMPILE], env=environment, check=True, capture_output=True, text=True
+        ).stdout
         for _ in range(2)
     ]
     assert runs[0].split() == ["0", "1"]

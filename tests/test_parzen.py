@@ -20,7 +20,9 @@ ALL_TWINS = (
     "the check's data hold every row four times, where the leave-one-out likelihood is unbounded: bandwidth='loo' refuses "
     "them and says why"
 )
-FEWER_ROWS = "the check's data have fewer distinct rows than columns: a singular covariance, which the rule refuses and says why"
+FEWER_ROWS = (
+    "the check's data have fewer distinct rows than columns: a singular covariance, which the rule refuses and says why"
+)
 EXPECTED_FAILURES = {
     "loo": {"check_sample_weights_shape": ALL_TWINS, "check_sample_weights_not_overwritten": ALL_TWINS},
     "scott": {"check_sample_weight_equivalence_on_dense_data": FEWER_ROWS},
@@ -50,7 +52,9 @@ def literal_log_density(X, centres, covariance, weights=None):
     norm = -0.5 * d * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(covariance)[1]
     answer = []
     for x in X.astype(np.longdouble):
-        terms = [np.log(w) - 0.5 * (x - c) @ precision @ (x - c) for w, c in zip(weights, centres, strict=True) if w > 0]
+        terms = [
+            np.log(w) - 0.5 * (x - c) @ precision @ (x - c) for w, c in zip(weights, centres, strict=True) if w > 0
+        ]
         answer.append(norm + np.logaddexp.reduce(np.array(terms)))
     return np.array(answer, dtype=float)
 
@@ -189,7 +193,9 @@ def test_marginal_and_conditional_are_exact(rows):
     # p(x0, x2) p(x1 | x0, x2) = p(x)
     marginal = density.marginal([0, 2])
     conditional = density.conditional({0: x[0], 2: x[2]})
-    assert marginal.score_samples([x[[0, 2]]])[0] + conditional.score_samples([[x[1]]])[0] == pytest.approx(joint, rel=1e-10)
+    assert marginal.score_samples([x[[0, 2]]])[0] + conditional.score_samples([[x[1]]])[0] == pytest.approx(
+        joint, rel=1e-10
+    )
     # and the marginal is the integral over the other feature
     integral = quad(lambda t: np.exp(density.score_samples([[x[0], t, x[2]]])[0]), -15, 15, limit=300)[0]
     assert marginal.score_samples([x[[0, 2]]])[0] == pytest.approx(np.log(integral), rel=1e-7)
@@ -212,7 +218,9 @@ def test_marginal_by_name(rows):
 
 def test_grid_search_pipeline_clone_pickle_pandas(rows):
     frame = pd.DataFrame(rows, columns=list("abc"))
-    search = GridSearchCV(make_pipeline(StandardScaler(), ParzenWindows()), {"parzenwindows__bandwidth": [0.01, 0.4, 20.0]})
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), ParzenWindows()), {"parzenwindows__bandwidth": [0.01, 0.4, 20.0]}
+    )
     assert search.fit(frame).best_params_ == {"parzenwindows__bandwidth": 0.4}
     engine = Engine("cpu", threads=1)
     density = clone(ParzenWindows(0.4, engine=engine)).fit(frame)

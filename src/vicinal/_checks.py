@@ -51,9 +51,7 @@ def check_weights(sample_weight, X):
         )
     total = weight.sum()
     if total <= 0:
-        raise ValueError(
-            "sample_weight must not be all zero: no row would count. Pass None for equal weights."
-        )
+        raise ValueError("sample_weight must not be all zero: no row would count. Pass None for equal weights.")
     return weight * (len(weight) / total)
 
 

@@ -76,7 +76,9 @@ class SharedMixture:
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
         n = len(self.centres)
         if np.count_nonzero(self.log_weights > -np.inf) < 2:
-            raise ValueError("leave-one-out needs at least two rows of positive weight: no component is left without the row.")
+            raise ValueError(
+                "leave-one-out needs at least two rows of positive weight: no component is left without the row."
+            )
         others = np.log1p(-np.exp(self.log_weights))
         points = self._scaled(self.centres)
         pairs = pair_reductions(self.engine, n, *points.shape)
@@ -107,7 +109,9 @@ class SharedMixture:
         kept = feature_positions(features, self.n_features, self.feature_names)
         names = None if self.feature_names is None else np.asarray(self.feature_names)[kept]
         covariance = self.covariance[np.ix_(kept, kept)]
-        return SharedMixture(np.ascontiguousarray(self.centres[:, kept]), covariance, self.log_weights, self.engine, names)
+        return SharedMixture(
+            np.ascontiguousarray(self.centres[:, kept]), covariance, self.log_weights, self.engine, names
+        )
 
     def conditional(self, given):
         """Return the density of the remaining features given the values of some, exactly, as another `SharedMixture`.
@@ -240,10 +244,14 @@ def _position(feature, n_features, names):
             raise ValueError(f"feature {feature} is out of range: the density has {n_features} columns.")
         return int(feature) % n_features
     if names is None:
-        raise ValueError(f"feature {feature!r} is a name, but the density was fitted on columns without names. Use positions.")
+        raise ValueError(
+            f"feature {feature!r} is a name, but the density was fitted on columns without names. Use positions."
+        )
     found = np.flatnonzero(np.asarray(names, dtype=object) == feature)
     if len(found) == 0:
-        raise ValueError(f"feature {feature!r} is not a column of the fitted data, which are {', '.join(map(str, names))}.")
+        raise ValueError(
+            f"feature {feature!r} is not a column of the fitted data, which are {', '.join(map(str, names))}."
+        )
     return int(found[0])
 
 

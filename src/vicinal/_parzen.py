@@ -107,7 +107,9 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
                 f"{self.bandwidth!r}."
             )
         if len(X) < 2:
-            raise ValueError(f"bandwidth={self.bandwidth!r} needs at least 2 rows, got 1 sample. Pass a number instead.")
+            raise ValueError(
+                f"bandwidth={self.bandwidth!r} needs at least 2 rows, got 1 sample. Pass a number instead."
+            )
         check_spread(X)
         if self.bandwidth != "loo":
             return _rule_of_thumb(X, weight, self.bandwidth)
@@ -125,10 +127,14 @@ def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
     try:
         values = np.asarray(bandwidth, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be a number, a vector or a matrix of numbers, got {type(bandwidth).__name__}.") from error
+        raise TypeError(
+            f"{name} must be a number, a vector or a matrix of numbers, got {type(bandwidth).__name__}."
+        ) from error
     if values.ndim == 1:
         if values.shape != (n_features,):
-            raise ValueError(f"{name} as a vector needs one entry for each of the {n_features} features, got {len(values)}.")
+            raise ValueError(
+                f"{name} as a vector needs one entry for each of the {n_features} features, got {len(values)}."
+            )
         if not np.all(np.isfinite(values)) or values.min() <= 0:
             raise ValueError(f"{name} as a vector must hold finite standard deviations greater than 0.")
         if values.min() < 1e-150 or values.max() > 1e150:

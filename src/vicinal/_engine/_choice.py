@@ -6,6 +6,7 @@ import re
 import warnings
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -99,7 +100,9 @@ def _numba_is_missing():
     else:
         reason = "it is not installed"
     warnings.warn(
-        f"Numba could not be imported ({reason}); the slower NumPy engine is used instead.", RuntimeWarning, stacklevel=2
+        f"Numba could not be imported ({reason}); the slower NumPy engine is used instead.",
+        RuntimeWarning,
+        stacklevel=2,
     )
     return True
 
@@ -112,7 +115,10 @@ def _choose(engine, n_queries, n_points, n_features):
         return engine.kind, "it was asked for"
     work = float(n_queries) * n_points * (n_features + 8)
     if work <= _SMALL_WORK:
-        return "reference", f"{n_queries} x {n_points} pairs in {n_features} dimensions are too few to load compiled kernels"
+        return (
+            "reference",
+            f"{n_queries} x {n_points} pairs in {n_features} dimensions are too few to load compiled kernels",
+        )
     if _numba_is_missing():
         return "reference", "Numba could not be imported"
     return "cpu", f"{n_queries} x {n_points} pairs in {n_features} dimensions pay for compiled kernels"
@@ -175,6 +181,7 @@ def pair_reductions(engine, n_queries, n_points, n_features):
     """
     engine = as_engine(engine)
     kind, _ = _choose(engine, n_queries, n_points, n_features)
+    backend: Any
     if kind == "torch":
         from vicinal._engine._torch import TorchReductions
 

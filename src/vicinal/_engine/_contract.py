@@ -95,7 +95,15 @@ class PairReductions(Protocol):
         ...
 
     def softmax_scatter(
-        self, queries, points, *, query_values=None, point_values=None, row_weights=None, log_weights=None, left_out=None
+        self,
+        queries,
+        points,
+        *,
+        query_values=None,
+        point_values=None,
+        row_weights=None,
+        log_weights=None,
+        left_out=None,
     ) -> SoftmaxScatter:
         """Return the log-sums and the pooled scatter of the softmax weights.
 
@@ -104,7 +112,15 @@ class PairReductions(Protocol):
         ...
 
     def signed_pull(
-        self, queries, points, match: Match, *, objective="accuracy", row_weights=None, log_weights=None, left_out=None
+        self,
+        queries,
+        points,
+        match: Match,
+        *,
+        objective="accuracy",
+        row_weights=None,
+        log_weights=None,
+        left_out=None,
     ) -> SignedPull:
         """Return what the signed weights of NCA pull on the queries and on the points."""
         ...

@@ -16,8 +16,8 @@ from vicinal._engine._reference import ReferenceReductions
 
 TILE = kernels.TILE
 
-# From so many coordinates (distance and values together) on, matrix products win over the fused kernels.
-_FEW = 96
+# From so many coordinates (distance and values together) on, BLAS wins over the fused kernels; measured.
+_FEW = {np.dtype(np.float64): 112, np.dtype(np.float32): 1024}
 _PRODUCT_TILE = 1024  # points in a tile of products
 _PRODUCT_ROWS = 128
 _PAIRS_IN_BLOCK = 2**23  # at 2 to 20 ns a pair: Ctrl-C is heard within 0.2 s
@@ -92,7 +92,15 @@ class CpuReductions:
         return ClassShares(pairs.log_sums(log_sums), shares)
 
     def softmax_scatter(
-        self, queries, points, *, query_values=None, point_values=None, row_weights=None, log_weights=None, left_out=None
+        self,
+        queries,
+        points,
+        *,
+        query_values=None,
+        point_values=None,
+        row_weights=None,
+        log_weights=None,
+        left_out=None,
     ):
         pairs = _Pairs(queries, points, log_weights, left_out)
         if query_values is None:
@@ -110,7 +118,15 @@ class CpuReductions:
         return SoftmaxScatter(log_sums, 0.5 * (scatter + scatter.T))
 
     def signed_pull(
-        self, queries, points, match, *, objective="accuracy", row_weights=None, log_weights=None, left_out=None
+        self,
+        queries,
+        points,
+        match,
+        *,
+        objective="accuracy",
+        row_weights=None,
+        log_weights=None,
+        left_out=None,
     ):
         options = {"row_weights": row_weights, "log_weights": log_weights, "left_out": left_out}
         if match.kind != "class":
@@ -129,7 +145,10 @@ class CpuReductions:
         on_points[order] = gathered[:, -1:] * pairs.points - gathered[:, :-1]
         lost = np.flatnonzero(np.isnan(log_agreement))
         if len(lost):
-            options = {key: value if value is None or key == "log_weights" else np.asarray(value)[lost] for key, value in options.items()}
+            options = {
+                key: value if value is None or key == "log_weights" else np.asarray(value)[lost]
+                for key, value in options.items()
+            }
             few = type(match)("class", match.queries[lost], match.points)
             _, log_agreement[lost], on_queries[lost], more = self._reference().signed_pull(
                 queries[lost], points, few, objective=objective, **options
@@ -180,11 +199,10 @@ class CpuReductions:
             kernels.softmax_rows(*scored, packed_values, r, rows.start, rows.stop, log_sums, means, columns, kept)
             return columns
 
-        received = np.zeros(n_tiles * TILE) if want else None
+        received = np.zeros(n_tiles * TILE if want else 0)
         for columns in in_order(work, self._blocks(pairs), self.threads):
-            if want:
-                received += columns.ravel()
-        return pairs.log_sums(log_sums), means, received[: pairs.n] if want else None
+            received += columns.ravel()
+        return pairs.log_sums(log_sums), means, received[: pairs.n]
 
     def _signed_fused(self, pairs, mates, row_weights, likelihood):
         packed, scored = pairs.packed()
@@ -311,7 +329,7 @@ class _Pairs:
 
     def many(self, n_values):
         """Whether BLAS should do the products: many coordinates, and accurate enough."""
-        return self.accurate and self.d + n_values >= _FEW
+        return self.accurate and self.d + n_values >= _FEW[self.dtype]
 
     @property
     def column_offsets(self):

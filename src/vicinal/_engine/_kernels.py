@@ -543,7 +543,17 @@ def class_rows(
             lowest = 0
             for t in range(n_tiles):
                 _scores(
-                    queries, first, in_hand, points[t], offsets[t], by_products, left_out, t * TILE, careful, scores, peaks
+                    queries,
+                    first,
+                    in_hand,
+                    points[t],
+                    offsets[t],
+                    by_products,
+                    left_out,
+                    t * TILE,
+                    careful,
+                    scores,
+                    peaks,
                 )
                 _advance(scores, peaks, top, total, rescale)
                 while lowest < n_classes - 1 and class_bounds[lowest + 1] <= t * TILE:
@@ -583,7 +593,19 @@ def _signed_signature(real):
     doubles, ints = float64[::1], int64[::1]
     pairs = (a2, a3, a2, doubles, float64, types.boolean, ints)
     return void(
-        *pairs, doubles, ints, ints, types.boolean, float64, int64, int64, doubles, doubles, float64[:, ::1], a3, a3
+        *pairs,
+        doubles,
+        ints,
+        ints,
+        types.boolean,
+        float64,
+        int64,
+        int64,
+        doubles,
+        doubles,
+        float64[:, ::1],
+        a3,
+        a3,
     )
 
 
@@ -704,9 +726,7 @@ def _sides_signature(real):
 
 
 @_kernel(_sides_signature)
-def sides_of_rows(
-    queries, likelihood, matched, total, row_weights, smallest, inside, outside, log_agreement
-):
+def sides_of_rows(queries, likelihood, matched, total, row_weights, smallest, inside, outside, log_agreement):
     """`_sides` for each row of a block; `queries` only carries the precision."""
     for r in range(queries.shape[0]):
         inside[r], outside[r], log_agreement[r] = _sides(likelihood, matched[r], total[r], row_weights[r], smallest)

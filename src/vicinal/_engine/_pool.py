@@ -4,8 +4,9 @@ import os
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
+from typing import Any
 
 import joblib
 from threadpoolctl import ThreadpoolController
@@ -20,10 +21,8 @@ def available_threads(requested=None):
     if requested is not None:
         return int(requested)
     count = joblib.cpu_count()
-    try:
+    with suppress(KeyError, ValueError):
         count = min(count, int(os.environ["OMP_NUM_THREADS"]))
-    except (KeyError, ValueError):
-        pass
     return max(count, 1)
 
 
@@ -54,10 +53,14 @@ class _BlasLimit:
     """Holds BLAS to one thread while anyone is inside: the limit is process-wide, so callers are counted."""
 
     def __init__(self):
+        self.reset()
+
+    def reset(self):
+        """Nobody is inside: also the truth in a forked child, which inherits a count of threads it does not have."""
         self._lock = threading.Lock()
         self._inside = 0
-        self._limiter = None
-        self._controller = None
+        self._limiter: Any = None
+        self._controller: Any = None
 
     def __enter__(self):
         with self._lock:
@@ -75,13 +78,9 @@ class _BlasLimit:
                 self._limiter.__exit__(None, None, None)
                 self._limiter = None
 
-    def after_fork(self):
-        """A child inherits the count of threads it does not have."""
-        self.__init__()
-
 
 _blas_limit = _BlasLimit()
-os.register_at_fork(after_in_child=_blas_limit.after_fork)
+os.register_at_fork(after_in_child=_blas_limit.reset)
 
 
 @contextmanager

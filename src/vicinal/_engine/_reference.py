@@ -67,11 +67,22 @@ class ReferenceReductions:
         return ClassShares(*self.softmax_means(queries, points, one_hot, log_weights=log_weights, left_out=left_out))
 
     def softmax_scatter(
-        self, queries, points, *, query_values=None, point_values=None, row_weights=None, log_weights=None, left_out=None
+        self,
+        queries,
+        points,
+        *,
+        query_values=None,
+        point_values=None,
+        row_weights=None,
+        log_weights=None,
+        left_out=None,
     ):
         pairs = _Pairs(queries, points, log_weights, left_out)
         # The scatter does not see a shift of the values; large offsets would cost digits in the products below.
-        u, v = _centred(queries if query_values is None else query_values, points if point_values is None else point_values)
+        u, v = _centred(
+            queries if query_values is None else query_values,
+            points if point_values is None else point_values,
+        )
         r = _like(np.ones(u.shape[0]) if row_weights is None else row_weights, u)
 
         def work(rows):
@@ -88,7 +99,15 @@ class ReferenceReductions:
         return SoftmaxScatter(_concatenate(log_sums), _sum(scatters) + (v * column[:, None]).T @ v)
 
     def signed_pull(
-        self, queries, points, match, *, objective="accuracy", row_weights=None, log_weights=None, left_out=None
+        self,
+        queries,
+        points,
+        match,
+        *,
+        objective="accuracy",
+        row_weights=None,
+        log_weights=None,
+        left_out=None,
     ):
         pairs = _Pairs(queries, points, log_weights, left_out)
         agreement = _Agreement(match, points)
@@ -104,7 +123,9 @@ class ReferenceReductions:
 
         parts = zip(*self._each_block(work, queries, points), strict=True)
         log_sums, log_agreement, on_queries, on_points = parts
-        return SignedPull(_concatenate(log_sums), _concatenate(log_agreement), _concatenate(on_queries), _sum(on_points))
+        return SignedPull(
+            _concatenate(log_sums), _concatenate(log_agreement), _concatenate(on_queries), _sum(on_points)
+        )
 
 
 class _Pairs:
