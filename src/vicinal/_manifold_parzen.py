@@ -128,10 +128,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         self.engine = engine
 
     def __sklearn_clone__(self):
-        # A cloned metric would no longer be fitted; here it is an input, not something to fit again.
-        copy = super().__sklearn_clone__()
-        copy.metric = self.metric
-        return copy
+        return clone_but_keep_metric(self)
 
     def fit(self, X, y=None, sample_weight=None):
         """Fit the density to rows.
@@ -193,9 +190,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         if self.neighborhood not in _NEIGHBORHOODS:
             raise ValueError(f"neighborhood must be 'nearest' or 'kernel', got {self.neighborhood!r}.")
         if d > n_features:
-            raise ValueError(
-                f"n_components={d} needs at least {d} features, got {n_features}. Lower n_components."
-            )
+            raise ValueError(f"n_components={d} needs at least {d} features, got {n_features}. Lower n_components.")
         if d == 0:
             return d, k
         if self.neighborhood == "kernel":
@@ -212,8 +207,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
             )
         if n_rows <= k:
             raise ValueError(
-                f"n_neighbors={k} needs at least {k + 1} training points, got {n_rows}. Lower n_neighbors or "
-                "add data."
+                f"n_neighbors={k} needs at least {k + 1} training points, got {n_rows}. Lower n_neighbors or add data."
             )
         if self.noise == "auto" and n_rows == k + 1:
             raise ValueError(
@@ -286,9 +280,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
                 f"n_neighbors={self._k} needs at least {self._k + 2} training points when a row is left out, "
                 f"got {n}. Lower n_neighbors or add data."
             )
-        return self._held_out(
-            mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n)
-        )[0]
+        return self._held_out(mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n))[0]
 
     @property
     def local_frames_(self):
@@ -313,6 +305,13 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         if self._neighbors is None:
             raise AttributeError("neighbors_ exists only with neighborhood='nearest' and n_components > 0.")
         return self._neighbors[:, : self._k]
+
+
+def clone_but_keep_metric(estimator):
+    """Clone all parameters but the metric, an input that would no longer be fitted."""
+    copy = BaseEstimator.__sklearn_clone__(estimator)
+    copy.metric = estimator.metric
+    return copy
 
 
 def rows_under_metric(metric, rows, X):

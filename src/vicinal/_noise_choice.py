@@ -30,7 +30,31 @@ def choose_noise(evaluate, X, nearest):
     nearest : array of shape (n,)
         Distance of each row to its nearest neighbour.
     """
-    D = X.shape[1]
+    low, high = noise_range(X, nearest)
+    candidates, scores = np.array([]), np.array([])
+    # Down as long as the best candidate is the smallest: with as many directions as features the noise may
+    # vanish.
+    for _ in range(3):
+        steps = int(np.clip(np.ceil(np.log(high / low) / np.log(_STEP)), 8, _MOST))
+        new = np.geomspace(low, high, steps + 1)[: steps + (len(candidates) == 0)]
+        candidates, scores = np.concatenate([new, candidates]), np.concatenate([evaluate(new), scores])
+        best = int(np.argmax(scores))
+        if best > 0 or scores[0] - scores[2] < 1e-3:
+            break
+        low, high = low * 1e-4, low
+    else:
+        warnings.warn(
+            f"noise='auto' did not converge: it chose {candidates[0]:.3g}, the smallest candidate, and "
+            "a smaller one may score better. Look for rows that almost repeat others, or pass noise as a "
+            "number.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return NoiseChoice(_interpolated(candidates, scores, best), candidates, scores)
+
+
+def noise_range(X, nearest):
+    """Noises worth trying: from far below the distance of nearest neighbours to the variance of the data."""
     largest = float(X.var(axis=0, dtype=np.float64).mean())
     positive = nearest[nearest > 0]
     if largest == 0 or len(positive) == 0:
@@ -47,28 +71,10 @@ def choose_noise(evaluate, X, nearest):
             "at distance zero, and noise='auto' chooses a noise that is too small. Merge twins into weights: "
             "X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w).",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
-    low, high = 1e-3 * float(np.median(positive)) ** 2 / D, largest
-    candidates, scores = np.array([]), np.array([])
-    # Down as long as the best candidate is the smallest: with as many directions as features the noise may
-    # vanish.
-    for _ in range(3):
-        steps = int(np.clip(np.ceil(np.log(max(high / low, 10.0)) / np.log(_STEP)), 8, _MOST))
-        new = np.geomspace(low, max(high, 10.0 * low), steps + 1)[: steps + (len(candidates) == 0)]
-        candidates, scores = np.concatenate([new, candidates]), np.concatenate([evaluate(new), scores])
-        best = int(np.argmax(scores))
-        if best > 0 or scores[0] - scores[2] < 1e-3:
-            break
-        low, high = low * 1e-4, low
-    else:
-        warnings.warn(
-            f"noise='auto' did not converge: it chose {candidates[0]:.3g}, the smallest candidate, and "
-            "a smaller one may score better. Look for rows that almost repeat others, or pass noise as a number.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
-    return NoiseChoice(_interpolated(candidates, scores, best), candidates, scores)
+    low = 1e-3 * float(np.median(positive)) ** 2 / X.shape[1]
+    return low, max(largest, 10.0 * low)
 
 
 def _interpolated(candidates, scores, best):
