@@ -60,7 +60,7 @@ _HOME = {
     "simulate_teachers": "_chunklet_simulators",
     "which_engine": "_engine",
 }
-_MODULES = {"datasets", "io", "quality"}
+_MODULES = {"datasets", "io", "plot", "quality"}
 
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])
 

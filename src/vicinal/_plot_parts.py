@@ -1,0 +1,112 @@
+"""What the pictures share: axes, colours that colour-blind people tell apart, labels of any type."""
+
+import numpy as np
+
+from vicinal.quality import _is_missing
+
+# Okabe and Ito's colours without yellow, which is too light on white; seven colours and five markers make 35
+# different signs, and neighbours in the list differ in both.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v")
+LINES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
+GREY = "#8C8C8C"
+# Sizes that can be read when a picture of the default size is shown at half of it.
+_FIGURE_SIZE = (5.6, 4.2)
+_FONT = {"font.size": 12.0, "axes.labelsize": 13.0, "xtick.labelsize": 11.0, "ytick.labelsize": 11.0}
+
+
+def matplotlib_or_explain():
+    """Import matplotlib.pyplot, or say how to install it."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "pictures need matplotlib, which is not installed. Run: pip install 'vicinal[plot]'"
+        ) from error
+    return plt
+
+
+def axes_or_new(ax, figure_size=_FIGURE_SIZE):
+    """The axes to draw on: the given ones, or those of a new figure."""
+    plt = matplotlib_or_explain()
+    from matplotlib.axes import Axes
+
+    if ax is None:
+        with plt.rc_context(_FONT):
+            return plt.subplots(figsize=figure_size, layout="constrained")[1]
+    if not isinstance(ax, Axes):
+        raise TypeError(
+            f"ax must be a matplotlib Axes or None, got {type(ax).__name__}. Take one of the axes of a "
+            "figure: fig, ax = plt.subplots()."
+        )
+    return ax
+
+
+def label_axes(ax, x, y):
+    """Name the axes; names are text, never formulas, whatever characters they hold."""
+    ax.set_xlabel(x, parse_math=False)
+    ax.set_ylabel(y, parse_math=False)
+
+
+def sign_of(code):
+    """The colour and marker of a class; grey without a class."""
+    if code < 0:
+        return {"color": GREY, "marker": MARKERS[0]}
+    return {"color": COLOURS[code % len(COLOURS)], "marker": MARKERS[code % len(MARKERS)]}
+
+
+def add_legend(ax, handles, names, *, title=None, outside=False):
+    """Add a legend of texts, whatever they are: matplotlib would drop "_a" and read "$x$" as a formula."""
+    size = ax.xaxis.label.get_size() * 0.85
+    place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if outside else {"loc": "best"}
+    legend = ax.legend(
+        handles, [str(i) for i in range(len(handles))], title=title, fontsize=size, title_fontsize=size,
+        framealpha=0.8, borderpad=0.3, handletextpad=0.4, **place,
+    )  # fmt: skip
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_text(short(name, 40))
+        text.set_parse_math(False)
+    for handle in legend.legend_handles:
+        handle.set_alpha(1.0)
+        if hasattr(handle, "set_sizes"):  # dots of a large set are too small for a legend
+            handle.set_sizes([40.0])
+    return legend
+
+
+def short(name, longest=24):
+    """A name in few characters and on one line."""
+    text = " ".join(str(name).split()) or repr(name)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def check_labels(y, n):
+    """Labels as codes and names, or a continuous target.
+
+    Returns ``(codes, names, None)`` with code -1 for missing labels, or ``(None, None, values)`` for numbers
+    with fractions.
+    """
+    values = np.asarray(y)
+    if values.dtype.kind in "US" and not isinstance(y, np.ndarray):
+        values = np.asarray(y, dtype=object)  # NumPy would write None and 1 among strings as "None" and "1"
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1 or len(values) != n:
+        raise ValueError(f"y must hold one label a row: expected shape ({n},), got {values.shape}.")
+    if values.dtype.kind == "f" and np.any(np.isfinite(values) & (np.floor(values) != values)):
+        return None, None, values.astype(np.float64)
+    missing = np.array([_is_missing(value) for value in values])
+    order = getattr(getattr(y, "cat", y), "categories", None)  # pandas' categories have an order of their own
+    present = list(dict.fromkeys(values[~missing].tolist()))
+    names = [name for name in order if name in present] if order is not None else _sorted(present)
+    position = {name: code for code, name in enumerate(names)}
+    codes = np.array([-1 if gap else position[value] for value, gap in zip(values.tolist(), missing, strict=True)])
+    if values.dtype.kind == "f":
+        names = [f"{name:g}" for name in names]
+    return codes, names, None
+
+
+def _sorted(labels):
+    try:
+        return sorted(labels)
+    except TypeError:  # a mixture that has no order
+        return labels

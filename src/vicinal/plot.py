@@ -1,0 +1,420 @@
+"""Pictures of embeddings, densities, metrics and fits; each function takes and returns matplotlib Axes.
+
+matplotlib is imported when a picture is made: ``pip install 'vicinal[plot]'``.
+"""
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal._checks import check_integer
+from vicinal._plot_density import prepared_density, range_of, share_inside
+from vicinal._plot_parts import (
+    COLOURS,
+    GREY,
+    LINES,
+    add_legend,
+    axes_or_new,
+    check_labels,
+    label_axes,
+    short,
+    sign_of,
+)
+from vicinal.quality import neighbor_purity
+
+__all__ = ["plot_density", "plot_embedding", "plot_metric", "plot_path", "plot_purity"]
+
+_SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99)
+_MOST_IN_LEGEND = 12
+
+
+def plot_embedding(X, y=None, *, metric=None, ax=None, max_rows=20_000, random_state=0):
+    """Scatter rows in two dimensions, as a metric sees them.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Rows. With two columns they are drawn as they are, with one along a line, with more along their two
+        leading principal components.
+    y : array-like of shape (n,), optional
+        Colours: labels of any type (missing ones are grey), or numbers with fractions for a colour scale.
+    metric : fitted estimator with ``transform``, optional
+        Applied to X first.
+    ax : matplotlib Axes, optional
+        Where to draw; the default is a new figure.
+    max_rows : int, default=20_000
+        Of more rows a random sample is drawn, and the legend says so.
+    random_state : int, RandomState instance or None, default=0
+        For that sample.
+
+    Returns
+    -------
+    matplotlib Axes
+        Both axes have the same scale: distances in the picture are distances.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from vicinal import RCA
+    >>> from vicinal.plot import plot_embedding
+    >>> X, y = load_wine(return_X_y=True)
+    >>> ax = plot_embedding(X, y, metric=RCA(n_components=2).fit(X, y))
+    >>> ax.get_xlabel(), len(ax.get_legend().get_texts())
+    ('component 1', 3)
+    """
+    rows = X if metric is None else _images(metric, X)
+    points = check_array(rows, dtype=np.float64, input_name="X")
+    n = len(points)
+    points, names = _plane(points, rows, metric)
+    codes, classes, values = (np.full(n, -1), [], None) if y is None else check_labels(y, n)
+    kept = np.arange(n)
+    if n > check_integer(max_rows, "max_rows"):
+        kept = np.sort(check_random_state(random_state).choice(n, max_rows, replace=False))
+    ax = axes_or_new(ax)
+    style = {"s": float(np.clip(6000 / len(kept), 6, 36)), "alpha": 0.85 if len(kept) < 2000 else 0.5}
+    style = {**style, "linewidths": 0, "rasterized": len(kept) > 5000}
+    title = f"{len(kept):,} of {n:,} rows" if len(kept) < n else None
+    if points.shape[1] == 1:
+        heights = np.zeros(n) if codes is None else codes + np.random.default_rng(0).uniform(-0.35, 0.35, n)
+        points = np.column_stack([points[:, 0], heights])
+    else:
+        ax.set_aspect("equal", adjustable="datalim")
+    label_axes(ax, *names)
+    if values is not None:
+        drawn = ax.scatter(*points[kept].T, c=values[kept], cmap="cividis", **style)
+        bar = ax.figure.colorbar(drawn, ax=ax)
+        bar.set_label(short(getattr(y, "name", None) or "y"), parse_math=False)
+        return ax
+    present = [code for code in (-1, *range(len(classes))) if np.any(codes == code)]
+    shown = [short(classes[code]) if code >= 0 else "no label" for code in present]
+    handles = [ax.scatter(*points[kept[codes[kept] == code]].T, **sign_of(code), **style) for code in present]
+    if len(names[1]) == 0:
+        ax.set_yticks(present, labels=shown if classes else [""] * len(present), parse_math=False)
+        handles = shown = []
+    elif not classes:
+        handles = shown = []
+    elif len(classes) > _MOST_IN_LEGEND:
+        _name_groups(ax, points[kept], codes[kept], classes)
+        handles = shown = []
+    if shown or title:
+        add_legend(ax, handles, shown, title=title, outside=len(shown) > 6)
+    return ax
+
+
+def plot_density(density, X=None, *, features=None, ax=None, resolution=120):
+    """Draw a density of one or two features.
+
+    Parameters
+    ----------
+    density : fitted density
+        Anything with ``score_samples``: an estimator of vicinal, one of its marginals or conditionals, a
+        mixture of scikit-learn.
+    X : array-like of shape (n, d), optional
+        Rows to draw on top. They also set the range; the default is that of the training rows.
+    features : one or two positions or names, optional
+        The features of a density of more than two, or of one of two: their exact marginal is drawn
+        (``density.marginal``).
+    ax : matplotlib Axes, optional
+        Where to draw; the default is a new figure.
+    resolution : int, default=120
+        Points of the grid along an axis.
+
+    Returns
+    -------
+    matplotlib Axes
+        One feature: the density as a curve. Two: the smallest regions that hold given shares of the
+        probability, counted on the grid.
+
+    Notes
+    -----
+    Scores ``4 * resolution`` rows, or ``resolution ** 2``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import ParzenWindows
+    >>> from vicinal.plot import plot_density
+    >>> X = np.random.default_rng(0).normal(size=(100, 3))
+    >>> plot_density(ParzenWindows().fit(X), features=(0, 2)).get_ylabel()
+    'column 3'
+    """
+    resolution = check_integer(resolution, "resolution", least=2)
+    score, names, rows, widths = prepared_density(density, X, features)
+    low, high = range_of(rows, widths)
+    ax = axes_or_new(ax)
+    if len(names) == 1:
+        grid = np.linspace(low[0], high[0], 4 * resolution)
+        heights = np.exp(score(grid[:, None]))
+        ax.plot(grid, heights, color=COLOURS[0], linewidth=2)
+        ax.fill_between(grid, heights, color=COLOURS[0], alpha=0.2, linewidth=0)
+        if X is not None:
+            ax.plot(rows[:, 0], np.zeros(len(rows)), "|", color=COLOURS[3], markersize=10, alpha=0.5)
+        ax.set_ylim(bottom=0)
+        label_axes(ax, names[0], "density")
+        return ax
+    across, up = (np.linspace(low[i], high[i], resolution) for i in range(2))
+    grid = np.stack(np.meshgrid(across, up), axis=-1)
+    log_density = score(grid.reshape(-1, 2)).reshape(resolution, resolution)
+    inside = share_inside(log_density)
+    drawn = ax.contourf(across, up, inside, levels=_SHARES, cmap="Blues_r")
+    ax.contour(across, up, inside, levels=_SHARES[1:], colors=COLOURS[0], linewidths=0.6)
+    if X is not None:
+        size = float(np.clip(3000 / len(rows), 3, 20))
+        ax.scatter(*rows.T, s=size, color=COLOURS[3], linewidths=0, alpha=0.7, rasterized=len(rows) > 5000)
+    bar = ax.figure.colorbar(drawn, ax=ax, spacing="uniform")
+    bar.set_ticks(_SHARES, labels=[f"{share:.0%}" for share in _SHARES])
+    bar.set_label("share of the probability inside")
+    label_axes(ax, *names)
+    return ax
+
+
+def plot_purity(X, y, metrics=None, *, n_neighbors=30, baseline=True, ax=None):
+    """Draw how many of the k nearest neighbours are of the right class, for metrics side by side.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Rows, better ones that the metrics were not fitted on.
+    y : array-like of shape (n,)
+        Their classes, of any type.
+    metrics : fitted metric, or dict of fitted metrics by name, optional
+        Anything with ``transform``.
+    n_neighbors : int, default=30
+        The largest k; fewer where there are fewer rows.
+    baseline : bool, default=True
+        Draw the Euclidean distance of X itself as well, and what chance gives.
+    ax : matplotlib Axes, optional
+        Where to draw; the default is a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    See Also
+    --------
+    vicinal.quality.neighbor_purity : The numbers.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from vicinal import RCA
+    >>> from vicinal.plot import plot_purity
+    >>> X, y = load_wine(return_X_y=True)
+    >>> ax = plot_purity(X[1::2], y[1::2], RCA().fit(X[::2], y[::2]))
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['X as it is', 'RCA', 'chance']
+    """
+    metrics = {} if metrics is None else metrics
+    metrics = metrics if isinstance(metrics, dict) else {type(metrics).__name__: metrics}
+    if not metrics and not baseline:
+        raise ValueError("there is nothing to draw: pass metrics, or baseline=True.")
+    rows = check_array(X, dtype=np.float64, input_name="X", ensure_min_samples=2)
+    k = min(check_integer(n_neighbors, "n_neighbors"), len(rows) - 1)
+    curves = {name: neighbor_purity(_images(metric, X), y, k) for name, metric in metrics.items()}
+    own = neighbor_purity(rows, y, k) if baseline else None
+    places = np.arange(1, k + 1)
+    ax = axes_or_new(ax)
+    handles, names = [], []
+    if own is not None:
+        handles += ax.plot(places, own, color=GREY, linewidth=2, linestyle="--")
+        names.append("X as it is")
+    for i, (name, curve) in enumerate(curves.items()):
+        line = {"linestyle": LINES[i // len(COLOURS) % len(LINES)], "linewidth": 2}
+        handles += ax.plot(places, curve, markevery=max(k // 6, 1), markersize=6, **line, **sign_of(i))
+        names.append(name)
+    if baseline:
+        handles.append(ax.axhline(_purity_by_chance(y, len(rows)), color=GREY, linewidth=1.5, linestyle=":"))
+        names.append("chance")
+    label_axes(ax, "k nearest neighbours", "share of the same class")
+    ax.set_xlim(1, max(k, 2))
+    top = max(float(np.max(curve)) for curve in (*curves.values(), *([own] if own is not None else [])))
+    ax.set_ylim(top=min(top + 0.05, 1.01))
+    add_legend(ax, handles, names)
+    return ax
+
+
+def plot_metric(metric, X=None, *, feature_names=None, ax=None):
+    r"""Draw a Mahalanobis matrix as a heat map: which features, and which pairs of them, make rows differ.
+
+    Parameters
+    ----------
+    metric : fitted metric, or array of shape (d, d)
+        The matrix M of the squared distance ``(x - y)' M (x - y)``.
+    X : array-like of shape (n, d), optional
+        Rows. With them the entries are :math:`s_i M_{ij} s_j` with the standard deviations s of the columns:
+        what a difference of one standard deviation counts. Without, entries are in the units of the columns,
+        and comparable only where those are.
+    feature_names : sequence of d texts, optional
+        The default is the names the metric was fitted on, or those of X, or numbers.
+    ax : matplotlib Axes, optional
+        Where to draw; the default is a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from vicinal.plot import plot_metric
+    >>> ax = plot_metric([[2.0, -1.0], [-1.0, 3.0]], feature_names=["length", "width"])
+    >>> [text.get_text() for text in ax.get_yticklabels()]
+    ['length', 'width']
+    """
+    if hasattr(metric, "get_mahalanobis_matrix"):
+        matrix = metric.get_mahalanobis_matrix()
+        names = getattr(metric, "feature_names_in_", None)
+    else:
+        matrix, names = _check_matrix(metric), None
+    d = len(matrix)
+    label = "entry of the Mahalanobis matrix"
+    if X is not None:
+        rows = check_array(X, dtype=np.float64, input_name="X")
+        if rows.shape[1] != d:
+            raise ValueError(f"X must have the {d} columns of the metric, got {rows.shape[1]}.")
+        spread = rows.std(axis=0)
+        matrix = matrix * np.outer(spread, spread)
+        names = getattr(X, "columns", None) if names is None else names
+        label = "entry, in standard deviations"
+    names = names if feature_names is None else feature_names
+    names = [str(i) for i in range(d)] if names is None else [short(name, 18) for name in names]
+    if len(names) != d:
+        raise ValueError(f"feature_names must hold a name for each of the {d} features, got {len(names)}.")
+    side = float(np.clip(2.2 + 0.25 * d, 4.0, 6.5))
+    ax = axes_or_new(ax, (side + 1.2, side))
+    largest = float(np.abs(matrix).max()) or 1.0
+    drawn = ax.imshow(matrix, cmap="PuOr", vmin=-largest, vmax=largest)
+    every = np.arange(0, d, max(1, -(-d // 20)))
+    chosen = [names[i] for i in every]
+    turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if max(map(len, chosen)) > 3 else {}
+    ax.set_xticks(every, labels=chosen, parse_math=False, **turned)
+    ax.set_yticks(every, labels=chosen, parse_math=False)
+    if d <= 8:
+        for i, j in np.ndindex(d, d):
+            strong = abs(matrix[i, j]) > 0.6 * largest
+            ax.text(j, i, f"{matrix[i, j]:.2g}", ha="center", va="center", color="white" if strong else "black")
+    bar = ax.figure.colorbar(drawn, ax=ax, shrink=0.85)
+    bar.set_label(label)
+    label_axes(ax, "feature", "feature")
+    return ax
+
+
+def plot_path(estimators, *, ax=None):
+    """Draw the objective of a fit pass by pass.
+
+    Parameters
+    ----------
+    estimators : fitted estimator with ``objectives_``, sequence of numbers, or dict of such by name
+    ax : matplotlib Axes, optional
+        Where to draw; the default is a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        The last pass carries a dot where the fit converged and a cross where it stopped before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import LCA
+    >>> from vicinal.plot import plot_path
+    >>> lca = LCA().fit(np.random.default_rng(0).normal(size=(100, 2)))
+    >>> bool(np.all(plot_path(lca).lines[0].get_ydata() == lca.objectives_))
+    True
+    """
+    named = estimators if isinstance(estimators, dict) else {_name_of(estimators): estimators}
+    if not named:
+        raise ValueError("estimators must hold at least one fitted estimator, got an empty dict.")
+    paths = {name: _objectives_of(name, estimator) for name, estimator in named.items()}
+    ax = axes_or_new(ax)
+    handles, names = [], []
+    for i, (name, path) in enumerate(paths.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        line = LINES[i % len(LINES)]
+        passes = np.arange(1, len(path) + 1)
+        converged = getattr(named[name], "converged_", None)
+        handles += ax.plot(
+            passes, path, color=colour, linewidth=2, linestyle=line, marker="." if len(path) < 30 else ""
+        )
+        end = "X" if converged is False else "o"
+        ax.plot(passes[-1], path[-1], marker=end, markersize=9, color=colour, linestyle="none")
+        names.append(f"{short(name)} (not converged)" if converged is False else name)
+    label_axes(ax, "pass over the data", "objective per row")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    add_legend(ax, handles, names)
+    return ax
+
+
+# -- what the functions above ask of their arguments ---------------------------------------------------------
+
+
+def _images(metric, X):
+    if not hasattr(metric, "transform"):
+        raise TypeError(
+            f"metric must be fitted and have a transform method, got {type(metric).__name__}. Pass LCA, RCA, NCA "
+            "or a transformer of scikit-learn."
+        )
+    return np.asarray(metric.transform(X))
+
+
+def _plane(points, rows, metric):
+    """The rows in at most two dimensions, and the names of the axes."""
+    d = points.shape[1]
+    if d > 2 and np.ptp(points, axis=0).any():
+        pca = PCA(2, random_state=0).fit(points)
+        shares = pca.explained_variance_ratio_
+        return pca.transform(points), tuple(f"principal component {i + 1} ({shares[i]:.0%})" for i in range(2))
+    kind = "component" if metric is not None else "column"
+    names = [short(name) for name in getattr(rows, "columns", [])] or [f"{kind} {i + 1}" for i in range(d)]
+    return points[:, :2], (*names, "")[:2]
+
+
+def _name_groups(ax, points, codes, classes):
+    """Write the names of many classes amid their rows, where a legend would not fit."""
+    from matplotlib.patheffects import withStroke
+
+    outline = [withStroke(linewidth=2.5, foreground="white")]
+    for code, name in enumerate(classes):
+        own = points[codes == code]
+        if len(own):
+            x, y = np.median(own, axis=0)
+            style = {"ha": "center", "va": "center", "fontweight": "bold", "parse_math": False}
+            ax.text(x, y, short(name, 12), color=COLOURS[code % len(COLOURS)], path_effects=outline, **style)
+
+
+def _purity_by_chance(y, n):
+    """The share of a row's class among the other rows, on average."""
+    counts = np.bincount(check_labels(y, n)[0])
+    return float((counts * (counts - 1)).sum() / (n * (n - 1)))
+
+
+def _check_matrix(matrix):
+    if hasattr(matrix, "fit"):
+        raise TypeError(
+            f"metric must be a linear metric (LCA, RCA, NCA, ...) or a square matrix, got {type(matrix).__name__}."
+        )
+    matrix = check_array(matrix, dtype=np.float64, input_name="metric")
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(
+            f"metric as a matrix must be square, got shape {matrix.shape}. Pass components.T @ components."
+        )
+    return matrix
+
+
+def _name_of(estimator):
+    return type(estimator).__name__ if hasattr(estimator, "fit") else "objective"
+
+
+def _objectives_of(name, estimator):
+    if hasattr(estimator, "fit"):
+        check_is_fitted(estimator)
+        estimator = getattr(estimator, "objectives_", None)
+        if estimator is None:
+            raise TypeError(f"{name} has no objectives_: it is not fitted pass by pass.")
+    path = np.asarray(estimator, dtype=np.float64)
+    if path.ndim != 1 or len(path) == 0:
+        raise ValueError(
+            f"{name} has no path to draw: expected one objective a pass, got shape {path.shape}. It was fitted "
+            "without passes over the data."
+        )
+    return path
