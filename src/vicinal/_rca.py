@@ -44,7 +44,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         Replace the covariance by ``(1 - s) C + s (tr C / d) I``.  0 is the paper.  "auto" is the estimate of
         Ledoit and Wolf (2004) from the R within-chunklet contrasts, whose mean is known to be zero (the two
         residuals of a pair are one observation, not two).  With many more contrasts than features it is
-        close to 0.
+        close to 0.  It draws all directions to one common variance: standardise columns of different units.
 
     Attributes
     ----------
@@ -193,9 +193,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
             )
         names, others = (getattr(model, "feature_names_in_", None) for model in (self, other))
         if names is not None and others is not None and list(names) != list(others):
-            raise ValueError(
-                "merge needs models of the same columns in the same order; feature names differ."
-            )
+            raise ValueError("merge needs models of the same columns in the same order; feature names differ.")
         self._check_parameters()
         return self._solve(self._sums + other._sums, other.chunklet_report_)
 
@@ -236,21 +234,16 @@ class RCA(LinearMetricMixin, BaseEstimator):
             raise ValueError(f'shrinkage must be "auto" or a number from 0 to 1, got {self.shrinkage!r}.')
 
     def _sum(self, X, y, *, reset, min_rows):
-        X = validate_data(
-            self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows
-        )
+        X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows)
         if self.n_components is not None and self.n_components > X.shape[1]:
-            raise ValueError(
-                f"n_components={self.n_components} is more than the {X.shape[1]} features of X. Lower it."
-            )
+            raise ValueError(f"n_components={self.n_components} is more than the {X.shape[1]} features of X. Lower it.")
         entries, report = read_chunklets(y, len(X))
         with np.errstate(over="ignore", invalid="ignore"):
             sums = chunklet_scatter(X, entries)
         if not (np.isfinite(sums.total).all() and np.isfinite(sums.fourth)):
             check_magnitude(X)
             raise ValueError(
-                "Fourth powers of X overflow. Rescale it, for example with "
-                "sklearn.preprocessing.StandardScaler."
+                "Fourth powers of X overflow. Rescale it, for example with sklearn.preprocessing.StandardScaler."
             )
         return sums, report
 
