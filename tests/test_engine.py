@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -383,6 +384,27 @@ def test_an_interruption_is_heard_between_blocks():
         for _ in in_order(work, range(1000), 2):
             pass
     assert len(done) < 20
+
+
+_LONG_WORK = """
+import numpy as np
+from vicinal._engine._cpu import CpuReductions
+X = np.random.default_rng(0).normal(size=(400_000, 3))  # an hour
+CpuReductions(threads=2).log_sums(X[:50], X[:50])
+print("started", flush=True)
+CpuReductions(threads=2).log_sums(X, X)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+def test_ctrl_c_ends_long_work():
+    process = subprocess.Popen(
+        [sys.executable, "-c", _LONG_WORK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_in_order_yields_in_order_and_holds_few():
