@@ -18,7 +18,7 @@ def example():
 
 
 def test_made_up_vectors(example):
-    X, groups = example.generated_groups(n_groups=300, d=64)
+    X, groups = example.generated_groups(n_groups=300, d=256)
     rows = example.experiment(X, groups, budgets=(20,), n_held_out=100)
     before, plain, shrunk = (value for *_, value in rows)
     assert shrunk > before + 0.3

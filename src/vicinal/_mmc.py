@@ -173,6 +173,7 @@ def _mean_square_difference(rows, chunklets):
     sizes = np.bincount(ids)
     means = np.stack([np.bincount(ids, column) for column in rows[inside].T], axis=1) / sizes[:, None]
     centred = (rows[inside] - means[ids]) * np.sqrt(sizes[ids])[:, None]
+    # Departure 2: a mean.
     return centred.T @ centred / (sizes * (sizes - 1) / 2).sum()
 
 
@@ -199,7 +200,7 @@ def _climb(spread, d, diagonal, max_iter, tol):
         objectives.append(objective)
         if gap <= tol or len(objectives) == max_iter:
             return L, np.array(objectives), gap
-        L = G @ L
+        L = G @ L  # departure 1
         L /= np.linalg.norm(L)
         objective, G = spread(L, nearest)
 

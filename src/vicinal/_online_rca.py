@@ -9,9 +9,7 @@ from vicinal._checks import check_positive, check_rows
 from vicinal._chunklets import read_chunklets
 from vicinal._metric import LinearMetricMixin
 
-_START = (
-    0.5  # of the whitening scale: ||W|| << 1 in the paper, but a start near the goal saves most of the way
-)
+_START = 0.5  # of the whitening scale: ||W|| << 1 in the paper, but a start near the goal saves most of the way
 _STABLE = 0.5  # largest change of W along any direction in one automatic step
 _RUNAWAY = 1e8  # of the starting scale
 
@@ -147,6 +145,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
             gram = Y @ Y.T if m <= X.shape[1] else Y.T @ Y
             largest = float(np.trace(gram) if m == 2 else np.linalg.eigvalsh(gram)[-1])
             if self.step == "auto":
+                # Departure 3.
                 step = min(1.0 / (n_points + 2 * X.shape[1]), _STABLE / m, _STABLE / max(largest, 1e-300))
             else:
                 step = float(self.step)
@@ -200,6 +199,7 @@ def _start(state, chunklets, d):
     """
     if not chunklets:
         return state
+    # Departures 1 and 2.
     variances = np.array([np.einsum("ij,ij->j", H, H) / len(H) for H in chunklets])
     variance = np.median(variances, axis=0)
     variance = np.where(variance > 0, variance, variances.mean(axis=0))

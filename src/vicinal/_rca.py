@@ -262,12 +262,13 @@ class RCA(LinearMetricMixin, BaseEstimator):
         rank = d if basis is None else basis.shape[1]
         if rank == 0:
             raise ValueError(f"All {sums.n_rows} rows of X are equal: there is no variance to learn from.")
-        if self.shrinkage == 0 and rank > sums.n_contrasts:  # Algorithm 2, step 2
+        if self.shrinkage == 0 and rank > sums.n_contrasts:  # Algorithm 2, step 2; departure 3
             reduced = max(1, math.floor(self.alpha * sums.n_contrasts))
             basis = eigh(total, subset_by_index=[d - reduced, d - 1])[1]
+        # Departure 2.
         shrinkage = contrast_shrinkage(sums) if self.shrinkage == "auto" else float(self.shrinkage)
         covariance = shrunk(sums.within / (sums.n_contrasts if self.unbiased else sums.n_points), shrinkage)
-        metric = whitening(
+        metric = whitening(  # departures 1 and 4
             covariance,
             total,
             basis=basis,
