@@ -190,6 +190,17 @@ def test_of_many_rows_a_sample_is_drawn_and_said():
     assert other.get_legend().get_title().get_text() == "40 of 90 rows"
 
 
+def test_classes_of_many_rows_do_not_hide_each_other():
+    rows = np.random.default_rng(1).normal(size=(3000, 2))
+    ax = plot_embedding(rows, np.arange(3000) % 2)
+    assert len(legend_texts(ax)) == 2
+    colours = [to_hex(collection.get_facecolor()[0]) for collection in ax.collections]
+    assert colours == colours[:2] * 8
+    np.testing.assert_array_equal(
+        np.sort(np.vstack([c.get_offsets() for c in ax.collections]), axis=0), np.sort(rows, axis=0)
+    )
+
+
 def test_degenerate_rows():
     plot_embedding(X[:1], [1])
     plot_embedding(np.ones((5, 4)), [1, 2, 3, 4, 5])
@@ -255,7 +266,8 @@ def test_densities_of_other_kinds():
     plot_density(GaussianMixture(1).fit(X[:, :1]), X[:, :1])
     pipeline = make_pipeline(StandardScaler(), ParzenWindows()).fit(X[:, :2])
     plot_density(pipeline, X[:, :2], resolution=20)
-    plot_density(ParzenWindows(1e-3).fit(X[:5, :2]), resolution=20)  # peaks narrower than a cell
+    with pytest.warns(UserWarning, match="Raise resolution .* times"):  # peaks narrower than a cell
+        plot_density(ParzenWindows(1e-3).fit(X[:5, :2]), resolution=20)
     plot_density(ParzenWindows(1e-3).fit(np.ones((3, 2))), resolution=20)  # no spread at all
     plot_density(ManifoldParzen(n_components=0).fit(X[:, :2]), resolution=20)
 

@@ -1,5 +1,8 @@
 """What `plot.plot_density` needs to know before it draws: where, which features, and how much mass is inside."""
 
+import warnings
+from typing import Any, NamedTuple
+
 import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
@@ -9,7 +12,7 @@ from vicinal._plot_parts import short
 
 
 def prepared_density(density, X, features):
-    """A function that scores plain rows, the names of the features, rows that span them, kernel widths."""
+    """A function that scores plain rows, the names of the features, rows that span them, and its kernel."""
     if not hasattr(density, "score_samples"):
         raise TypeError(
             f"density must have score_samples, got {type(density).__name__}. Pass a fitted density: LCA, "
@@ -49,7 +52,7 @@ def prepared_density(density, X, features):
         rows = np.asarray(rows[0] if isinstance(rows, tuple) else rows, dtype=np.float64)
     else:
         raise ValueError(f"pass X: {type(density).__name__} does not say where its rows lie.")
-    return _plain_score(density, mixture), shown, rows, _kernel_widths(mixture, len(kept))
+    return _plain_score(density, mixture), shown, rows, _kernel_of(mixture, len(kept))
 
 
 def _plain_score(density, mixture):
@@ -61,19 +64,43 @@ def _plain_score(density, mixture):
     return lambda rows: density.score_samples(pd.DataFrame(rows, columns=density.feature_names_in_))
 
 
-def _kernel_widths(mixture, d):
-    """Standard deviations of a typical kernel along each axis; zero where they are not known."""
+class Kernel(NamedTuple):
+    """Covariances of a typical and of the narrowest part of a density's kernels; None where they are unknown."""
+
+    typical: Any
+    narrowest: Any
+
+
+def _kernel_of(mixture, d):
     if hasattr(mixture, "frames"):
-        return np.full(d, np.sqrt(mixture.noise + np.median(mixture.variances[0])))
-    covariance = np.asarray(getattr(mixture, "covariance", 0.0))
-    return np.sqrt(np.diag(covariance)) if covariance.shape == (d, d) else np.zeros(d)
+        narrow = mixture.noise * np.eye(d)
+        return Kernel(narrow + np.median(mixture.variances[0]) * np.eye(d), narrow)
+    covariance = np.asarray(getattr(mixture, "covariance", None))
+    return Kernel(covariance, covariance) if covariance.shape == (d, d) else Kernel(None, None)
 
 
-def range_of(rows, widths):
+def range_of(rows, kernel):
+    """Lower and upper ends of the axes: the rows, and three standard deviations of a kernel around them."""
     low, high = rows.min(axis=0), rows.max(axis=0)
-    margin = np.maximum(0.05 * (high - low), 3.0 * widths)
+    margin = 0.05 * (high - low)
+    if kernel.typical is not None:
+        margin = np.maximum(margin, 3.0 * np.sqrt(np.diag(kernel.typical)))
     margin = np.where(margin > 0, margin, np.maximum(np.abs(low), 1.0) * 0.05)
     return low - margin, high + margin
+
+
+def warn_if_too_coarse(kernel, cells):
+    """Warn when peaks of the density fit between the points of the grid."""
+    if kernel.narrowest is None:
+        return
+    narrowest = float(np.sqrt(np.linalg.eigvalsh(kernel.narrowest / np.outer(cells, cells))[0]))
+    if narrowest < 0.4:
+        warnings.warn(
+            f"the kernels of the density are {narrowest:.2g} cells of the grid wide, so the picture misses parts of it. "
+            f"Raise resolution {0.5 / narrowest:.0f} times or more, or pass rows X of a smaller region.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def share_inside(log_density):

@@ -9,7 +9,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer
-from vicinal._plot_density import prepared_density, range_of, share_inside
+from vicinal._plot_density import prepared_density, range_of, share_inside, warn_if_too_coarse
 from vicinal._plot_parts import (
     COLOURS,
     GREY,
@@ -67,38 +67,40 @@ def plot_embedding(X, y=None, *, metric=None, ax=None, max_rows=20_000, random_s
     points = check_array(rows, dtype=np.float64, input_name="X")
     n = len(points)
     points, names = _plane(points, rows, metric)
-    codes, classes, values = (np.full(n, -1), [], None) if y is None else check_labels(y, n)
+    codes, classes, values = (np.zeros(n, dtype=int), [""], None) if y is None else check_labels(y, n)
     kept = np.arange(n)
     if n > check_integer(max_rows, "max_rows"):
         kept = np.sort(check_random_state(random_state).choice(n, max_rows, replace=False))
     ax = axes_or_new(ax)
     style = {"s": float(np.clip(6000 / len(kept), 6, 36)), "alpha": 0.85 if len(kept) < 2000 else 0.5}
     style = {**style, "linewidths": 0, "rasterized": len(kept) > 5000}
-    title = f"{len(kept):,} of {n:,} rows" if len(kept) < n else None
-    if points.shape[1] == 1:
-        heights = np.zeros(n) if codes is None else codes + np.random.default_rng(0).uniform(-0.35, 0.35, n)
+    strips = points.shape[1] == 1
+    if strips:
+        heights = np.random.default_rng(0).uniform(-0.35, 0.35, n) + (0 if codes is None else codes)
         points = np.column_stack([points[:, 0], heights])
+        ax.set_yticks([])
     else:
         ax.set_aspect("equal", adjustable="datalim")
     label_axes(ax, *names)
+    title = f"{len(kept):,} of {n:,} rows" if len(kept) < n else None
     if values is not None:
         drawn = ax.scatter(*points[kept].T, c=values[kept], cmap="cividis", **style)
         bar = ax.figure.colorbar(drawn, ax=ax)
         bar.set_label(short(getattr(y, "name", None) or "y"), parse_math=False)
-        return ax
-    present = [code for code in (-1, *range(len(classes))) if np.any(codes == code)]
+        present, handles = [], []
+    else:
+        present = [code for code in (-1, *range(len(classes))) if np.any(codes == code)]
+        handles = _scatter_classes(ax, points[kept], codes[kept], present, style)
     shown = [short(classes[code]) if code >= 0 else "no label" for code in present]
-    handles = [ax.scatter(*points[kept[codes[kept] == code]].T, **sign_of(code), **style) for code in present]
-    if len(names[1]) == 0:
-        ax.set_yticks(present, labels=shown if classes else [""] * len(present), parse_math=False)
-        handles = shown = []
-    elif not classes:
-        handles = shown = []
-    elif len(classes) > _MOST_IN_LEGEND:
+    if strips and values is None:
+        ax.set_yticks(present, labels=shown if y is not None else [""], parse_math=False)
+    elif len(shown) > _MOST_IN_LEGEND:
         _name_groups(ax, points[kept], codes[kept], classes)
-        handles = shown = []
-    if shown or title:
+    elif shown and y is not None:
         add_legend(ax, handles, shown, title=title, outside=len(shown) > 6)
+        title = None
+    if title:
+        add_legend(ax, [], [], title=title)
     return ax
 
 
@@ -118,7 +120,8 @@ def plot_density(density, X=None, *, features=None, ax=None, resolution=120):
     ax : matplotlib Axes, optional
         Where to draw; the default is a new figure.
     resolution : int, default=120
-        Points of the grid along an axis.
+        Points of the grid along an axis (of one feature: a quarter of them). A warning tells when the kernels
+        are narrower than its cells, and the picture would miss them.
 
     Returns
     -------
@@ -140,11 +143,13 @@ def plot_density(density, X=None, *, features=None, ax=None, resolution=120):
     'column 3'
     """
     resolution = check_integer(resolution, "resolution", least=2)
-    score, names, rows, widths = prepared_density(density, X, features)
-    low, high = range_of(rows, widths)
+    score, names, rows, kernel = prepared_density(density, X, features)
+    resolution *= 4 if len(names) == 1 else 1
+    low, high = range_of(rows, kernel)
+    warn_if_too_coarse(kernel, (high - low) / resolution)
     ax = axes_or_new(ax)
     if len(names) == 1:
-        grid = np.linspace(low[0], high[0], 4 * resolution)
+        grid = np.linspace(low[0], high[0], resolution)
         heights = np.exp(score(grid[:, None]))
         ax.plot(grid, heights, color=COLOURS[0], linewidth=2)
         ax.fill_between(grid, heights, color=COLOURS[0], alpha=0.2, linewidth=0)
@@ -367,6 +372,17 @@ def _plane(points, rows, metric):
     kind = "component" if metric is not None else "column"
     names = [short(name) for name in getattr(rows, "columns", [])] or [f"{kind} {i + 1}" for i in range(d)]
     return points[:, :2], (*names, "")[:2]
+
+
+def _scatter_classes(ax, points, codes, present, style):
+    """Draw the classes, those of many rows in layers, lest the last one hides the others."""
+    layer = np.arange(len(points)) % (1 if len(points) < 2000 else 8)
+    handles = []
+    for number in range(layer.max() + 1):
+        for code in present:
+            drawn = ax.scatter(*points[(codes == code) & (layer == number)].T, **sign_of(code), **style)
+            handles += [drawn] if number == 0 else []
+    return handles
 
 
 def _name_groups(ax, points, codes, classes):
