@@ -31,9 +31,7 @@ EXPECTED_FAILURES_OF_DIAGONAL = EXPECTED_FAILURES | {
 
 @parametrize_with_checks(
     [NCA(), NCA(objective="likelihood"), NCA(diagonal=True), NCA(solver="cg", n_init=2, random_state=0)],
-    expected_failed_checks=lambda estimator: (
-        EXPECTED_FAILURES_OF_DIAGONAL if estimator.diagonal else EXPECTED_FAILURES
-    ),
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES_OF_DIAGONAL if estimator.diagonal else EXPECTED_FAILURES,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:all .* targets are equal:UserWarning")
@@ -405,9 +403,7 @@ def test_float32_follows_float64(wine):
     np.testing.assert_allclose(single.objectives_[-1], double.objectives_[-1], atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "engine", ["cpu", "torch", Engine("reference", threads=2), Engine("cpu", memory="2 MB")]
-)
+@pytest.mark.parametrize("engine", ["cpu", "torch", Engine("reference", threads=2), Engine("cpu", memory="2 MB")])
 def test_engines_agree(iris, engine):
     if engine == "torch":
         pytest.importorskip("torch")
@@ -460,6 +456,7 @@ def test_verbose_writes_to_stderr(iris, capsys):
         ({"init": np.ones((5, 4))}, "init must not have more rows than columns"),
         ({"init": np.eye(4), "n_components": 2}, "n_components=2 does not match init, which has 4 rows"),
         ({"init": np.full((2, 4), np.nan)}, "init contains NaN"),
+        ({"init": np.zeros((2, 4))}, "init must not be all zero"),
         ({"init": "lda", "n_components": 3}, r"init='lda' finds at most .*=2 components, got n_components=3"),
         ({"init": "lda", "n_components": 1, "match": "gaussian"}, "init='lda' needs classes"),
         ({"diagonal": True, "n_components": 2}, "diagonal=True learns one weight for each of the 4 features"),

@@ -1,7 +1,6 @@
 """Neighbourhood Components Analysis: the linear metric in which soft nearest neighbours predict best."""
 
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -10,8 +9,9 @@ from sklearn.utils.validation import validate_data
 
 from vicinal._checks import check_choice, check_integer, check_magnitude, check_positive, check_weights
 from vicinal._engine import pair_reductions
-from vicinal._fit_loops import ascend, progress, warn_if_not_converged
+from vicinal._fit_loops import warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
+from vicinal._nca_climb import Climb, best_climb, climb, relevance
 from vicinal._nca_init import (
     INITS,
     Start,
@@ -34,12 +34,9 @@ from vicinal._nca_rows import Sample, prepare_rows
 
 _OBJECTIVES = ("accuracy", "likelihood")
 _SOLVERS = ("auto", "lbfgs", "cg", "stochastic")
-_METHODS = {"lbfgs": "L-BFGS-B", "cg": "CG"}
 
 # Up to here a pass over all pairs takes seconds, and exact gradients converge in tens of passes.
 _EXACT_ROWS = 20_000
-# A line search rarely needs more than two passes an iteration; this only stops a hopeless one.
-_PASSES_PER_ITERATION = 20
 
 
 class NCA(LinearMetricMixin, BaseEstimator):
@@ -256,107 +253,52 @@ class NCA(LinearMetricMixin, BaseEstimator):
         n = len(rows.X)
         solver = self.solver if self.solver != "auto" else ("lbfgs" if n <= _EXACT_ROWS else "stochastic")
         reg = self.reg * rows.spread**2
-        climb = self._climb_by_batches if solver == "stochastic" else self._climb
-        climbs = []
-        for attempt in range(self.n_init):
-            climbs.append(climb(rows, self._start(X, rows, attempt), solver, reg))
-            if climbs[-1].path.reason == "it was interrupted":
-                break
-        best = max(climbs, key=lambda found: found.path.objectives[-1])
+        climber = self._climb_by_batches if solver == "stochastic" else self._climb_exactly
+        starts = (self._start(X, rows, attempt) for attempt in range(self.n_init))
+        best = best_climb(climber(rows, start, solver, reg) for start in starts)
         self._store(X, rows, best)
         return best.path
 
     # -- the climb -------------------------------------------------------------------------------------------
 
-    def _climb(self, rows, start, solver, reg):
+    def _climb_exactly(self, rows, start, solver, reg):
         """Exact gradients over all pairs (Eqs. 5 and 7)."""
-        path = self._climb_once(rows, start, solver, reg)
-        sample = Sample(rows, self.engine, len(start.components))
+        n, d = len(rows.X), len(start.components)
+        # A fit makes tens of passes: what pays for the compiled kernels is all of them.
+        pairs = pair_reductions(self.engine, n * self.max_iter, n, d)
+        match = rows.targets.match()
+
+        def evaluate(A):
+            found = neighbor_objective(A, rows.X, match, pairs, objective=self.objective, weight=rows.weight)
+            return with_penalty(found, A, reg)
+
+        path = climb(evaluate, start, self, solver=solver)
+        sample = Sample(rows, self.engine, d)
         if not self._is_saturated(path, rows, sample):
-            return _Found(path, {})
-        # Departure: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong
-        # scale, not of wrong directions. The climb is resumed once from the same directions at a scale with
-        # a slope.
+            return Climb(path)
+        # Departure: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong scale, not
+        # of wrong directions. The climb is resumed once from the same directions, at a scale with a slope.
         A = best_scale(sample.likelihood, path.parameters, sample.X)[1]
-        again = self._climb_once(rows, Start(A, float(np.linalg.norm(A) / np.sqrt(len(A)))), solver, reg)
-        objectives = np.concatenate([path.objectives, again.objectives])
-        n_iter = path.n_iter + again.n_iter
+        again = climb(evaluate, Start(A, float(np.linalg.norm(A) / np.sqrt(d))), self, solver=solver)
+        n_iter, objectives = path.n_iter + again.n_iter, np.concatenate([path.objectives, again.objectives])
         if again.objectives[-1] > path.objectives[-1]:
-            return _Found(again._replace(objectives=objectives, n_iter=n_iter), {})
-        objectives = np.append(objectives, path.objectives[-1])
-        return _Found(path._replace(objectives=objectives, n_iter=n_iter), {})
+            return Climb(again._replace(objectives=objectives, n_iter=n_iter))
+        return Climb(path._replace(objectives=np.append(objectives, path.objectives[-1]), n_iter=n_iter))
 
     def _is_saturated(self, path, rows, sample):
         """Whether a climb ended on a plateau below the best conceivable value."""
         if not path.converged or not rows.spread.any() or rows.targets.all_equal():
             return False
         best = 1.0 - rows.targets.alone().mean() if self.objective == "accuracy" else 0.0
-        if path.objectives[-1] >= best - self.tol:
+        if path.objectives[-1] >= best - self.tol or not path.parameters.any():
             return False
         neighbors = np.median(sample.effective_neighbors(path.parameters))
         return neighbors <= 1.01 or neighbors >= 0.99 * (len(sample.X) - 1)
 
-    def _climb_once(self, rows, start, solver, reg):
-        """Climb in units in which the start has the size of a rotation, so that units of X do not matter."""
-        n = len(rows.X)
-        # A fit makes tens of passes: what pays for the compiled kernels is all of them.
-        pairs = pair_reductions(self.engine, n * self.max_iter, n, len(start.components))
-        match = rows.targets.match()
-
-        def objective_and_gradient(B):
-            A = B * start.units
-            found = neighbor_objective(A, rows.X, match, pairs, objective=self.objective, weight=rows.weight)
-            found = with_penalty(found, A, reg)
-            return found.value, found.gradient * start.units
-
-        path = ascend(
-            objective_and_gradient,
-            start.components / start.units,
-            max_iter=self.max_iter,
-            max_passes=_PASSES_PER_ITERATION * self.max_iter,
-            tol=self.tol,
-            patience=2,
-            method=_METHODS[solver],
-            report=progress("NCA", self.verbose),
-            callback=self._user_callback(start.units),
-        )
-        return path._replace(parameters=path.parameters * start.units)
-
     def _climb_by_batches(self, rows, start, solver, reg):
         from vicinal._nca_stochastic import climb_by_batches
 
-        found = climb_by_batches(
-            rows,
-            start,
-            objective=self.objective,
-            reg=reg,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            batch_size=self.batch_size,
-            neighbors=self.neighbors,
-            engine=self.engine,
-            random_state=self.random_state_,
-            report=progress("NCA", self.verbose),
-            callback=self._user_callback(1.0),
-        )
-        more = {
-            "evaluation_rows_": rows.positions[found.evaluation_rows],
-            "dropped_mass_": found.dropped_mass,
-        }
-        return _Found(found.path, more)
-
-    def _user_callback(self, units):
-        if self.callback is None:
-            return None
-        iterations = 0
-
-        def call(B, passes):
-            nonlocal iterations
-            iterations += 1
-            A = B * units
-            self.callback((np.diag(A) if self.diagonal else A).ravel(), iterations)
-
-        return call
+        return climb_by_batches(rows, start, self, reg=reg)
 
     # -- the start -------------------------------------------------------------------------------------------
 
@@ -374,9 +316,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
                 rows.X,
                 rows.spread,
                 Sample(rows, self.engine, n_components).likelihood,
-                kind="random"
-                if init != "auto"
-                else auto_kind(n_components, n_features, len(rows.X), n_classes),
+                kind="random" if init != "auto" else auto_kind(n_components, n_features, len(rows.X), n_classes),
                 n_components=n_components,
                 classes=rows.targets.values if n_classes else None,
                 diagonal=self.diagonal,
@@ -412,9 +352,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
         """Find before any pair work what no metric can mend."""
         alone = rows.targets.alone()
         n, count = len(alone), int(alone.sum())
-        what = (
-            "no other row of their class" if self.match == "class" else "no other row that agrees with them"
-        )
+        what = "no other row of their class" if self.match == "class" else "no other row that agrees with them"
         remedy = {
             "class": "Merge or drop these classes",
             "gaussian": "Raise match_scale",
@@ -439,9 +377,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
         A = path.parameters
         if self.diagonal:
             A = np.abs(A)  # a sign changes no distance
-            share = (A * rows.spread) ** 2
-            total = share.sum()
-            self.feature_relevance_ = share / total if total > 0 else np.full(len(A), 1.0 / len(A))
+            self.feature_relevance_ = relevance(A, rows.spread)
         if rows.targets.scale is not None:
             self.match_scale_ = rows.targets.scale
         self.components_ = np.diag(A) if self.diagonal else A
@@ -461,10 +397,3 @@ class NCA(LinearMetricMixin, BaseEstimator):
             log_weights=log_or_none(rows.weight),
             left_out=left_out[seen],
         )
-
-
-class _Found(NamedTuple):
-    """The end of a climb: its path, with A itself as parameters, and further attributes to store."""
-
-    path: object
-    more: dict

@@ -75,9 +75,7 @@ def user_start(init, X, classes, n_components, diagonal, random_state):
     elif init == "random":
         components = random_state.standard_normal(n_features)
     else:
-        raise ValueError(
-            f"init={init!r} is not diagonal. With diagonal=True use 'auto', 'identity' or 'random'."
-        )
+        raise ValueError(f"init={init!r} is not diagonal. With diagonal=True use 'auto', 'identity' or 'random'.")
     return Start(components, given_units(components))
 
 
@@ -87,9 +85,9 @@ def given_start(given, n_features, diagonal=False, name="init"):
     if A.ndim == 1 and diagonal:
         A = np.diag(A)
     if A.ndim != 2 or A.shape[1] != n_features:
-        raise ValueError(
-            f"{name} must have as many columns as X has features, {n_features}, got shape {A.shape}."
-        )
+        raise ValueError(f"{name} must have as many columns as X has features, {n_features}, got shape {A.shape}.")
+    if not A.any():
+        raise ValueError(f"{name} must not be all zero: there the objective has no slope.")
     if A.shape[0] > A.shape[1]:
         raise ValueError(f"{name} must not have more rows than columns, got shape {A.shape}.")
     if diagonal:
@@ -114,9 +112,7 @@ def named_start(init, X, classes, n_components, random_state):
             )
         return PCA(n_components=n_components, random_state=random_state).fit(X).components_
     if classes is None:
-        raise ValueError(
-            "init='lda' needs classes (match='class'), got soft targets. Use init='auto' or init='pca'."
-        )
+        raise ValueError("init='lda' needs classes (match='class'), got soft targets. Use init='auto' or init='pca'.")
     return _lda(X, classes, n_components)
 
 
@@ -229,11 +225,7 @@ def auto_kind(n_components, n_features, n_rows, n_classes):
     scikit-learn's rule, with one departure: LDA on fewer rows than columns separates any labelling
     perfectly, and the fit would end where it starts; principal components are used there.
     """
-    if (
-        n_classes is not None
-        and n_components <= min(n_features, n_classes - 1)
-        and n_rows > n_features + n_classes
-    ):
+    if n_classes is not None and n_components <= min(n_features, n_classes - 1) and n_rows > n_features + n_classes:
         return "lda"
     return "pca" if n_components < min(n_features, n_rows) else "identity"
 
@@ -258,9 +250,7 @@ def best_scale(score, A, X):
     """
     images = (X[:: max(len(X) // _QUERIES, 1)] * A) if A.ndim == 1 else X[:: max(len(X) // _QUERIES, 1)] @ A.T
     squares = cdist(images, images, "sqeuclidean")
-    squares[squares <= 1e-24 * squares.max(initial=0.0)] = (
-        np.inf
-    )  # a row and its duplicates are no neighbours here
+    squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # a row and its duplicates are no neighbours here
     apart = squares[np.isfinite(squares)]
     if apart.size == 0:
         return score(A), A
