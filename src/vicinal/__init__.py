@@ -46,6 +46,7 @@ _HOME = {
     "NCA": "_nca",
     "MMC": "_mmc",
     "OnlineRCA": "_online_rca",
+    "PairNCA": "_pair_nca",
     "ParzenWindows": "_parzen",
     "RCA": "_rca",
     "SoftNeighborsClassifier": "_soft_neighbors",
