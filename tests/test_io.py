@@ -38,32 +38,27 @@ WEIGHT = np.where(np.arange(N) % 5 == 0, 0.0, np.linspace(0.5, 2.0, N))
 
 # How to fit each public estimator: each entry makes a fitted one. Several entries for what differs in state.
 HOW_TO_FIT = {
-    "ConstrainedGaussianMixture": [
-        lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS)
-    ],
-    "ConstrainedKMeans": [
-        lambda: vicinal.ConstrainedKMeans(3, n_init=2, random_state=0).fit(TABLE, CHUNKLETS)
-    ],
+    "ConstrainedGaussianMixture": [lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS)],
+    "ConstrainedKMeans": [lambda: vicinal.ConstrainedKMeans(3, n_init=2, random_state=0).fit(TABLE, CHUNKLETS)],
     "DensityClassifier": [
         lambda: vicinal.DensityClassifier(ParzenWindows()).fit(X, CLASSES == 0),
-        lambda: vicinal.DensityClassifier(make_pipeline(StandardScaler(), ParzenWindows(0.5))).fit(
-            TABLE, NAMES
-        ),
+        lambda: vicinal.DensityClassifier(make_pipeline(StandardScaler(), ParzenWindows(0.5))).fit(TABLE, NAMES),
         lambda: vicinal.DensityClassifier(GaussianMixture(1, random_state=0)).fit(X, NAMES.astype(object)),
     ],
     "DensityOutlierDetector": [
         lambda: vicinal.DensityOutlierDetector().fit(X),
-        lambda: vicinal.DensityOutlierDetector(
-            GaussianMixture(2, random_state=0), contamination=0.1, cv=KFold(3)
-        ).fit(TABLE),
+        lambda: vicinal.DensityOutlierDetector(GaussianMixture(2, random_state=0), contamination=0.1, cv=KFold(3)).fit(
+            TABLE
+        ),
     ],
     "LCA": [
         lambda: LCA().fit(X),
-        lambda: LCA(covariance="low_rank", rank=1, engine=Engine(threads=1), random_state=3).fit(
-            TABLE, None, WEIGHT
-        ),
+        lambda: LCA(covariance="low_rank", rank=1, engine=Engine(threads=1), random_state=3).fit(TABLE, None, WEIGHT),
     ],
     "LCAGauss": [lambda: vicinal.LCAGauss().fit(X), lambda: vicinal.LCAGauss().fit(TABLE, None, WEIGHT)],
+    "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(diagonal=True).fit(TABLE, NAMES)],
+    "ManifoldParzenCV": [lambda: vicinal.ManifoldParzenCV().fit(TABLE)],
+    "PairNCA": [lambda: vicinal.PairNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "ManifoldParzen": [
         lambda: ManifoldParzen(metric=LCA().fit(X)).fit(X, sample_weight=WEIGHT),
         lambda: ManifoldParzen(n_components=0).fit(X.astype(np.float32)),
@@ -91,9 +86,7 @@ HOW_TO_FIT = {
         lambda: vicinal.SoftNeighborsClassifier().fit(X, CLASSES),
         lambda: vicinal.SoftNeighborsClassifier(NCA(random_state=0), bandwidth=0.7).fit(TABLE, NAMES, WEIGHT),
     ],
-    "SoftNeighborsRegressor": [
-        lambda: vicinal.SoftNeighborsRegressor(RCA().fit(X, CLASSES)).fit(X, X[:, :2])
-    ],
+    "SoftNeighborsRegressor": [lambda: vicinal.SoftNeighborsRegressor(RCA().fit(X, CLASSES)).fit(X, X[:, :2])],
     "RCA": [
         lambda: RCA().fit(X, CHUNKLETS),
         lambda: RCA(n_components=2).fit(TABLE, CLASSES).set_output(transform="pandas"),
@@ -110,9 +103,7 @@ METHODS = ("p_values", "transform", "score_samples", "predict", "predict_proba",
 
 def fitted(name):
     if name not in HOW_TO_FIT:
-        pytest.fail(
-            f"vicinal.{name} is a public estimator without an entry in HOW_TO_FIT of {__file__}: add one."
-        )
+        pytest.fail(f"vicinal.{name} is a public estimator without an entry in HOW_TO_FIT of {__file__}: add one.")
     return [make() for make in HOW_TO_FIT[name]]
 
 
@@ -237,7 +228,11 @@ def test_random_states_go_on_where_they_were(tmp_path):
 def test_shared_arrays_are_stored_once_and_shared_again(tmp_path):
     density = ParzenWindows().fit(X)
     density._again = density.mixture_.centres
+    density._names = [np.array(["a", "b"])] * 2
+    density._transposed = [np.eye(2, 3, order="F")] * 2
     same = round_trip(density, tmp_path)
+    assert same._names[0] is same._names[1]
+    assert same._transposed[0] is same._transposed[1]
     assert same._again is same.mixture_.centres
     assert same.covariance_ is same.mixture_.covariance
     assert (tmp_path / "model.vicinal").stat().st_size < 1.9 * X.nbytes + 4096
@@ -299,9 +294,7 @@ def test_metrics_save_without_training_rows(name, tmp_path):
             continue
         rows = TABLE if hasattr(estimator, "feature_names_in_") else X
         np.testing.assert_array_equal(same.transform(rows), estimator.transform(rows))
-        np.testing.assert_array_equal(
-            same.pair_distance([[0, 1]], rows), estimator.pair_distance([[0, 1]], rows)
-        )
+        np.testing.assert_array_equal(same.pair_distance([[0, 1]], rows), estimator.pair_distance([[0, 1]], rows))
         if hasattr(estimator, "score_samples"):
             with pytest.raises(NotFittedError, match=r"saved without its training rows.*training_rows=True"):
                 same.score_samples(rows)
@@ -453,9 +446,7 @@ def forge(text, data=b""):
 
 
 def forge_model(model, arrays=None, data=b"", **metadata):
-    model = (
-        model if isinstance(model, str) else json.dumps({"vicinal": "1", "sklearn": "1", "estimator": model})
-    )
+    model = model if isinstance(model, str) else json.dumps({"vicinal": "1", "sklearn": "1", "estimator": model})
     metadata = {"sha256": "0" * 64, "format": FORMAT, "version": "1", "model": model, **metadata}
     return forge({"__metadata__": metadata, **(arrays or {})}, data)
 
@@ -682,9 +673,7 @@ def test_malicious_descriptions(name, tmp_path):
 
 def test_the_malicious_descriptions_are_close_to_good_ones(tmp_path):
     path = tmp_path / "model.vicinal"
-    path.write_bytes(
-        forge_model(estimator_tree(attributes={"n_features_in_": 2, **mixture_tree()}), ARRAYS, DATA)
-    )
+    path.write_bytes(forge_model(estimator_tree(attributes={"n_features_in_": 2, **mixture_tree()}), ARRAYS, DATA))
     assert np.isfinite(io.load(path).score([[0.0, 0.0]]))
 
 
@@ -723,6 +712,17 @@ def test_a_sparse_file_larger_than_memory_is_refused_at_once(tmp_path):
     except OSError:
         pytest.skip("the file system has no such large sparse files")
     with pytest.raises(ValueError, match=r"8192\.0 GB of arrays"):
+        io.load(path)
+
+
+def test_a_header_that_claims_gigabytes_is_refused_at_once(tmp_path, small_file):
+    path = tmp_path / "model.vicinal"
+    path.write_bytes((2**31).to_bytes(8, "little") + small_file[8:])
+    try:
+        os.truncate(path, 2**32)
+    except OSError:
+        pytest.skip("the file system has no such large sparse files")
+    with pytest.raises(ValueError, match="header claims 2147483648 bytes"):
         io.load(path)
 
 
@@ -946,9 +946,7 @@ def test_to_faiss():
     rows = X.astype(np.float32)
     np.testing.assert_allclose(io.to_faiss(metric).apply(rows), metric.transform(rows), rtol=1e-4, atol=1e-5)
     pipeline = make_pipeline(StandardScaler(), RCA(n_components=2)).fit(X, CHUNKLETS)
-    np.testing.assert_allclose(
-        io.to_faiss(pipeline).apply(rows), pipeline.transform(rows), rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(io.to_faiss(pipeline).apply(rows), pipeline.transform(rows), rtol=1e-4, atol=1e-5)
     index = faiss.IndexPreTransform(io.to_faiss(metric), faiss.IndexFlatL2(D))
     index.add(rows)
     distances = np.sqrt(index.search(rows[:5], 3)[0])
@@ -964,9 +962,7 @@ def test_exports_say_what_to_install(name, monkeypatch):
 
 
 @pytest.mark.parametrize("export", [io.to_torch, io.to_faiss])
-@pytest.mark.parametrize(
-    "estimator", [ParzenWindows(), make_pipeline(PCA(2), RCA()), make_pipeline("passthrough"), X]
-)
+@pytest.mark.parametrize("estimator", [ParzenWindows(), make_pipeline(PCA(2), RCA()), make_pipeline("passthrough"), X])
 def test_exports_refuse_what_is_not_linear(export, estimator):
     with pytest.raises(TypeError, match="only linear maps"):
         export(estimator)
