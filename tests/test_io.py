@@ -954,14 +954,26 @@ def test_to_faiss():
     np.testing.assert_allclose(distances, expected, atol=2e-3)
 
 
-@pytest.mark.parametrize("name", ["torch", "faiss"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_to_onnx(dtype):
+    runtime = pytest.importorskip("onnx.reference")
+    metric = RCA(n_components=2).fit(X, CHUNKLETS)
+    pipeline = make_pipeline(StandardScaler(), RCA(n_components=2)).fit(X, CHUNKLETS)
+    metric.components_ = metric.components_.astype(dtype)
+    for estimator, rows in ((metric, X.astype(dtype)), (pipeline, X)):
+        (images,) = runtime.ReferenceEvaluator(io.to_onnx(estimator)).run(None, {"X": rows})
+        assert images.dtype == rows.dtype
+        np.testing.assert_allclose(images, estimator.transform(rows), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["torch", "faiss", "onnx"])
 def test_exports_say_what_to_install(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=rf"pip install 'vicinal\[{name}\]'"):
         getattr(io, f"to_{name}")(RCA().fit(X, CHUNKLETS))
 
 
-@pytest.mark.parametrize("export", [io.to_torch, io.to_faiss])
+@pytest.mark.parametrize("export", [io.to_torch, io.to_faiss, io.to_onnx])
 @pytest.mark.parametrize("estimator", [ParzenWindows(), make_pipeline(PCA(2), RCA()), make_pipeline("passthrough"), X])
 def test_exports_refuse_what_is_not_linear(export, estimator):
     with pytest.raises(TypeError, match="only linear maps"):

@@ -1,4 +1,4 @@
-"""The learned linear map for other tools: torch, faiss."""
+"""The learned linear map for other tools: torch, faiss, ONNX."""
 
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -63,9 +63,7 @@ def to_torch(estimator, *, dtype=None, device=None):
     A, b = affine_map(estimator)
     torch = _optional("torch", "torch", "to_torch")
     weight = torch.tensor(np.ascontiguousarray(A), dtype=dtype, device=device)
-    layer = torch.nn.Linear(
-        A.shape[1], A.shape[0], bias=b is not None, dtype=weight.dtype, device=weight.device
-    )
+    layer = torch.nn.Linear(A.shape[1], A.shape[0], bias=b is not None, dtype=weight.dtype, device=weight.device)
     with torch.no_grad():
         layer.weight.copy_(weight)
         if b is not None:
@@ -95,6 +93,35 @@ def to_faiss(estimator):
     transform.is_trained = True
     transform.set_is_orthonormal()
     return transform
+
+
+def to_onnx(estimator):
+    """Return the learned map as an ONNX model with the input ``X`` and the output ``Z``.
+
+    Parameters
+    ----------
+    estimator : fitted metric, or Pipeline of StandardScaler and metrics
+
+    Returns
+    -------
+    onnx.ModelProto
+        One ``Gemm`` node, any number of rows, in the dtype of ``components_``. Write it with ``onnx.save``.
+    """
+    A, b = affine_map(estimator)
+    onnx = _optional("onnx", "onnx", "to_onnx")
+    make, parts = onnx.helper, {"A": A} if b is None else {"A": A, "b": b}
+    kind = make.np_dtype_to_tensor_dtype(A.dtype)
+    constants = [
+        onnx.numpy_helper.from_array(np.ascontiguousarray(part, A.dtype), name) for name, part in parts.items()
+    ]
+    X = make.make_tensor_value_info("X", kind, ["n", A.shape[1]])
+    Z = make.make_tensor_value_info("Z", kind, ["n", A.shape[0]])
+    node = make.make_node("Gemm", ["X", *parts], ["Z"], transB=1)
+    graph = make.make_graph([node], f"vicinal_{type(estimator).__name__}", [X], [Z], constants)
+    # An operator set and format of 2020: old enough for every runtime in use.
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 13)], producer_name="vicinal", ir_version=7)
+    onnx.checker.check_model(model)
+    return model
 
 
 def _optional(module, extra, function):

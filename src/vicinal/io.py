@@ -2,7 +2,7 @@
 
 - `save`, `load`: one file holds an estimator of vicinal, bit for bit; reading it executes nothing.
 - `describe`, `load_components`: look into a file, or take only the learned matrix.
-- `to_torch`, `to_faiss`: the learned map as a layer of torch, as a transform of faiss.
+- `to_torch`, `to_faiss`, `to_onnx`: the learned map as a layer of torch, a transform of faiss, an ONNX model.
 """
 
 import json
@@ -10,13 +10,13 @@ import json
 import sklearn
 from sklearn.base import BaseEstimator
 
-from vicinal._exports import to_faiss, to_torch
+from vicinal._exports import to_faiss, to_onnx, to_torch
 from vicinal._model_file import parse_model, read_arrays, write_arrays
 from vicinal._model_reader import Reader
 from vicinal._model_writer import Writer
 from vicinal._version import __version__
 
-__all__ = ["describe", "load", "load_components", "save", "to_faiss", "to_torch"]
+__all__ = ["describe", "load", "load_components", "save", "to_faiss", "to_onnx", "to_torch"]
 
 
 def save(estimator, path, *, training_rows=True):
@@ -186,9 +186,9 @@ def _brief(tree):
         return tree
     if isinstance(tree, list):
         return f"list of {len(tree)}"
-    return {"array": "array {name}", "estimator": "{class}", "record": "{class}"}.get(
-        tree["is"], "{is}"
-    ).format_map(tree)
+    return {"array": "array {name}", "estimator": "{class}", "record": "{class}"}.get(tree["is"], "{is}").format_map(
+        tree
+    )
 
 
 def _components_of(tree, arrays):
