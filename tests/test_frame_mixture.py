@@ -94,6 +94,23 @@ def test_tiny_noise_far_from_the_origin_keeps_its_digits(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("noise", [1e-4, 1e-8])
+def test_screening_by_products_changes_nothing(kind, noise, monkeypatch):
+    """Small noise in many dimensions: products only find the pairs that matter, which are then done exactly."""
+    mixture = random_mixture(120, 25, 4, noise=noise, engine=kind)
+    rng = np.random.default_rng(8)
+    X = mixture.centres[:30] + 2.0 * np.sqrt(noise) * rng.normal(size=(30, 25))
+    monkeypatch.setattr("vicinal._frame_sums._TILE", 32)
+    got, left_out = mixture.score_samples(X), mixture.left_out_score_samples()
+    monkeypatch.setattr("vicinal._frame_sums._SCREEN", -1.0)
+    np.testing.assert_allclose(got, mixture.score_samples(X), rtol=1e-11)
+    np.testing.assert_allclose(left_out, mixture.left_out_score_samples(), rtol=1e-11)
+    # By products alone the answer would be off.
+    monkeypatch.setattr("vicinal._frame_sums.products_are_accurate", lambda *_: True)
+    assert np.abs(mixture.score_samples(X) - got).max() > 1e-15 / noise
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_answers_do_not_depend_on_tiles_threads_or_memory(kind, monkeypatch):
     mixture = random_mixture(150, 20, 4)
     X = np.random.default_rng(2).normal(size=(70, 20))

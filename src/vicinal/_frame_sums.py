@@ -12,7 +12,7 @@ serves every depth d (the first d directions) and every noise sigma^2.  This is 
 
 ::
 
-    frame_log_sums        which way: compiled or not; products where they are accurate, removal elsewhere
+    frame_log_sums        which way: products where they are accurate, elsewhere a screen by products, or removal
         |
       _sums               blocks of queries in threads, tiles of points: split, then accumulate
         |
@@ -33,6 +33,7 @@ from vicinal._engine._accuracy import products_are_accurate
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import _choose, as_engine
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
+from vicinal._frame_arrays import take_squares
 
 _LOG_2PI = math.log(2.0 * math.pi)
 _TILE = 512  # points in a tile
@@ -40,6 +41,8 @@ _ROWS = 256  # queries in a block, at most
 _CACHE = 2**18  # bytes of a tile and its frames that a compiled kernel sweeps again and again
 # Up to this many features a compiled kernel beats matrix products, which write every projection to memory.
 _FEW_FEATURES = 16
+# Products that err by less than this many nats still tell which pairs matter.
+_SCREEN = 100.0
 
 
 class Skips:
@@ -127,13 +130,30 @@ def frame_log_sums(
     largest = np.maximum(_square_norms(queries), _square_norms(points).max())
     accurate = np.array([products_are_accurate(size / (noises.min() * slack), real) for size in largest])
     few = kind == "cpu" and D <= _FEW_FEATURES
+    single = len(depths) == len(noises) == 1 and kind != "torch"
+    error = _product_error(largest / noises.min(), D, len(frames), real)
+    screen = ~accurate & (error < _SCREEN) & (single and not few)
+    ways = (
+        (accurate, "project" if few else "products"),
+        (screen, "screen"),
+        (~accurate & ~screen, "project_by_removal"),
+    )
     result = np.empty((len(depths), len(noises), m))
-    for chosen, how in ((accurate, "project" if few else "products"), (~accurate, "project_by_removal")):
+    for chosen, how in ways:
         picked = np.flatnonzero(chosen)
-        if len(picked):
-            some = skips if skips is None or len(picked) == m else skips.take(picked)
+        if len(picked) == 0:
+            continue
+        some = skips if skips is None or len(picked) == m else skips.take(picked)
+        if how == "screen":
+            result[0, 0, picked] = _screened_sums(components, queries[picked], some, error[picked], engine)
+        else:
             result[:, :, picked] = _sums(components, queries[picked], some, kind, engine, how)
     return result
+
+
+def _product_error(square_norms, n_features, n_directions, real):
+    """How far a score by products may be off: rounding of d + 1 dot products of D terms, in units of the noise."""
+    return np.finfo(real).eps * math.sqrt(n_features) * (2.0 + math.sqrt(n_directions)) * square_norms
 
 
 def _square_norms(rows):
@@ -165,9 +185,7 @@ def _sums(components, queries, skips, kind, engine, how):
             if pairs is not None:
                 here = (pairs[1] >= part.start) & (pairs[1] < part.stop)
                 residuals[:, pairs[0][here], pairs[1][here] - start] = math.inf
-            arithmetic.accumulate(
-                residuals, squares, *components.tables(part, q), components.depths, tops, totals
-            )
+            arithmetic.accumulate(residuals, squares, *components.tables(part, q), components.depths, tops, totals)
         tops, totals = (np.asarray(a.cpu() if kind == "torch" else a) for a in (tops, totals))
         with np.errstate(divide="ignore"):  # a query that saw no component has log 0
             return np.where(tops == -np.inf, 0.0, tops) + np.log(totals)
@@ -175,6 +193,46 @@ def _sums(components, queries, skips, kind, engine, how):
     with one_blas_thread():
         parts = list(in_order(work, Blocks(len(queries), n, rows), threads))
     return np.concatenate(parts, axis=2) + components.shift[:, :, None]
+
+
+def _screened_sums(components, queries, skips, error, engine):
+    """Log-sums where products are not accurate: they only screen, and the pairs that matter are done by removal.
+
+    A pair whose score lies 40 nats and twice the error below the best cannot change the sum.  In many
+    dimensions few pairs are left.
+    """
+    threads = available_threads(engine.threads)
+    n = len(components.points)
+    rows, tile = _block_shape(components, "cpu", "products", engine.memory_bytes // (threads + 1))
+
+    def work(block):
+        q, margin = queries[block], 40.0 + 2.0 * error[block]
+        pairs = None if skips is None else skips.block(block)
+        top = np.full(len(q), -np.inf)
+        found = []
+        for start in range(0, n, tile):
+            part = slice(start, min(start + tile, n))
+            residuals, squares = components.by_products(q, part, take_squares)
+            inverse_variances, constants, precisions = components.tables(part, q)
+            scores = constants[0, 0] - 0.5 * precisions[0] * residuals[0]
+            for square, inverse in zip(squares, inverse_variances[0], strict=True):
+                square *= inverse
+                square *= 0.5
+                scores -= square
+            if pairs is not None:
+                here = (pairs[1] >= part.start) & (pairs[1] < part.stop)
+                scores[pairs[0][here], pairs[1][here] - start] = -np.inf
+            top = np.maximum(top, scores.max(axis=1))
+            near = (scores >= (top - margin)[:, None]) & (scores > -np.inf)
+            i, j = np.nonzero(near)
+            found.append((i, j + start, scores[i, j]))
+        i, j, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        kept = scores >= (top - margin)[i]
+        return components.sums_by_removal(q, i[kept], j[kept])
+
+    with one_blas_thread():
+        parts = list(in_order(work, Blocks(len(queries), n, rows), threads))
+    return np.concatenate(parts) + components.shift[0, 0]
 
 
 def _block_shape(components, kind, how, memory):
@@ -199,9 +257,7 @@ class _Components:
         self.points, self.frames = points, frames
         self.variances = np.asarray(variances, dtype=np.float64)
         self.noises, self.depths, self.shape = noises, depths, (len(depths), len(noises))
-        self.log_weights = (
-            np.zeros(len(points)) if log_weights is None else np.asarray(log_weights, dtype=np.float64)
-        )
+        self.log_weights = np.zeros(len(points)) if log_weights is None else np.asarray(log_weights, dtype=np.float64)
         self.offsets = np.einsum("lnk,nk->ln", frames, points)
         self.square_norms = np.square(points).sum(axis=1)
         # Close to the scores' own size, so that float32 spends its digits on their differences.
@@ -238,9 +294,7 @@ class _Components:
         tables = []
         for values in (inverse_variances, self._constants(tile), 1.0 / self.noises):
             tables.append(_empty(values.shape, like))
-            tables[-1][...] = (
-                values if isinstance(like, np.ndarray) else array_namespace(like).asarray(values)
-            )
+            tables[-1][...] = values if isinstance(like, np.ndarray) else array_namespace(like).asarray(values)
         return tables
 
     def by_products(self, q, tile, take_squares):
@@ -271,6 +325,30 @@ class _Components:
         offsets[...] = self.offsets[:, tile]
         project(q, points, frames, offsets, self.depths, residuals, squares)
         return residuals, squares
+
+    def sums_by_removal(self, q, i, j):
+        """Log-sums of the queries over the pairs (i, j) only, of the one depth and noise; -inf without a pair."""
+        scores = np.empty(len(i))
+        noise, D = self.noises[0], q.shape[1]
+        batch = max(2**21 // D, 1)
+        for start in range(0, len(i), batch):
+            some, points = i[start : start + batch], j[start : start + batch]
+            left = q[some].astype(np.float64) - self.points[points]
+            quadratic = np.zeros(len(some))
+            for frame, variance in zip(self.frames, self.variances, strict=True):
+                direction = frame[points]
+                along = np.einsum("pk,pk->p", direction, left)
+                left -= along[:, None] * direction
+                quadratic += along**2 / (noise + variance[points])
+            quadratic += np.einsum("pk,pk->p", left, left) / noise
+            scores[start : start + batch] = -0.5 * quadratic
+        scores += self._constants(slice(None))[0, 0, j]
+        sums = np.full(len(q), -np.inf)
+        order = np.argsort(i, kind="stable")
+        some, starts = np.unique(i[order], return_index=True)
+        if len(some):
+            sums[some] = np.logaddexp.reduceat(scores[order], starts)
+        return sums
 
 
 def _empty(shape, like, float64=False):

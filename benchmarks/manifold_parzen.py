@@ -1,0 +1,187 @@
+"""Time Manifold Parzen Windows: fit, score, the tuning grid, and the price over plain Parzen windows.
+
+    python benchmarks/manifold_parzen.py [mnist] [grid] [usps] [ratio]     # all by default
+    python benchmarks/manifold_parzen.py --quick ratio grid                # small sizes, no real data
+
+Every case runs in a process of its own, so that its peak memory is its own.  MNIST and USPS are looked for as
+`vicinal.datasets.load` does (set VICINAL_DATA).  Results: results/manifold_parzen.json.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+CASES = ("mnist", "grid", "usps", "ratio")
+
+
+def mnist(quick):
+    """Table 2's data: 5,400 training and 1,032 test images of a "2", d=10, k=20."""
+    from vicinal import ManifoldParzen, ParzenWindows
+    from vicinal.datasets import load
+
+    X, y = load("mnist", subset="train", return_X_y=True)
+    test, labels = load("mnist", subset="test", return_X_y=True)
+    X, test = X[y == 2][:5400] / 255.0, test[labels == 2] / 255.0
+    rows = []
+    for noise in ("auto", 0.02):
+        fit = timed(lambda noise=noise: ManifoldParzen(10, 20, noise).fit(X))
+        score = timed(lambda density=fit.result: density.score_samples(test))
+        rows.append(
+            {
+                "noise": noise,
+                "noise_used": fit.result.noise_,
+                "fit_seconds": fit.seconds,
+                "score_seconds": score.seconds,
+                "test_anll": -float(score.result.mean()),
+                "peak_bytes": peak(),
+            }
+        )
+    plain = timed(lambda: ParzenWindows(np.sqrt(0.02)).fit(X).score_samples(test))
+    return {"rows": rows, "plain_score_seconds": plain.seconds}
+
+
+def usps(quick):
+    """Tables 3 and 4: ten classes, 6,291 training, 1,000 validation, 2,007 test rows; 8 k x 6 d x 10 noises."""
+    from sklearn.model_selection import PredefinedSplit
+
+    from vicinal import DensityClassifier, ManifoldParzen, ManifoldParzenCV
+    from vicinal.datasets import usps_blurred
+
+    parts = [usps_blurred(subset=name, return_X_y=True) for name in ("train", "validation", "test")]
+    (train, y), (validation, v), (test, labels) = parts
+    X, target = np.vstack([train, validation]), np.concatenate([y, v])
+    split = PredefinedSplit(np.repeat([-1, 0], [len(train), len(validation)]))
+    grid = {
+        "n_neighbors": [5, 8, 11, 14, 17, 20, 25, 30],
+        "n_components": [1, 3, 5, 8, 11, 14],
+        "noise": np.geomspace(0.01, 1.0, 10).tolist(),
+    }
+    rows = []
+    for criterion in ("error", "conditional_log_likelihood"):
+        search = timed(lambda c=criterion: ManifoldParzenCV(**grid, criterion=c, cv=split).fit(X, target))
+        best = search.result.best_params_
+        classifier = DensityClassifier(ManifoldParzen(**best)).fit(train, y)
+        log_proba = classifier.predict_log_proba(test)
+        codes = np.searchsorted(classifier.classes_, labels)
+        rows.append(
+            {
+                "criterion": criterion,
+                "seconds": search.seconds,
+                "points": len(search.result.cv_results_["params"]),
+                "best": best,
+                "validation": search.result.best_score_,
+                "test_error": float(np.mean(np.argmax(log_proba, axis=1) != codes)),
+                "test_ancll": -float(log_proba[np.arange(len(codes)), codes].mean()),
+                "peak_bytes": peak(),
+            }
+        )
+    return {"rows": rows}
+
+
+def grid(quick):
+    """The same grid by ManifoldParzenCV and by GridSearchCV: times, and whether the winner is the same."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import GridSearchCV
+
+    from vicinal import ManifoldParzen, ManifoldParzenCV
+
+    X = load_digits().data[: 300 if quick else 1797] / 16.0
+    values = {
+        "n_components": [1, 2, 4, 8],
+        "n_neighbors": [8, 16],
+        "noise": np.geomspace(0.003, 0.3, 8).tolist(),
+    }
+    ManifoldParzenCV([1], [2], [0.1], cv=2).fit(X[:200])  # compiled kernels are loaded before the clock starts
+    ours = timed(lambda: ManifoldParzenCV(**values, cv=3).fit(X))
+    theirs = timed(lambda: GridSearchCV(ManifoldParzen(), values, cv=3).fit(X))
+    return {
+        "rows": len(X),
+        "points": len(ours.result.cv_results_["params"]),
+        "ours_seconds": ours.seconds,
+        "grid_search_seconds": theirs.seconds,
+        "times_faster": theirs.seconds / ours.seconds,
+        "same_winner": ours.result.best_params_ == theirs.result.best_params_,
+    }
+
+
+def ratio(quick):
+    """Scoring time over that of ParzenWindows on the same points, in turn; the aim is at most d + 1.5."""
+    from vicinal import Engine, ManifoldParzen, ParzenWindows
+
+    rng = np.random.default_rng(0)
+    n, m, rounds = (1500, 500, 3) if quick else (10_000, 4000, 7)
+    engine = Engine("cpu")
+    rows = []
+    for D, d in ((2, 1), (3, 2), (8, 2), (8, 4), (16, 4), (32, 8), (64, 10), (256, 10), (784, 10)):
+        size, queries = (n, m) if D < 100 else (n // 2, m // 4)
+        X = rng.normal(size=(size, D))
+        new = rng.normal(size=(queries, D))
+        plain = ParzenWindows(1.0, engine=engine).fit(X)
+        frames = ManifoldParzen(d, 2 * d, 1.0, engine=engine).fit(X)
+        times = []
+        for _ in range(rounds + 1):
+            times.append([timed(lambda e=e, q=new: e.score_samples(q)).seconds for e in (plain, frames)])
+        times = np.array(times[1:])  # the first round warms up
+        rows.append(
+            {
+                "n": size,
+                "m": queries,
+                "D": D,
+                "d": d,
+                "plain_seconds": float(times[:, 0].min()),
+                "frames_seconds": float(times[:, 1].min()),
+                "ratio": statistics.median(times[:, 1] / times[:, 0]),
+                "aim": d + 1.5,
+            }
+        )
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    return {"rows": rows}
+
+
+class timed:
+    """The result of a call and the seconds it took."""
+
+    def __init__(self, call):
+        start = time.perf_counter()
+        self.result = call()
+        self.seconds = time.perf_counter() - start
+
+
+def peak():
+    """Peak resident memory of this process in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*CASES, []], default=[])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        print(json.dumps(globals()[options.inside](options.quick)))
+        return
+    from run import machine
+
+    suffix = "-quick" if options.quick else ""
+    target = HERE / "results" / f"manifold_parzen{suffix}.json"
+    results = json.loads(target.read_text()) if target.exists() else {}
+    for name in options.names or CASES:
+        command = [sys.executable, __file__, "--inside", name, *(["--quick"] if options.quick else [])]
+        answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        results[name] = {"machine": machine(), **json.loads(answer.splitlines()[-1])}
+        print(name, json.dumps({k: v for k, v in results[name].items() if k != "machine"}, indent=1))
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
