@@ -571,6 +571,7 @@ MALICIOUS_TREES = {
     "record as estimator": estimator_tree("SharedMixture"),
     "private name": estimator_tree("__version__"),
     "other scikit-learn": estimator_tree("sklearn.KernelDensity"),
+    "class with a long name": estimator_tree("x" * 10**6),
     "class not text": estimator_tree(["LCA"]),
     "class a list in a record": bandwidth_tree({"is": "record", "class": ["Engine"], "fields": {}}),
     "estimator as record": bandwidth_tree({"is": "record", "class": "RCA", "fields": {}}),

@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.integrate
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -234,7 +235,7 @@ def test_a_density_of_one_feature_is_its_curve():
     line = plot_density(density).lines[0]
     expected = np.exp(density.mixture_.score_samples(line.get_xdata()[:, None]))
     np.testing.assert_array_equal(line.get_ydata(), expected)
-    assert np.trapezoid(line.get_ydata(), line.get_xdata()) == pytest.approx(1.0, abs=0.01)
+    assert scipy.integrate.trapezoid(line.get_ydata(), line.get_xdata()) == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,7 @@ def _permissions(target, path):
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"cannot write {os.fspath(path)!r}: it is a folder. Name a file in it.")
     if not stat.S_ISREG(mode):
-        raise OSError(
-            f"cannot write {os.fspath(path)!r}: it is not a regular file, and would be replaced by one."
-        )
+        raise OSError(f"cannot write {os.fspath(path)!r}: it is not a regular file, and would be replaced by one.")
     return stat.S_IMODE(mode)
 
 

@@ -80,9 +80,9 @@ def read_arrays(path):
     """
     shown = repr(os.fspath(path))
     try:
-        start, data = _read_verified(path, shown)
+        start, data = _read_verified(path)
         header = _parse_json(start[8:])
-        model = _check_metadata(header.pop("__metadata__"), shown)
+        model = _check_metadata(header.pop("__metadata__"))
         return model, _cut(header, data)
     except FileNotFoundError:
         raise
@@ -106,7 +106,7 @@ class _MalformedError(ValueError):
     """The bytes are those that were written, but they do not follow the format."""
 
 
-def _read_verified(path, shown):
+def _read_verified(path):
     """The length and header, and the data, once the checksum agrees."""
     # Asked before opening: opening a named pipe would wait for ever.
     status = os.stat(path)
@@ -182,7 +182,7 @@ def _refuse_constant(name):
     raise _MalformedError(f"its header holds {name}, which is not JSON.")
 
 
-def _check_metadata(metadata, shown):
+def _check_metadata(metadata):
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _MalformedError("its metadata are not texts by name.")
     if metadata.get("format") != FORMAT:
@@ -206,18 +206,14 @@ def _cut(header, data):
     arrays, end = {}, 0
     for name, entry in header.items():
         if set(entry) != {"dtype", "shape", "data_offsets"}:
-            raise _MalformedError(
-                f"the array {_short(name)} is not described by dtype, shape and data_offsets."
-            )
+            raise _MalformedError(f"the array {_short(name)} is not described by dtype, shape and data_offsets.")
         if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPES:
             raise _MalformedError(f"the array {_short(name)} has the unknown dtype {_short(entry['dtype'])}.")
         dtype = np.dtype(_DTYPES[entry["dtype"]])
         shape = check_shape(entry["shape"])
         n_bytes = math.prod(shape) * dtype.itemsize
         if entry["data_offsets"] != [end, end + n_bytes] or end + n_bytes > len(data):
-            raise _MalformedError(
-                f"the array {_short(name)} of shape {_short(entry['shape'])} does not fit the file."
-            )
+            raise _MalformedError(f"the array {_short(name)} of shape {_short(entry['shape'])} does not fit the file.")
         array = data[end : end + n_bytes].view(dtype).reshape(shape)
         if dtype.kind == "b" and n_bytes and data[end : end + n_bytes].max() > 1:
             raise _MalformedError(f"the array {_short(name)} holds booleans that are neither true nor false.")

@@ -172,9 +172,7 @@ class Reader:
             raise ValueError(f"it holds a record of the unknown class {tree['class']!r}. {_NEWER}")
         state = {name: self.value(value, depth + 1) for name, value in _named(tree["fields"])}
         names = fields_of(cls)
-        if any(hides(cls, name) for name in state if name not in names) or (
-            names and set(state) - set(names)
-        ):
+        if any(hides(cls, name) for name in state if name not in names) or (names and set(state) - set(names)):
             raise ValueError(f"{tree['class']} has other fields here. {_NEWER}")
         if names:  # a dataclass or a named tuple, whose constructor only stores and checks
             return cls(**state)

@@ -69,9 +69,7 @@ class Writer:
         if value is None or kind in (bool, int, str):
             return value
         if kind is float:
-            return (
-                value if math.isfinite(value) else {"is": "float", "bits": np.float64(value).tobytes().hex()}
-            )
+            return value if math.isfinite(value) else {"is": "float", "bits": np.float64(value).tobytes().hex()}
         if kind in (list, tuple):
             items = [self.value(item, (*place, str(i))) for i, item in enumerate(value)]
             return items if kind is list else {"is": "tuple", "items": items}

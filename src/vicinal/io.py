@@ -6,6 +6,7 @@
 """
 
 import json
+import os
 
 import sklearn
 from sklearn.base import BaseEstimator
@@ -144,21 +145,11 @@ def _read(path, make):
     text, arrays = read_arrays(path)
     try:
         return make(parse_model(text), arrays)
-    except (
-        KeyError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        OverflowError,
-        RecursionError,
-        MemoryError,
-    ) as error:
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         # The checksum agrees, so this was written on purpose, or by another vicinal.
-        raise ValueError(
-            f"cannot load {str(path)!r}: its description of the model makes no sense ({error!r})."
-        ) from error
-    except ValueError as error:
-        raise ValueError(f"cannot load {str(path)!r}: {error}") from error
+        reason = str(error) if isinstance(error, ValueError) else f"its description makes no sense ({error!r})."
+        reason = reason if len(reason) <= 500 else f"{reason[:500]}…"
+        raise ValueError(f"cannot load {os.fspath(path)!r}: {reason}") from error
 
 
 def _estimator_of(tree, arrays):
@@ -195,5 +186,8 @@ def _components_of(tree, arrays):
     estimator = tree["estimator"]
     attributes = estimator["attributes"]
     if "components_" not in attributes:
-        raise ValueError(f"its {estimator['class']} has no components_: it is not a fitted metric.")
+        raise ValueError(
+            f"its {estimator['class']} has no components_: it is not a fitted metric. Of a pipeline, load the whole and "
+            "transform with it."
+        )
     return Reader(arrays).value(attributes["components_"])
