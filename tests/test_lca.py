@@ -152,9 +152,7 @@ def test_gradient_by_finite_differences(rows, reg):
     assert error < 1e-5
     # design: A^-T - A S/n - nu A
     S = literal_step(X, np.linalg.inv(A.T @ A), reg, weight)
-    np.testing.assert_allclose(
-        objective_and_gradient(problem, A)[1], np.linalg.inv(A).T - A @ S, rtol=1e-8, atol=1e-8
-    )
+    np.testing.assert_allclose(objective_and_gradient(problem, A)[1], np.linalg.inv(A).T - A @ S, rtol=1e-8, atol=1e-8)
 
 
 # -- laws --------------------------------------------------------------------------------------------------
@@ -189,9 +187,7 @@ def test_the_penalised_objective_never_falls(seed, n, d, structure, reg, weighte
     assert np.isfinite(lca.components_).all()
 
 
-@pytest.mark.parametrize(
-    ("covariance", "rank"), [("full", None), ("diag", None), ("spherical", None), ("low_rank", 1)]
-)
+@pytest.mark.parametrize(("covariance", "rank"), [("full", None), ("diag", None), ("spherical", None), ("low_rank", 1)])
 @pytest.mark.parametrize("reg", [0.0, 0.2])
 def test_accelerated_reaches_the_optimum_of_em_in_fewer_passes(rows, covariance, rank, reg):
     em = LCA(covariance, rank=rank, reg=reg, solver="em", tol=1e-11, max_iter=5000).fit(rows)

@@ -47,6 +47,7 @@ _HOME = {
     "MMC": "_mmc",
     "OnlineRCA": "_online_rca",
     "PairNCA": "_pair_nca",
+    "ParzenMeanShift": "_parzen_mean_shift",
     "ParzenWindows": "_parzen",
     "RCA": "_rca",
     "SoftNeighborsClassifier": "_soft_neighbors",

@@ -225,9 +225,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         rank = None
         if self.covariance == "low_rank":
             if self.rank is None:
-                raise ValueError(
-                    "covariance='low_rank' needs rank, the number of free directions, got rank=None."
-                )
+                raise ValueError("covariance='low_rank' needs rank, the number of free directions, got rank=None.")
             rank = check_integer(self.rank, "rank", least=1)
             if rank >= n_features:
                 raise ValueError(
@@ -259,9 +257,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         report = progress("LCA", self.verbose)
         if self.solver_ == "em":
             return fixed_point(steps.em, start, max_iter=max_iter, tol=tol, report=report)
-        return accelerated_fixed_point(
-            steps.displacement, steps.move, start, max_iter=max_iter, tol=tol, report=report
-        )
+        return accelerated_fixed_point(steps.displacement, steps.move, start, max_iter=max_iter, tol=tol, report=report)
 
     def _keep(self, path, spread):
         """Store the fitted metric and how it was reached."""

@@ -4,9 +4,7 @@ import warnings
 
 import numpy as np
 
-_MERGE = (
-    "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w)"
-)
+_MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w)"
 
 # Fewer twins than this share of the rows pull the kernel's width so little that a warning would be noise.
 _FEW_TWINS = 0.05
@@ -58,8 +56,7 @@ def check_two_rows(weight):
     """Refuse weights that leave nobody when the only row that counts is left out."""
     if weight is not None and np.count_nonzero(weight) < 2:
         raise ValueError(
-            "sample_weight must be positive for at least 2 rows, got 1: nobody is left when that row is "
-            "left out."
+            "sample_weight must be positive for at least 2 rows, got 1: nobody is left when that row is left out."
         )
     return weight
 

@@ -239,6 +239,4 @@ def perplexities(images, problem, points=None):
     left_out = np.full(len(images), -1)
     left_out[points] = np.arange(len(points))
     log_weights = None if problem.log_weights is None else problem.log_weights[points]
-    return effective_neighbors(
-        images, images[points], problem.pairs, log_weights=log_weights, left_out=left_out
-    )
+    return effective_neighbors(images, images[points], problem.pairs, log_weights=log_weights, left_out=left_out)
