@@ -71,6 +71,10 @@ HOW_TO_FIT = {
         lambda: NCA(diagonal=True, match="gaussian", max_iter=200).fit(X, X[:, 0]),
     ],
     "OnlineRCA": [lambda: vicinal.OnlineRCA().fit(X, CHUNKLETS)],
+    "ParzenMeanShift": [
+        lambda: vicinal.ParzenMeanShift().fit(X),
+        lambda: vicinal.ParzenMeanShift(LCA(), max_iter=10_000).fit(TABLE),
+    ],
     "ParzenWindows": [
         lambda: ParzenWindows().fit(X),
         lambda: ParzenWindows(bandwidth=(0.5, 1.0, 2.0), engine=Engine(memory="64 MB")).fit(
