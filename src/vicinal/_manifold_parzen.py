@@ -174,9 +174,9 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         if d == 0:
             # Plain Parzen windows (sec. 2), to the last bit.
             covariance = self.noise_ * np.eye(X.shape[1])
-            self.mixture_ = SharedMixture(X, covariance, log_weights, self.engine, names)
+            self.mixture_ = SharedMixture(X.copy(), covariance, log_weights, self.engine, names)
         else:
-            self.mixture_ = FrameMixture(X, frames, variances, self.noise_, log_weights, self.engine, names)
+            self.mixture_ = FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, names)
         return self
 
     def _check_parameters(self, n_features, n_rows):
