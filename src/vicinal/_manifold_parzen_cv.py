@@ -292,6 +292,12 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         return self.best_estimator_.held_out_score_samples()
 
     @available_if(_estimates_density)
+    def score_incomplete(self, X):
+        """Return the log-density of rows with missing values (NaN) under the best estimator."""
+        check_is_fitted(self)
+        return self.best_estimator_.score_incomplete(X)
+
+    @available_if(_estimates_density)
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the best estimator."""
         check_is_fitted(self)

@@ -8,10 +8,11 @@ import numbers
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from vicinal._checks import check_magnitude, check_rows
 from vicinal._engine import pair_reductions
+from vicinal._incomplete_rows import incomplete_log_density
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -166,6 +167,26 @@ class MixtureDensityMixin:
     def score(self, X=None, y=None):
         """Return the mean log-density of the rows of X; of the training rows, leave-one-out, when X is None."""
         return float(self.score_samples(X).mean())
+
+    def score_incomplete(self, X):
+        """Return the log-density of rows with missing values: of what is known of each row, exactly.
+
+        A row is scored under the marginal of its known features, so rows with different gaps have densities of
+        different dimensions: compare rows with the same gaps, or use the differences between two densities.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN where a value is missing. A row of nothing but NaN scores 0.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        kinds = [np.float64, np.float32]
+        X = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite="allow-nan")
+        return incomplete_log_density(self.mixture_, X)
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the density.

@@ -1,0 +1,49 @@
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.integrate import quad
+
+from vicinal import LCA, ManifoldParzen, ManifoldParzenCV, ParzenWindows
+
+NAN = np.nan
+
+
+@pytest.fixture
+def rows():
+    return np.random.default_rng(0).normal(size=(60, 3)) * [2.0, 1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    "density",
+    [ParzenWindows(0.5), LCA(), ManifoldParzen(1, 5, 0.1), ManifoldParzen(2, 5, 0.1), ManifoldParzen(0, 1, 0.2)],
+)
+def test_missing_values_are_integrated_out(rows, density):
+    density = density.fit(rows)
+    X = np.array([[0.5, NAN, 0.1], [NAN, 0.3, NAN], [1.0, 0.0, 0.2], [NAN, NAN, NAN], [-1.0, NAN, 0.4]])
+    got = density.score_incomplete(X)
+    for i, k in ((0, 1), (4, 1)):
+
+        def filled(value, i=i, k=k):
+            return np.exp(density.score_samples(np.where(np.arange(3) == k, value, X[i])[None])[0])
+
+        assert np.exp(got[i]) == pytest.approx(quad(filled, -15, 15, limit=300)[0], rel=1e-6)
+    assert got[1] == pytest.approx(density.marginal([1]).score_samples([[0.3]])[0])
+    assert got[2] == pytest.approx(density.score_samples(X[2:3])[0], rel=1e-12)
+    assert got[3] == 0.0
+
+
+def test_names_bad_rows_and_the_tuned_estimator(rows):
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"])
+    density = ParzenWindows(0.5).fit(frame)
+    frame.loc[3, "b"] = NAN
+    assert np.all(np.isfinite(density.score_incomplete(frame)))
+    with pytest.raises(ValueError, match="infinity"):
+        ParzenWindows(0.5).fit(rows).score_incomplete(np.full((1, 3), np.inf))
+    with pytest.raises(ValueError, match="expecting 3 features"):
+        ParzenWindows(0.5).fit(rows).score_incomplete(rows[:, :2])
+    # score_samples itself does not take NaN: a gap should not be scored by accident.
+    with pytest.raises(ValueError, match="NaN"):
+        ParzenWindows(0.5).fit(rows).score_samples([[NAN, 0.0, 0.0]])
+    search = ManifoldParzenCV([1], [5], [0.1], cv=2).fit(rows)
+    X = np.array([[NAN, 0.0, 0.1]])
+    np.testing.assert_allclose(search.score_incomplete(X), search.best_estimator_.score_incomplete(X))
