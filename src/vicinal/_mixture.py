@@ -4,6 +4,7 @@ ParzenWindows, LCA and LCAGauss are such mixtures: a component at every training
 """
 
 import numbers
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
@@ -146,6 +147,8 @@ class SharedMixture:
 
 class MixtureDensityMixin:
     """The density methods of an estimator whose fit sets ``mixture_``."""
+
+    mixture_: Any
 
     def score_samples(self, X=None):
         """Return the log-density of each row.
