@@ -94,9 +94,7 @@ def test_supervised_rca_is_within_class_whitening():
     X, y = load_iris(return_X_y=True)
     centred = np.concatenate([X[y == k] - X[y == k].mean(axis=0) for k in range(3)])
     rca = RCA(shrinkage=0).fit(X, y)
-    np.testing.assert_allclose(
-        rca.get_mahalanobis_matrix(), np.linalg.inv(centred.T @ centred / 150), rtol=1e-9
-    )
+    np.testing.assert_allclose(rca.get_mahalanobis_matrix(), np.linalg.inv(centred.T @ centred / 150), rtol=1e-9)
     images = rca.transform(X)
     within = np.concatenate([images[y == k] - images[y == k].mean(axis=0) for k in range(3)])
     np.testing.assert_allclose(within.T @ within / 150, np.eye(4), atol=1e-10)
@@ -181,9 +179,7 @@ def test_shrinkage_of_larger_chunklets_is_that_of_their_contrasts_whatever_the_o
 def test_shrinkage_fades_as_contrasts_grow_and_one_contrast_has_none_to_trust():
     rng = np.random.default_rng(4)
     scale = np.linspace(0.5, 2, 6)
-    found = [
-        RCA().fit(rng.normal(size=(n, 6)) * scale, np.arange(n) // 2).shrinkage_ for n in (20, 200, 20000)
-    ]
+    found = [RCA().fit(rng.normal(size=(n, 6)) * scale, np.arange(n) // 2).shrinkage_ for n in (20, 200, 20000)]
     assert found[0] > found[1] > found[2]
     assert found[2] < 0.01
     one = RCA().fit(rng.normal(size=(9, 4)), [[2, 5]])
@@ -299,9 +295,7 @@ def test_more_columns_than_rows():
         rca = RCA(shrinkage=shrinkage).fit(X, y)
         assert rca.rank_ == 19
         assert rca.components_.shape == (19, 50)
-        np.testing.assert_allclose(
-            rca.components_ @ rca.covariance_ @ rca.components_.T, np.eye(19), atol=1e-8
-        )
+        np.testing.assert_allclose(rca.components_ @ rca.covariance_ @ rca.components_.T, np.eye(19), atol=1e-8)
     assert RCA(shrinkage=0).fit(X, y).components_.shape == (5, 50)
 
 
@@ -364,9 +358,7 @@ def test_the_variance_bound_of_equation_12(ratio_of_sizes):
     draws = rng.normal(size=(4000, n * k))  # one column: C is a variance
 
     def variances(groups):
-        return np.array(
-            [RCA(unbiased=True, shrinkage=0).fit(x[:, None], groups).covariance_[0, 0] for x in draws]
-        )
+        return np.array([RCA(unbiased=True, shrinkage=0).fit(x[:, None], groups).covariance_[0, 0] for x in draws])
 
     small = variances(np.arange(n * k) // k)
     best = draws.var(axis=1, ddof=1)
@@ -489,9 +481,7 @@ def test_pandas_names_output_clone_pickle_and_search():
     np.testing.assert_array_equal(again.transform(X).to_numpy(), rca.transform(X).to_numpy())
     assert clone(rca).get_params() == rca.get_params()
     pipeline = make_pipeline(RCA(), KNeighborsClassifier(3))
-    search = GridSearchCV(pipeline, {"rca__n_components": [1, 2], "rca__shrinkage": [0, "auto"]}, cv=3).fit(
-        X, y
-    )
+    search = GridSearchCV(pipeline, {"rca__n_components": [1, 2], "rca__shrinkage": [0, "auto"]}, cv=3).fit(X, y)
     assert search.best_score_ > 0.95
 
 
@@ -518,6 +508,7 @@ X6 = np.arange(18.0).reshape(6, 3) ** 1.5
         (lambda: RCA().fit(np.ones((6, 3)), [0, 0, 1, 1, 2, 2]), "All 6 rows of X are equal"),
         (lambda: RCA().fit(X6 * 1e200, [0, 0, 1, 1, 2, 2]), "Rescale"),
         (lambda: RCA().fit(X6 * 1e100, [0, 0, 1, 1, 2, 2]), "Fourth powers of X overflow"),
+        (lambda: RCA().fit(X6 * 1e-90, [0, 0, 1, 1, 2, 2]), "Fourth powers of X underflow"),
         (
             lambda: RCA(n_components=4).fit(X6, [0, 0, 0, 1, 1, 1]),
             "n_components=4 is more than the 3 features",

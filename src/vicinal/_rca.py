@@ -245,6 +245,10 @@ class RCA(LinearMetricMixin, BaseEstimator):
             raise ValueError(
                 "Fourth powers of X overflow. Rescale it, for example with sklearn.preprocessing.StandardScaler."
             )
+        if sums.fourth < 1e-280 and np.trace(sums.within) > 0:
+            raise ValueError(
+                "Fourth powers of X underflow. Rescale it, for example with sklearn.preprocessing.StandardScaler."
+            )
         return sums, report
 
     def _solve(self, sums, report):
