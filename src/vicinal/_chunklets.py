@@ -356,13 +356,12 @@ def _check_length(codes, n_samples, name):
 
 
 def check_pairs(pairs, n_samples, name):
+    """Return an int array (p, 2) of row positions."""
     pairs = np.asarray(pairs)
     if pairs.size == 0:
         pairs = np.empty((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise ValueError(
-            f"{name} must have shape (p, 2), got {pairs.shape}. Pass one pair of row positions a row."
-        )
+        raise ValueError(f"{name} must have shape (p, 2), got {pairs.shape}. Pass one pair of row positions a row.")
     return _check_positions(pairs, n_samples, name)
 
 

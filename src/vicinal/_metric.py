@@ -15,6 +15,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from vicinal._checks import check_rows
+from vicinal._chunklets import check_pairs
 
 
 class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -109,18 +110,8 @@ class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def _difference_of_positions(self, pairs, X):
         X = check_rows(self, X, reset=False).astype(np.float64, copy=False)
-        positions = np.asarray(pairs)
-        if positions.ndim != 2 or positions.shape[1] != 2 or positions.dtype.kind not in "iu":
-            raise ValueError(
-                f"pairs must be integers of shape (p, 2) when X is given, got {positions.dtype} of shape "
-                f"{positions.shape}. Pass row positions, or pass the rows themselves without X."
-            )
-        if positions.size and (positions.min() < 0 or positions.max() >= len(X)):
-            raise ValueError(
-                f"pairs must hold row positions 0 to {len(X) - 1}, got {positions.min()} to "
-                f"{positions.max()}. Positions count from 0 and are not DataFrame index labels."
-            )
-        return X[positions[:, 0]] - X[positions[:, 1]]
+        left, right = check_pairs(pairs, len(X), "pairs").T
+        return X[left] - X[right]
 
 
 class Whitening(NamedTuple):
