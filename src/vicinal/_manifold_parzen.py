@@ -25,6 +25,13 @@ _ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise: plenty for one nu
 # Comparing noises needs fewer digits than reporting a density; see `frame_log_sums`.
 _SLACK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 10.0}
 
+# Departures from the paper (Vincent and Bengio, 2003):
+# 1. Exactly k neighbours, ties in the order of the index; the row itself is none of them (`nearest_neighbors`).
+# 2. The noise can be chosen without a validation set, by rows held out of their neighbours' frames too.
+# 3. Weights of the soft neighbourhood are relative to the largest: they never all underflow (`soft_frames`).
+# 4. `sample_weight` weighs a row as a component and as a neighbour.
+# 5. `metric` may decide who is near whom; directions are those of the rows themselves.
+
 
 class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
     r"""Manifold Parzen Windows: kernel density estimation with kernels that follow local directions.
