@@ -4,16 +4,11 @@ Manifold Parzen Windows is such a mixture: at every training row a Gaussian "pan
 directions.
 """
 
-import numbers
-
 import numpy as np
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array
 
-from vicinal._checks import check_magnitude
 from vicinal._engine._choice import as_engine
 from vicinal._frame_sums import Skips, frame_log_sums
-from vicinal._mixture import _finite, feature_positions, split_features
+from vicinal._mixture import _finite, check_queries, draw_components, feature_positions, split_features
 from vicinal._scatter import leading_directions
 
 
@@ -63,10 +58,7 @@ class FrameMixture:
 
     def score_samples(self, X):
         """Return the log-density of each row of X, shape (m,)."""
-        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
-        check_magnitude(X)
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"X must have {self.n_features} columns, got {X.shape[1]}.")
+        X = check_queries(X, self.n_features)
         return _finite(self._log_sums(X))
 
     def left_out_score_samples(self):
@@ -80,8 +72,7 @@ class FrameMixture:
             others = np.log(before + after)
         if n < 2 or not np.all(np.isfinite(others)):
             raise ValueError(
-                "leave-one-out needs at least two rows of positive weight: no component is left without the "
-                "row."
+                "leave-one-out needs at least two rows of positive weight: no component is left without the row."
             )
         own = Skips(np.arange(n), np.arange(n), n)
         return _finite(self._log_sums(self.centres, own) - others)
@@ -98,11 +89,7 @@ class FrameMixture:
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the density, shape (n_samples, D)."""
-        if not isinstance(n_samples, numbers.Integral) or isinstance(n_samples, bool) or n_samples < 1:
-            raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}.")
-        rng = check_random_state(random_state)
-        weights = np.exp(self.log_weights)
-        chosen = rng.choice(len(self.centres), size=n_samples, p=weights / weights.sum())
+        rng, chosen = draw_components(self.log_weights, n_samples, random_state)
         rows = self.centres[chosen] + np.sqrt(self.noise) * rng.standard_normal((n_samples, self.n_features))
         for frame, variance in zip(self.frames, self.variances, strict=True):
             rows += (np.sqrt(variance[chosen]) * rng.standard_normal(n_samples))[:, None] * frame[chosen]
@@ -119,9 +106,7 @@ class FrameMixture:
         features : list of column positions, or of names where the density was fitted on named columns
         """
         kept = feature_positions(features, self.n_features, self.feature_names)
-        return self._rebuilt(
-            kept, lambda part, factors: (self.centres[part][:, kept], factors[:, :, kept]), 0.0
-        )
+        return self._rebuilt(kept, lambda part, factors: (self.centres[part][:, kept], factors[:, :, kept]), 0.0)
 
     def conditional(self, given):
         """Return the density of the other features given the values of some, exactly, as a `FrameMixture`.

@@ -156,7 +156,8 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         weight = check_weights(sample_weight, X)
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
         d, k = self._check_parameters(X.shape[1], len(counted))
-        threads = available_threads(as_engine(self.engine).threads)
+        engine = as_engine(self.engine)
+        threads = available_threads(engine.threads)
 
         self._k, self._weight, self._neighbors, self._soft_rows = k, weight, None, None
         if d == 0:
@@ -166,7 +167,8 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
             more = min(k + 1, len(counted) - 1)
             rows = rows_under_metric(self.metric, named_rows, X)
             self._neighbors = nearest_neighbors(rows, more, counted, search=self.search)
-            frames, variances = local_frames(X, self._neighbors[:, :k], d, weight, threads=threads)
+            near = self._neighbors[:, :k]
+            frames, variances = local_frames(X, near, d, weight, memory=engine.memory_bytes, threads=threads)
         else:
             rows = rows_under_metric(self.metric, named_rows, X)
             self._soft_rows = _in_bandwidths(rows, self.bandwidth)

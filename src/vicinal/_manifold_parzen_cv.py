@@ -260,9 +260,10 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         X, deepest = data.X[part], depths[-1]
         frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
         if deepest:
-            threads = available_threads(as_engine(self.engine).threads)
+            engine = as_engine(self.engine)
+            options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
             shares = None if data.weight is None else weights
-            frames, variances = local_frames(X, near[:, :k], deepest, shares, threads=threads)
+            frames, variances = local_frames(X, near[:, :k], deepest, shares, **options)
         return frame_log_sums(
             data.X[test], X, frames, variances, noises, depths,
             log_weights=np.log(weights / weights.sum()), engine=self.engine, slack=_SLACK[X.dtype],

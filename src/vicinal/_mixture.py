@@ -65,10 +65,7 @@ class SharedMixture:
 
     def score_samples(self, X):
         """Return the log-density of each row of X, shape (m,)."""
-        X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
-        check_magnitude(X)
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"X must have {self.n_features} columns, got {X.shape[1]}.")
+        X = check_queries(X, self.n_features)
         points = self._scaled(self.centres)
         pairs = pair_reductions(self.engine, len(X), *points.shape)
         sums = pairs.log_sums(self._scaled(X), points, log_weights=self._log_weights_or_none())
@@ -93,11 +90,7 @@ class SharedMixture:
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the density, shape (n_samples, d)."""
-        if not isinstance(n_samples, numbers.Integral) or isinstance(n_samples, bool) or n_samples < 1:
-            raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}.")
-        rng = check_random_state(random_state)
-        weights = np.exp(self.log_weights)
-        chosen = rng.choice(len(self.centres), size=n_samples, p=weights / weights.sum())
+        rng, chosen = draw_components(self.log_weights, n_samples, random_state)
         noise = rng.standard_normal((n_samples, self.n_features)) @ self._lower.T
         return (self.centres[chosen] + noise).astype(self.centres.dtype)
 
@@ -234,6 +227,24 @@ class MixtureDensityMixin:
         """
         check_is_fitted(self)
         return self.mixture_.conditional(given)
+
+
+def check_queries(X, n_features):
+    """Rows to score, finite and with the right number of columns."""
+    X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+    check_magnitude(X)
+    if X.shape[1] != n_features:
+        raise ValueError(f"X must have {n_features} columns, got {X.shape[1]}.")
+    return X
+
+
+def draw_components(log_weights, n_samples, random_state):
+    """A random generator, and the components that `n_samples` rows come from."""
+    if not isinstance(n_samples, numbers.Integral) or isinstance(n_samples, bool) or n_samples < 1:
+        raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}.")
+    rng = check_random_state(random_state)
+    weights = np.exp(log_weights)
+    return rng, rng.choice(len(weights), size=n_samples, p=weights / weights.sum())
 
 
 def feature_positions(features, n_features, names=None):
