@@ -83,10 +83,11 @@ class NCA(LinearMetricMixin, BaseEstimator):
         Starts to try; the first is `init`, the others are random with a safe scale (with init="random": other
         draws). The highest objective is kept.
     max_iter : int, default=50
-        Iterations of the optimiser, as in scikit-learn; with "stochastic", epochs. Passes over the pairs,
-        line searches included, are a few more: see ``n_iter_``.
+        Iterations of the optimiser, as in scikit-learn. Passes over the pairs, line searches included, are a few
+        more: see ``n_iter_``. With "stochastic": rounds of 64 batches, or of one visit of every row if that is fewer.
     tol : float, default=1e-5
-        The fit has converged when two iterations in a row gain no more than this, per row.
+        The fit has converged when two iterations in a row gain no more than this, per row; "stochastic" then halves
+        its step, up to four times.
     reg : float, default=0.0
         Weight of the penalty :math:`\mathrm{reg} \sum_k v_k \|A_{\cdot k}\|^2` on the objective per row,
         where :math:`v_k` is the variance of column k of X: the squared size of A in standardised units, so
@@ -96,7 +97,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
         with X.
     neighbors : int, optional
         For "stochastic": keep only this many nearest neighbours j of a row (and its nearest class mates),
-        found again every epoch, and report in ``dropped_mass_`` the probability that this leaves out. The
+        found again every round, and report in ``dropped_mass_`` the probability that this leaves out. The
         default keeps all j.
     warm_start : bool, default=False
         Start from the ``components_`` of the last fit; `n_components` and `init` are then ignored.
@@ -115,10 +116,10 @@ class NCA(LinearMetricMixin, BaseEstimator):
     components_ : ndarray of shape (n_components, n_features)
         The matrix A.
     objectives_ : ndarray
-        The objective per row after each pass (each epoch of "stochastic"), the last one belonging to
-        ``components_``.
+        The objective per row after each pass (each round of "stochastic", on ``evaluation_rows_``), the last one
+        belonging to ``components_``.
     n_iter_ : int
-        Passes over the pairs, line searches included; epochs of "stochastic".
+        Passes over the pairs, line searches included; rounds of "stochastic".
     converged_ : bool
         A ConvergenceWarning is issued when it is False.
     effective_neighbors_ : ndarray of shape (n_samples,)

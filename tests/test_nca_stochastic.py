@@ -1,0 +1,188 @@
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from vicinal import NCA
+from vicinal._engine import Match, pair_reductions
+from vicinal._nca_objectives import neighbor_objective, scaled_images
+from vicinal._nca_rows import prepare_rows
+from vicinal._nca_stochastic import _AllNeighbors, _batches, _KeptNeighbors, _nearest_others, default_batch
+
+
+@parametrize_with_checks(
+    [NCA(solver="stochastic", random_state=0), NCA(solver="stochastic", neighbors=5, random_state=0)],
+    expected_failed_checks=lambda estimator: {
+        "check_sample_weight_equivalence_on_dense_data": (
+            "a row of weight 2 is left out as a whole when its own neighbours are chosen, while the second copy of a "
+            "repeated row stays its neighbour; also, batches of other rows are drawn"
+        )
+    },
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:all .* targets are equal:UserWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 4))
+X[3] = X[17] = X[30]  # duplicates: exclusion is by index
+TARGETS = {
+    "class": RNG.integers(0, 3, 40),
+    "gaussian": RNG.normal(size=(40, 2)),
+    "dot": RNG.dirichlet(np.ones(3), 40),
+}
+A = 0.6 * RNG.normal(size=(2, 4))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+@pytest.mark.parametrize("match", TARGETS)
+def test_keeping_all_neighbors_is_exact(match, objective, weighted):
+    weight = RNG.uniform(0.2, 2, 40) if weighted else None
+    rows = prepare_rows(X, TARGETS[match], weight, match, None)
+    estimator = NCA(objective=objective, neighbors=39)
+    kept = _KeptNeighbors(rows, estimator)
+    chosen = np.array([0, 3, 5, 11, 39])
+    kept.find(A, chosen)
+    truncated, whole = (source.evaluate(A, chosen) for source in (kept, _AllNeighbors(rows, estimator, 2, 5)))
+    np.testing.assert_allclose(truncated.value, whole.value, rtol=1e-12)
+    np.testing.assert_allclose(truncated.gradient, whole.gradient, atol=1e-12)
+    np.testing.assert_allclose(kept.dropped_mass(A, chosen, _AllNeighbors(rows, estimator, 2, 5)), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+def test_truncated_gradient_by_differences(objective):
+    rows = prepare_rows(X, TARGETS["class"], None, "class", None)
+    kept = _KeptNeighbors(rows, NCA(objective=objective, neighbors=3))
+    chosen = np.arange(0, 40, 3)
+    kept.find(A, chosen)
+    numeric = np.zeros_like(A)
+    for k in np.ndindex(A.shape):
+        E = np.zeros_like(A)
+        E[k] = 1e-5
+        numeric[k] = (kept.evaluate(A + E, chosen).value - kept.evaluate(A - E, chosen).value) / 2e-5
+    np.testing.assert_allclose(kept.evaluate(A, chosen).gradient, numeric, atol=1e-8)
+
+
+def test_dropped_mass_is_what_is_dropped():
+    rows = prepare_rows(X, TARGETS["gaussian"], None, "gaussian", None)
+    estimator = NCA(neighbors=4)
+    kept = _KeptNeighbors(rows, estimator)
+    chosen = np.arange(40)
+    found = kept.dropped_mass(A, chosen, _AllNeighbors(rows, estimator, 2, 40))
+    Z = X @ A.T
+    p = np.exp(-((Z[:, None] - Z) ** 2).sum(-1))
+    np.fill_diagonal(p, 0)
+    p = np.sort(p / p.sum(1, keepdims=True), axis=1)
+    np.testing.assert_allclose(found, 1 - p[:, -4:].sum(1).mean(), rtol=1e-10)
+
+
+def test_every_row_keeps_a_class_mate():
+    """Two rows of a class far apart, with others around them: the nearest mate is kept beside the nearest rows."""
+    points = np.r_[np.arange(10.0), 100 + np.arange(10.0)][:, None]
+    y = np.r_[1, np.zeros(9), np.zeros(9), 1]
+    rows = prepare_rows(points, y, None, "class", None)
+    kept = _KeptNeighbors(rows, NCA(objective="likelihood", neighbors=2))
+    kept.find(np.eye(1) * 0.01, np.arange(20))
+    codes = rows.targets.values
+    assert ((codes[kept._found] == codes[:, None]).any(axis=1)).all()
+    assert np.isfinite(kept.evaluate(np.eye(1) * 0.01, np.arange(20)).value)
+
+
+def test_nearest_others_leave_out_by_index():
+    points = np.zeros((6, 2))
+    found = _nearest_others(points, points, np.arange(6), 3)
+    assert found.shape == (6, 3)
+    assert not (found == np.arange(6)[:, None]).any()
+
+
+def test_batches_visit_every_row_once():
+    batches = _batches(12, 4, np.random.RandomState(0))
+    np.testing.assert_array_equal(np.sort(np.concatenate([next(batches) for _ in range(3)])), np.arange(12))
+    assert default_batch(10) == 256
+    assert default_batch(784) == 784
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("parameters", [{}, {"neighbors": 60}, {"objective": "likelihood"}])
+def test_comes_near_the_exact_solver(parameters):
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:700], y[:700]
+    which = parameters.get("objective", "accuracy")
+    exact = NCA(5, objective=which, random_state=0).fit(X, y)
+    found = NCA(5, solver="stochastic", random_state=0, batch_size=70, **parameters).fit(X, y)
+    assert found.objectives_[-1] > exact.objectives_[-1] - 0.03
+    assert found.objectives_[-1] == found.objectives_.max()
+    # 700 rows: all are evaluated, so the last objective is that of the components
+    codes = np.unique(y, return_inverse=True)[1]
+    value = neighbor_objective(
+        found.components_, X - X.mean(0), Match("class", codes, codes), pair_reductions(None, 1, 1, 1), objective=which
+    ).value
+    np.testing.assert_allclose(found.objectives_[-1], value, rtol=1e-9)
+    assert found.effective_neighbors_.shape == (700,)
+    if "neighbors" in parameters:
+        assert 0 < found.dropped_mass_ < 0.2
+    else:
+        assert found.dropped_mass_ == 0
+
+
+def test_reproducible_and_scale_safe():
+    X, y = load_iris(return_X_y=True)
+    settings = {"solver": "stochastic", "random_state": 3, "batch_size": 30, "max_iter": 100}
+    first = NCA(2, **settings).fit(X, y)
+    np.testing.assert_array_equal(NCA(2, **settings).fit(X, y).components_, first.components_)
+    scaled = NCA(2, **settings).fit(1000 * X, y)
+    np.testing.assert_allclose(1000 * scaled.components_, first.components_, rtol=1e-4, atol=1e-4)
+    assert first.objectives_[-1] > 0.97
+
+
+def test_evaluation_rows_are_a_sample_of_many_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2500, 2)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(int)
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 rounds were used"):
+        nca = NCA(1, solver="stochastic", max_iter=2, random_state=0).fit(X, y)
+    assert nca.evaluation_rows_.shape == nca.effective_neighbors_.shape == (2048,)
+    assert len(np.unique(nca.evaluation_rows_)) == 2048
+    assert nca.objectives_[-1] > 0.9
+    Z = scaled_images(nca.components_, X)
+    codes = y[nca.evaluation_rows_]
+    shares = pair_reductions("cpu", 2048, 2500, 1).class_shares(
+        Z[nca.evaluation_rows_], Z, y, 2, left_out=nca.evaluation_rows_
+    )
+    np.testing.assert_allclose(shares.shares[np.arange(2048), codes].mean(), nca.objectives_[-1], rtol=1e-4)
+
+
+def test_interrupt_callback_and_weights():
+    X, y = load_iris(return_X_y=True)
+    seen = []
+
+    def interrupt(A, rounds):
+        seen.append(A.shape)
+        if rounds == 3:
+            raise KeyboardInterrupt
+
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        nca = NCA(2, solver="stochastic", batch_size=20, callback=interrupt, random_state=0).fit(X, y)
+    assert seen == [(8,)] * 3
+    assert nca.n_iter_ == 3
+    weight = np.r_[np.zeros(50), np.ones(100)]
+    with pytest.warns(ConvergenceWarning):
+        weighted = NCA(2, solver="stochastic", random_state=0, max_iter=3, neighbors=9).fit(X, y, sample_weight=weight)
+    assert weighted.evaluation_rows_.min() >= 50
+
+
+def test_diagonal_and_soft_targets():
+    X, y = load_iris(return_X_y=True)
+    diagonal = NCA(diagonal=True, solver="stochastic", neighbors=40, batch_size=30, max_iter=200, random_state=0).fit(
+        X, y
+    )
+    assert diagonal.feature_relevance_[[2, 3]].sum() > 0.8
+    soft = NCA(2, match="gaussian", solver="stochastic", batch_size=30, max_iter=200, random_state=0).fit(
+        X[:, :3], X[:, 3]
+    )
+    exact = NCA(2, match="gaussian", random_state=0, max_iter=200).fit(X[:, :3], X[:, 3])
+    assert soft.objectives_[-1] > 0.95 * exact.objectives_[-1]
