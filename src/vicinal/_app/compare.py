@@ -1,0 +1,91 @@
+"""`vicinal compare`: would a learned metric or density help on this table?"""
+
+from vicinal._app.columns import prepare
+from vicinal._app.console import one_line
+from vicinal._app.errors import DataFailure, UsageFailure
+from vicinal._app.models import make_engine
+from vicinal._app.outputs import check_writable, write_json, write_lines
+from vicinal._app.tables import TableOptions, read_table
+
+
+def compare(arguments, console):
+    """Run the command."""
+    if arguments.report is not None:
+        check_writable(arguments.report)
+    chosen = _chosen(arguments)
+    engine = make_engine(arguments)
+    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    prepared = prepare(
+        table,
+        console,
+        label=arguments.target,
+        drop=arguments.drop,
+        one_hot=arguments.one_hot,
+        drop_missing=arguments.drop_missing,
+    )
+    result = run(
+        prepared.X.to_numpy(),
+        None if prepared.labels is None else prepared.labels.to_numpy(),
+        console,
+        arguments,
+        engine=engine,
+        n_neighbors=arguments.k,
+        n_splits=arguments.folds,
+        n_repeats=arguments.repeats,
+        max_rows=arguments.max_rows,
+        **chosen,
+    )
+    if arguments.report is not None:
+        _write_report(result, prepared, arguments, console, engine)
+    if arguments.json:
+        write_json(result.to_dict())
+    else:
+        write_lines(str(result))
+
+
+def run(X, y, console, arguments, **settings):
+    """`vicinal.compare` with progress, interruptible, and with its refusals as failures of the data."""
+    import vicinal
+
+    def progress(done, total, text):
+        arguments.check_interrupted()
+        console.progress(done, total, text)
+
+    try:
+        return vicinal.compare(X, y, random_state=arguments.seed, progress=progress, **settings)
+    except (ValueError, TypeError) as error:
+        raise DataFailure(one_line(error).replace("Leave y out", "Leave --target out")) from error
+
+
+def _chosen(arguments):
+    """Which metrics and densities ``--methods`` names."""
+    from vicinal._compare import DENSITY_NAMES, METRIC_NAMES
+
+    if arguments.methods is None:
+        return {}
+    names = [name.strip() for name in arguments.methods.split(",") if name.strip()]
+    unknown = [name for name in names if name not in METRIC_NAMES and name not in DENSITY_NAMES]
+    if unknown or not names:
+        known = ", ".join(dict.fromkeys([*METRIC_NAMES, *DENSITY_NAMES]))
+        raise UsageFailure(f"--methods: {', '.join(unknown) or 'nothing'} is not known. Choose among {known}.")
+    return {
+        "metrics": [name for name in names if name in METRIC_NAMES],
+        "densities": [name for name in names if name in DENSITY_NAMES],
+    }
+
+
+def _write_report(result, prepared, arguments, console, engine):
+    import vicinal
+
+    report = vicinal.report(
+        prepared.X,
+        None if prepared.labels is None else prepared.labels.to_numpy(),
+        comparison=result,
+        title=f"vicinal: {'stdin' if arguments.data == '-' else arguments.data}",
+        notes=prepared.notes,
+        row_names=prepared.rows,
+        engine=engine,
+    )
+    arguments.check_interrupted()
+    write_text(arguments.report, report.html())
+    console.say(f"wrote {arguments.report}.")

@@ -1,0 +1,70 @@
+"""What ends a command early, and with which exit code."""
+
+OK = 0
+BUG = 1
+USAGE = 2
+DATA = 3
+MODEL = 4
+OUTPUT = 5
+FIT = 6
+MISSING_EXTRA = 7
+INTERRUPTED = 130
+TERMINATED = 143
+BROKEN_PIPE = 141
+
+
+class Failure(Exception):
+    """A failure that the user can mend: a message without a traceback, and an exit code."""
+
+    def __init__(self, message, code):
+        super().__init__(message)
+        self.code = code
+
+
+class UsageFailure(Failure):
+    """The command line asks for something that cannot be."""
+
+    def __init__(self, message):
+        super().__init__(message, USAGE)
+
+
+class DataFailure(Failure):
+    """The data cannot be read or used."""
+
+    def __init__(self, message):
+        super().__init__(message, DATA)
+
+
+class ModelFailure(Failure):
+    """The model file cannot be used."""
+
+    def __init__(self, message):
+        super().__init__(message, MODEL)
+
+
+class OutputFailure(Failure):
+    """The result cannot be written."""
+
+    def __init__(self, message):
+        super().__init__(message, OUTPUT)
+
+
+class FitFailure(Failure):
+    """The method cannot be fitted to these data."""
+
+    def __init__(self, message):
+        super().__init__(message, FIT)
+
+
+def need(module, what):
+    """Import an optional package, or say which extra holds it."""
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise Failure(
+            f"{what} needs the package {module.partition('.')[0]!r}, which could not be imported ({error}). "
+            "Install it with: pip install 'vicinal[app]'",
+            MISSING_EXTRA,
+        ) from error

@@ -1,0 +1,99 @@
+"""`vicinal inspect`: what a model file holds."""
+
+import os
+
+import numpy as np
+
+from vicinal._app.console import count, shown
+from vicinal._app.models import load_model
+from vicinal._app.outputs import write_json, write_lines
+
+
+def inspect(arguments, console):
+    """Run the command."""
+    model = load_model(arguments.model, None)
+    facts = describe(model, arguments.model)
+    if arguments.json:
+        write_json(facts)
+    else:
+        write_lines(as_text(facts))
+
+
+def describe(model, path):
+    """The facts about a model as plain values."""
+    estimator = model.estimator
+    parameters = {
+        name: _plain(value)
+        for name, value in estimator.get_params(deep=False).items()
+        if name not in ("engine", "callback")
+    }
+    names = (
+        [f"column {i}" for i in range(model.n_features)] if model.names is None else [str(name) for name in model.names]
+    )
+    objectives = np.asarray(getattr(estimator, "objectives_", []))
+    centres = getattr(getattr(estimator, "mixture_", None), "centres", None)
+    return {
+        "file": path,
+        "bytes": os.path.getsize(path),
+        "class": model.kind,
+        "parameters": parameters,
+        "columns": names,
+        "scaled": model.whole is not model.estimator,
+        "training_rows": None if centres is None else len(centres),
+        "converged": bool(estimator.converged_) if hasattr(estimator, "converged_") else None,
+        "passes": int(estimator.n_iter_) if hasattr(estimator, "n_iter_") else None,
+        "objective": float(objectives[-1]) if len(objectives) else None,
+        "components": len(estimator.components_) if hasattr(estimator, "components_") else None,
+        "can": [
+            command
+            for command, method in (("transform", "transform"), ("neighbors", "transform"), ("score", "score_samples"))
+            if hasattr(model.whole, method)
+        ],
+        "weights": _weights(model, names),
+    }
+
+
+def _weights(model, names):
+    """How far one standard deviation of each column moves a row, as a share of all; None without a linear metric."""
+    components = getattr(model.estimator, "components_", None)
+    if components is None or components.shape[1] != len(names):
+        return None
+    if model.whole is model.estimator:
+        return None  # the spread of the columns is not known
+    squares = (np.asarray(components, dtype=np.float64) ** 2).sum(axis=0)
+    shares = squares / squares.sum()
+    return {names[i]: float(shares[i]) for i in np.argsort(-shares)}
+
+
+def _plain(value):
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return np.asarray(value).tolist() if isinstance(value, (list, tuple, np.ndarray)) else type(value).__name__
+
+
+def as_text(facts):
+    """The facts as lines for a terminal."""
+    lines = [f"{facts['class']} in {facts['file']} ({facts['bytes']:,} bytes)"]
+    changed = ", ".join(f"{name}={value!r}" for name, value in facts["parameters"].items())
+    lines.append(f"  parameters    {changed}")
+    scaled = ", each standardised first" if facts["scaled"] else ""
+    lines.append(
+        f"  columns       {count(len(facts['columns']), 'column')}{scaled}: {shown(facts['columns'], most=12)}"
+    )
+    if facts["training_rows"] is not None:
+        lines.append(f"  holds         {count(facts['training_rows'], 'training row')}")
+    if facts["components"] is not None:
+        lines.append(f"  metric        {count(facts['components'], 'component')}")
+    if facts["passes"]:
+        state = "converged" if facts["converged"] else "did NOT converge"
+        value = "" if facts["objective"] is None else f", objective {facts['objective']:.6g} per row"
+        lines.append(f"  fit           {state} in {count(facts['passes'], 'pass')}{value}")
+    lines.append(f"  can           {', '.join(facts['can'])}")
+    if facts["weights"]:
+        lines.append("  share of the squared distance that one standard deviation of a column makes:")
+        width = max(len(name) for name in list(facts["weights"])[:15])
+        for name, share in list(facts["weights"].items())[:15]:
+            lines.append(f"    {name:<{width}}  {100 * share:5.1f} %  {'#' * round(40 * share)}")
+        if len(facts["weights"]) > 15:
+            lines.append(f"    ... and {len(facts['weights']) - 15} more")
+    return "\n".join(lines)

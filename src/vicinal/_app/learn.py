@@ -1,0 +1,179 @@
+"""`vicinal learn`: fit a metric or a density and save it."""
+
+import os
+import time
+
+import numpy as np
+
+from vicinal._app.columns import check_columns, prepare
+from vicinal._app.console import count, one_line, shown
+from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
+from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine
+from vicinal._app.outputs import check_writable, write_json
+from vicinal._app.tables import TableOptions, read_table
+
+_UNSUPERVISED = ("lca", "lca-gauss", "parzen", "manifold-parzen")
+
+
+def learn(arguments, console):
+    """Run the command."""
+    method = arguments.method
+    _check_supervision(arguments)
+    check_writable(arguments.output)
+    engine = make_engine(arguments)
+    paired = method == "nca" and arguments.pairs is not None
+    estimator = make_estimator(method, arguments.set, arguments.seed, class_name="PairNCA" if paired else None)
+
+    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    drop = list(arguments.drop or ())
+    if arguments.id is not None:
+        check_columns([arguments.id], table.columns, "--id")
+        drop.append(arguments.id)
+    prepared = prepare(
+        table,
+        console,
+        label=arguments.target or arguments.groups,
+        label_option="--target" if arguments.target else "--groups",
+        drop=drop,
+        one_hot=arguments.one_hot,
+        drop_missing=arguments.drop_missing,
+        partial=arguments.groups is not None and method == "rca",
+    )
+    if method in _UNSUPERVISED and (arguments.target or arguments.groups):
+        console.say(
+            f"{method} learns without labels: {prepared.labels.name!r} is left out of the features and not used."
+        )
+    supervision = {}
+    if method not in _UNSUPERVISED:
+        pairs = None if arguments.pairs is None else _read_pairs(arguments, table, prepared.rows, console)
+        if paired:
+            supervision = {"pairs": pairs}
+        else:
+            supervision = {"y": _labels(method, prepared.labels, estimator, console) if pairs is None else pairs}
+
+    start = time.perf_counter()
+    model = _fit(estimator, prepared.X, supervision, engine, scale=not arguments.no_scale)
+    seconds = time.perf_counter() - start
+    arguments.check_interrupted()
+    save_model(model, arguments.output)
+    summary = _summary(arguments, estimator, prepared, seconds)
+    console.say(_sentence(summary))
+    if arguments.json:
+        write_json(summary)
+
+
+def _check_supervision(arguments):
+    method, given = arguments.method, arguments.target or arguments.groups or arguments.pairs
+    if method not in _UNSUPERVISED and not given:
+        ways = "--target COL, --groups COL or --pairs FILE"
+        raise UsageFailure(f"{method} needs to know which rows are alike: pass {ways}.")
+    if method in _UNSUPERVISED and arguments.pairs:
+        raise UsageFailure(f"{method} learns without labels: --pairs is for rca and nca.")
+
+
+def _labels(method, labels, estimator, console):
+    """Labels as the estimator takes them; continuous targets switch NCA to soft agreement."""
+    values = labels.to_numpy()
+    if labels.dtype.kind == "f" and method == "nca" and (np.floor(values) != values).any():
+        if estimator.match == "class":
+            estimator.set_params(match="gaussian")
+            console.say(
+                f"{labels.name!r} is continuous: rows count as alike by how close their values are (match='gaussian')."
+            )
+        return values.astype(np.float64)
+    if labels.dtype.kind in "iufb":
+        return values
+    return labels.astype(object).where(labels.notna(), None).to_numpy()
+
+
+def _read_pairs(arguments, table, rows, console):
+    """Pairs of positions among the kept rows."""
+    frame = read_table(arguments.pairs, TableOptions(), console)
+    if frame.shape[1] < 2:
+        raise DataFailure(f"--pairs {arguments.pairs}: expected two columns, got one.")
+    if frame.shape[1] > 2:
+        console.warn(f"--pairs {arguments.pairs}: only the first two of {frame.shape[1]} columns are read.")
+    frame = frame.iloc[:, :2]
+    if frame.isna().to_numpy().any():
+        raise DataFailure(f"--pairs {arguments.pairs}: {count(int(frame.isna().to_numpy().sum()), 'entry')} missing.")
+    if arguments.id is not None:
+        pairs = _look_up(frame, table[arguments.id], arguments)
+    else:
+        values = frame.to_numpy()
+        if values.dtype.kind not in "iu":
+            raise DataFailure(
+                f"--pairs {arguments.pairs}: expected row numbers (whole numbers from 0), got {values.flat[0]!r}. Pass --id COL "
+                "when pairs name the rows by a column."
+            )
+        outside = (values < 0) | (values >= len(table))
+        if outside.any():
+            raise DataFailure(
+                f"--pairs {arguments.pairs}: row numbers must be 0 to {len(table) - 1}, got {values[outside][0]} "
+                f"({int(outside.sum())} out of range)."
+            )
+        pairs = values
+    position = np.full(len(table), -1)
+    position[rows] = np.arange(len(rows))
+    pairs = position[pairs]
+    known = (pairs >= 0).all(axis=1)
+    if not known.all():
+        console.warn(f"{count(int((~known).sum()), 'pair')} name rows that were left out, and are ignored.")
+    return pairs[known]
+
+
+def _look_up(frame, ids, arguments):
+    keys = ids.astype(str)
+    if keys.duplicated().any():
+        raise DataFailure(f"--id {arguments.id}: {keys[keys.duplicated()].iloc[0]!r} names more than one row.")
+    position = dict(zip(keys, range(len(keys)), strict=True))
+    wanted = frame.astype(str).to_numpy()
+    unknown = [name for name in dict.fromkeys(wanted.ravel()) if name not in position]
+    if unknown:
+        raise DataFailure(f"--pairs {arguments.pairs}: {shown(unknown)} not found in the column {arguments.id!r}.")
+    return np.array([[position[name] for name in pair] for pair in wanted])
+
+
+def _fit(estimator, X, supervision, engine, scale):
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    set_engine(estimator, engine_for(engine, len(X)))
+    try:
+        if not scale:
+            estimator.fit(X, **supervision)
+            model = estimator
+        else:
+            scaler = StandardScaler().fit(X)
+            estimator.fit(scaler.transform(X), **supervision)
+            model = Pipeline([("scale", scaler), (type(estimator).__name__.lower(), estimator)])
+    except (ValueError, TypeError, np.linalg.LinAlgError) as error:
+        raise FitFailure(f"{type(estimator).__name__}: {one_line(error)}") from error
+    set_engine(estimator, None)  # a model does not carry the threads and the memory of the machine that made it
+    return model
+
+
+def _summary(arguments, estimator, prepared, seconds):
+    objectives = np.asarray(getattr(estimator, "objectives_", []))
+    return {
+        "method": arguments.method,
+        "model": arguments.output,
+        "bytes": os.path.getsize(arguments.output),
+        "rows": len(prepared.X),
+        "columns": list(prepared.X.columns),
+        "scaled": not arguments.no_scale,
+        "converged": bool(getattr(estimator, "converged_", True)),
+        "passes": int(getattr(estimator, "n_iter_", 0)),
+        "objective": float(objectives[-1]) if len(objectives) else None,
+        "components": len(estimator.components_) if hasattr(estimator, "components_") else None,
+        "seconds": round(seconds, 3),
+        "notes": prepared.notes,
+    }
+
+
+def _sentence(summary):
+    passes = f" in {count(summary['passes'], 'pass')}" if summary["passes"] else ""
+    components = "" if summary["components"] is None else f", {count(summary['components'], 'component')}"
+    return (
+        f"learned {summary['method']} from {count(summary['rows'], 'row')} and {count(len(summary['columns']), 'column')}{passes} "
+        f"({summary['seconds']:.1f} s{components}); wrote {summary['model']} ({summary['bytes']:,} bytes)."
+    )

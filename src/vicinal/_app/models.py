@@ -1,0 +1,130 @@
+"""Making, saving and loading the models of the command line.
+
+A model is a scikit-learn Pipeline of a StandardScaler and a vicinal estimator, or the estimator alone
+(``--no-scale``).
+"""
+
+import ast
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vicinal._app.console import one_line, shown
+from vicinal._app.errors import ModelFailure, OutputFailure, UsageFailure
+
+CLASSES = {
+    "lca": "LCA",
+    "lca-gauss": "LCAGauss",
+    "rca": "RCA",
+    "nca": "NCA",
+    "parzen": "ParzenWindows",
+    "manifold-parzen": "ManifoldParzen",
+}
+
+
+def make_estimator(method, assignments, seed, *, class_name=None):
+    """An unfitted estimator of a method with the parameters of ``--set NAME=VALUE``."""
+    import vicinal
+
+    estimator = getattr(vicinal, class_name or CLASSES[method])()
+    known = estimator.get_params()
+    if "random_state" in known:
+        estimator.set_params(random_state=seed)
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name:
+            raise UsageFailure(f"--set expects NAME=VALUE, got {assignment!r}.")
+        if name not in known or name in ("engine", "callback"):
+            raise UsageFailure(f"--set {name}: {method} has no such parameter. It has {shown(sorted(known), most=30)}.")
+        estimator.set_params(**{name: _literal(text)})
+    return estimator
+
+
+def _literal(text):
+    """A number, list, True, None ... or else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def make_engine(arguments):
+    """The Engine of ``--threads`` and ``--memory``."""
+    from vicinal import Engine
+
+    try:
+        return Engine(threads=arguments.threads, memory=arguments.memory)
+    except ValueError as error:
+        raise UsageFailure(f"--memory: {error}") from error
+
+
+def engine_for(engine, n_rows):
+    """The engine for a whole fit: many passes pay for compiled kernels sooner than one."""
+    from dataclasses import replace
+
+    return replace(engine, kind="cpu") if engine.kind == "auto" and n_rows > 1_000 else engine
+
+
+def set_engine(estimator, engine):
+    """Let another engine do the pair work, of a fitted estimator too."""
+    for owner in (estimator, getattr(estimator, "mixture_", None)):
+        if owner is not None and "engine" in vars(owner):
+            owner.engine = engine
+
+
+class Model(NamedTuple):
+    """A loaded model.
+
+    whole : what was saved, with `transform` or `score_samples` on the features
+    estimator : the last step
+    names, n_features : of the columns
+    log_scale : the logarithm of the volume that one unit of the features becomes
+    """
+
+    whole: Any
+    estimator: Any
+    names: Any
+    n_features: int
+    log_scale: float
+
+    @property
+    def kind(self):
+        """The class of the estimator."""
+        return type(self.estimator).__name__
+
+
+def save_model(model, path):
+    """Write a model file, whole or not at all."""
+    from vicinal import io
+
+    try:
+        io.save(model, path)
+    except OSError as error:
+        raise OutputFailure(f"cannot write {path}: {error.strerror or one_line(error)}.") from error
+
+
+def load_model(path, engine):
+    """Load a model file and give its pair work to an engine."""
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from vicinal import io
+
+    try:
+        whole = io.load(path)
+    except FileNotFoundError as error:
+        raise ModelFailure(f"cannot load {path}: there is no such file.") from error
+    except (ValueError, OSError) as error:
+        raise ModelFailure(one_line(error)) from error
+    steps = [step for _, step in whole.steps] if isinstance(whole, Pipeline) else [whole]
+    estimator = steps[-1]
+    if not hasattr(whole, "n_features_in_"):
+        raise ModelFailure(f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")
+    set_engine(estimator, engine)
+    log_scale = 0.0
+    for step in steps[:-1]:
+        if isinstance(step, StandardScaler):
+            log_scale += 0.0 if step.scale_ is None else float(np.log(step.scale_).sum())
+        else:
+            log_scale = np.nan  # the volume is not known
+    return Model(whole, estimator, getattr(whole, "feature_names_in_", None), whole.n_features_in_, log_scale)

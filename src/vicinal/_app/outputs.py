@@ -1,0 +1,123 @@
+"""Writing results: a file is replaced whole or not at all; stdout gets data only."""
+
+import contextlib
+import io
+import json
+import os
+import stat
+import sys
+
+from vicinal._app.errors import DataFailure, OutputFailure
+from vicinal._app.tables import format_of
+from vicinal._files import replacing
+
+
+@contextlib.contextmanager
+def output_file(path):
+    """Open a binary file that takes the place of `path` when the block ends well.
+
+    A device or a pipe cannot be replaced and is written directly.
+    """
+    try:
+        special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path)
+        with open(path, "wb") if special else replacing(path) as file:
+            yield file
+    except OSError as error:
+        raise OutputFailure(f"cannot write {path}: {error.strerror or error}.".replace("..", ".")) from error
+
+
+def check_writable(path):
+    """Find out before the work that the output cannot be written."""
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    if os.path.isdir(target):
+        raise OutputFailure(f"cannot write {path}: it is a folder. Name a file in it.")
+    if not os.path.isdir(folder):
+        raise OutputFailure(f"cannot write {path}: the folder {folder!r} does not exist.")
+    existing = os.path.exists(target)
+    if (existing and not os.access(target, os.W_OK)) or not os.access(folder, os.W_OK):
+        raise OutputFailure(f"cannot write {path}: permission denied.")
+
+
+def write_text(path, text):
+    """Write a text file, whole or not at all."""
+    with output_file(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def write_table(frame, output):
+    """Write a DataFrame to a file by its ending, or to stdout as CSV when `output` is None or "-"."""
+    if output in (None, "-"):
+        with _to_stdout() as stdout:
+            frame.to_csv(stdout, index=False)
+        return
+    kind = format_of(output, what="output")
+    text = [str(name) for name in frame if frame[name].dtype.kind not in "iufb"]
+    if text and kind == "npy":
+        raise DataFailure(
+            f"the columns {', '.join(text)} are not numbers and do not fit into .npy. Write .npz, .csv or .parquet."
+        )
+    with output_file(output) as file:
+        _write(frame, file, kind, text, compressed=output.lower().endswith(".gz"))
+
+
+def _write(frame, file, kind, text, compressed):
+    import numpy as np
+
+    if kind == "parquet":
+        frame.to_parquet(file, index=False)
+    elif kind == "npy":
+        np.save(file, frame.to_numpy(dtype=np.float64), allow_pickle=False)
+    elif kind == "npz":
+        numbers = [name for name in frame if name not in text]
+        arrays = {"X": frame[numbers].to_numpy(dtype=np.float64), "names": np.array(numbers, dtype=str)}
+        arrays.update({name: frame[name].astype(str).to_numpy(dtype=str) for name in text})
+        np.savez(file, allow_pickle=False, **arrays)
+    else:
+        compression = "gzip" if compressed else None
+        frame.to_csv(file, index=False, sep="\t" if kind == "tsv" else ",", compression=compression)
+
+
+def write_json(value):
+    """Write a JSON document to stdout."""
+    with _to_stdout() as stdout:
+        json.dump(value, stdout, indent=1, ensure_ascii=False, allow_nan=False)
+        stdout.write("\n")
+
+
+def write_lines(text):
+    """Write text that is the result to stdout."""
+    with _to_stdout() as stdout:
+        stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+@contextlib.contextmanager
+def _to_stdout():
+    """Stdout as UTF-8, flushed, so that a full disk or a closed pipe is met here and not at exit."""
+    if sys.stdout is None:
+        raise OutputFailure("cannot write to stdout: it is closed.")
+    try:
+        buffer = getattr(sys.stdout, "buffer", None)
+        if buffer is None:  # a test's or a notebook's replacement
+            yield sys.stdout
+            sys.stdout.flush()
+            return
+        sys.stdout.flush()
+        text = io.TextIOWrapper(buffer, encoding="utf-8", errors="backslashreplace", newline="")
+        try:
+            yield text
+            text.flush()
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                text.detach()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputFailure(f"cannot write to stdout: {error.strerror or error}.") from error
+
+
+def silence_stdout():
+    """Point stdout to nowhere: nobody can read it, and Python would complain again at exit."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())

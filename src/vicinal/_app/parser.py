@@ -1,0 +1,288 @@
+"""The command line: options, help and examples.  Imports nothing heavy."""
+
+import argparse
+
+from vicinal._version import __version__
+
+METHODS = ("lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen")
+_FORMATS = ("csv", "tsv", "parquet", "npy", "npz")
+
+_DESCRIPTION = """\
+Learn what "near" means from a table, and use it: metrics and densities from the command line.
+
+  vicinal demo                                              see what it does, in under a minute
+  vicinal compare data.csv --target label --report out.html   would a learned metric help here?
+  vicinal learn data.csv --method lca --drop id -o model.vicinal
+  vicinal transform model.vicinal new.csv -o new-rows.parquet
+  vicinal score model.vicinal new.csv                       log-density, outlier flag, p-value of each row
+  vicinal neighbors model.vicinal data.csv --query new.csv -k 10
+  vicinal inspect model.vicinal
+"""
+_EPILOG = """\
+Tables are CSV, TSV, Parquet, NPY or NPZ by the file's ending, or - for stdin. Data go to stdout, words and
+progress to stderr. Exit codes: 0 done, 1 a fault of vicinal, 2 usage, 3 data, 4 model file, 5 output, 6 the
+method cannot be fitted to these data, 7 a package is missing, 130 interrupted. `vicinal COMMAND --help` has
+the options of a command.
+"""
+
+
+def make_parser():
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="vicinal", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"vicinal {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    general, table, prepared = _general_options(), _table_options(), _prepare_options()
+
+    learn = commands.add_parser(
+        "learn", parents=[table, prepared, general], help="fit a metric or a density and save it", description=_LEARN,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    learn.add_argument("data", metavar="DATA", help="the table to learn from, or - for stdin")
+    learn.add_argument("--method", required=True, choices=METHODS, help="what to fit (see above)")
+    supervision = learn.add_mutually_exclusive_group()
+    supervision.add_argument(
+        "--target", metavar="COL", help="the column of classes (nca: also of numbers); never a feature"
+    )
+    supervision.add_argument(
+        "--groups", metavar="COL", help="rows with the same value here are alike; empty means not known"
+    )
+    supervision.add_argument(
+        "--pairs",
+        metavar="FILE",
+        help="a table of two columns: pairs of rows that are alike, as row numbers from 0 or as values of --id",
+    )
+    learn.add_argument("--id", metavar="COL", help="the column that names the rows in --pairs; never a feature")
+    learn.add_argument(
+        "--set",
+        action="append",
+        metavar="NAME=VALUE",
+        default=[],
+        help="a parameter of the method, as in --set n_components=2; may be repeated",
+    )
+    learn.add_argument(
+        "--no-scale",
+        action="store_true",
+        help="use the columns in their own units; by default each is standardised first",
+    )
+    learn.add_argument("-o", "--output", metavar="MODEL", required=True, help="the model file to write")
+
+    transform = commands.add_parser(
+        "transform", parents=[table, general], help="map rows to where the learned distance is Euclidean",
+        description="Map rows to where the learned distance is Euclidean. Columns are picked by name; others are ignored.",
+    )  # fmt: skip
+    _add_model_and_data(transform)
+    transform.add_argument(
+        "--keep", metavar="COLS", action="append", help="columns to copy into the output (comma-separated)"
+    )
+    _add_table_output(transform)
+
+    score = commands.add_parser(
+        "score", parents=[table, general], help="log-density, outlier flag and p-value of each row", description=_SCORE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    _add_model_and_data(score, data_nargs="?")
+    score.add_argument(
+        "--training", action="store_true", help="score the training rows, each under the model without it; no DATA"
+    )
+    score.add_argument("--as-new", action="store_true", help="score rows that equal a training row as if they were new")
+    score.add_argument(
+        "--contamination", type=_contamination, default="auto", metavar="SHARE",
+        help="the share of training rows to call outliers, or auto: the lower line of a box plot of their log-densities (default)",
+    )  # fmt: skip
+    score.add_argument(
+        "--keep", metavar="COLS", action="append", help="columns to copy into the output (comma-separated)"
+    )
+    _add_table_output(score)
+
+    neighbors = commands.add_parser(
+        "neighbors", parents=[table, general], help="nearest rows under the learned metric", description=_NEIGHBORS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    _add_model_and_data(neighbors)
+    neighbors.add_argument(
+        "--query",
+        metavar="FILE",
+        help="the rows to find neighbours for; default: the rows of DATA, each without itself",
+    )
+    neighbors.add_argument("-k", type=_positive, default=10, metavar="K", help="how many neighbours; default 10")
+    neighbors.add_argument("--id", metavar="COL", help="name rows by this column instead of by number")
+    _add_table_output(neighbors)
+
+    inspect = commands.add_parser(
+        "inspect", parents=[general], help="say what a model file holds", description="Say what a model file holds."
+    )
+    inspect.add_argument("model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
+
+    compare = commands.add_parser(
+        "compare", parents=[table, prepared, general], help="cross-validated comparison of metrics and densities", description=_COMPARE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    compare.add_argument("data", metavar="DATA", help="the table, or - for stdin")
+    compare.add_argument(
+        "--target", metavar="COL", help="the column of classes; without it only densities are compared"
+    )
+    compare.add_argument("--report", metavar="FILE", help="write a report: one HTML file that needs no network")
+    compare.add_argument("-k", type=_positive, default=5, metavar="K", help="neighbours that vote; default 5")
+    compare.add_argument(
+        "--methods", metavar="NAMES", help="only these (comma-separated), as in euclidean,z-scored,nca,parzen-loo,lca"
+    )
+    compare.add_argument(
+        "--folds", type=_two_or_more, default=5, metavar="N", help="folds of the cross-validation; default 5"
+    )
+    compare.add_argument(
+        "--repeats", type=_positive, metavar="N", help="repetitions of it; default 1 to 3, by the number of rows"
+    )
+    compare.add_argument(
+        "--max-rows",
+        type=_positive,
+        default=20_000,
+        metavar="N",
+        help="compare on a random sample of this many rows; default 20000",
+    )
+
+    demo = commands.add_parser(
+        "demo", parents=[general], help="compare on built-in data, with a picture and a report", description=_DEMO,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    demo.add_argument("--folder", default=".", metavar="DIR", help="where to write; default: the current folder")
+    return parser
+
+
+_LEARN = """\
+Fit a metric or a density to the numeric columns of a table and save it.
+
+  lca              Local Component Analysis: metric and density, no labels needed
+  lca-gauss        the same times a Gaussian: finds the interesting subspace by itself
+  rca              Relevant Component Analysis: a metric from --target, --groups or --pairs
+  nca              Neighbourhood Components Analysis: a metric from --target
+  parzen           Parzen windows: a density with one kernel width
+  manifold-parzen  a density whose kernels follow the data
+"""
+_SCORE = """\
+Score rows under a learned density (lca, lca-gauss, parzen, manifold-parzen).
+
+Columns of the output: row (number in DATA, from 0), log_density (nats, in the units of the data), p_value (the
+share of training rows, each scored without itself, that are no more likely than this row) and outlier (1 when
+the log-density is below the threshold that --contamination chooses among the training rows' own). A row that
+equals a training row exactly is scored under the model without that row, since under its own kernel it could
+never look unusual; --as-new turns this off.
+"""
+_NEIGHBORS = """\
+Nearest rows of DATA under a learned metric (lca, lca-gauss, rca, nca).
+
+Columns of the output: query, rank (from 1), neighbor (row numbers from 0, or values of --id) and distance.
+"""
+_COMPARE = """\
+Would a learned metric or density help on this table? Cross-validation answers.
+
+Every step (scaling, whitening, learning) sees the training fold only. Metrics are judged by the accuracy of
+k nearest neighbours on held-out rows, densities by their held-out log-likelihood; differences from the best
+plain method come with simultaneous 95 % intervals. The verdict says so when nothing helped.
+"""
+_DEMO = """\
+Two demonstrations on built-in data: densities of anisotropic data, and metrics for the wine data with a report.
+Writes vicinal-demo.html and vicinal-demo.png. Needs no network and takes less than a minute.
+"""
+
+
+def _general_options():
+    parser = argparse.ArgumentParser(add_help=False)
+    group = parser.add_argument_group("general options")
+    group.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors on stderr")
+    group.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    group.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of everything random; default 0")
+    group.add_argument(
+        "--threads", type=_positive, metavar="N", help="threads to use; default: all that the process may use"
+    )
+    group.add_argument(
+        "--memory",
+        type=_memory,
+        default="128 MB",
+        metavar="SIZE",
+        help="memory for pair work beyond the data, as in '2 GB'; default 128 MB",
+    )
+    return parser
+
+
+def _table_options():
+    parser = argparse.ArgumentParser(add_help=False)
+    group = parser.add_argument_group("reading tables")
+    group.add_argument("--format", choices=_FORMATS, help="the format of DATA, when its ending does not say")
+    group.add_argument("--sep", metavar="CHAR", help="what separates columns in CSV; default , (a tab in TSV)")
+    group.add_argument("--encoding", default="utf-8", metavar="NAME", help="of CSV and TSV; default utf-8")
+    group.add_argument("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
+    group.add_argument(
+        "--array", metavar="NAME", help="which array of an NPZ file is the table; default X, or the only one"
+    )
+    group.add_argument(
+        "--drop-missing", action="store_true", help="leave out rows with missing values; without it they are refused"
+    )
+    return parser
+
+
+def _prepare_options():
+    parser = argparse.ArgumentParser(add_help=False)
+    group = parser.add_argument_group("choosing features")
+    group.add_argument(
+        "--drop",
+        action="append",
+        metavar="COLS",
+        help="columns that are not features (comma-separated); may be repeated",
+    )
+    group.add_argument(
+        "--one-hot", action="store_true", help="turn text columns into 0/1 columns; without it they are left out"
+    )
+    return parser
+
+
+def _add_model_and_data(parser, data_nargs=None):
+    parser.add_argument("model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
+    parser.add_argument("data", metavar="DATA", nargs=data_nargs, help="a table, or - for stdin")
+
+
+def _add_table_output(parser):
+    parser.add_argument("-o", "--output", metavar="OUT", help="a table to write, by its ending; default: CSV on stdout")
+
+
+def _number(text, convert, least, what):
+    try:
+        value = convert(text)
+    except ValueError:
+        value = None
+    if value is None or not value >= least:
+        raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}")
+    return value
+
+
+def _positive(text):
+    return _number(text, int, 1, "a whole number of at least 1")
+
+
+def _two_or_more(text):
+    return _number(text, int, 2, "a whole number of at least 2")
+
+
+def _seed(text):
+    value = _number(text, int, 0, "a whole number from 0 to 4294967295")
+    if value >= 2**32:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 4294967295, got {text!r}")
+    return value
+
+
+def _contamination(text):
+    if text == "auto":
+        return text
+    value = _number(text, float, 0.0, "'auto' or a number in (0, 0.5]")
+    if not 0 < value <= 0.5:
+        raise argparse.ArgumentTypeError(f"expected 'auto' or a number in (0, 0.5], got {text!r}")
+    return value
+
+
+def _memory(text):
+    import re
+
+    if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):
+        raise argparse.ArgumentTypeError(f"expected a size such as '512 MB' or '2 GB', got {text!r}")
+    return text

@@ -1,0 +1,284 @@
+"""Reading tables: CSV, TSV, Parquet, NPY, NPZ, from a file or from stdin ("-")."""
+
+import csv
+import gzip
+import io
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from vicinal._app.console import count, one_line, shown
+from vicinal._app.errors import DataFailure, UsageFailure, need
+
+FORMATS = ("csv", "tsv", "parquet", "npy", "npz")
+_ENDINGS = {
+    ".csv": "csv",
+    ".txt": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npy": "npy",
+    ".npz": "npz",
+}
+_NAME_ARRAYS = ("names", "feature_names", "columns")
+
+
+class TableOptions(NamedTuple):
+    """How to read a table; every field has the name of its option."""
+
+    format: str | None = None
+    sep: str | None = None
+    encoding: str = "utf-8"
+    no_header: bool = False
+    array: str | None = None
+
+    @classmethod
+    def from_arguments(cls, arguments):
+        """The table options of a parsed command line."""
+        return cls(**{name: getattr(arguments, name) for name in cls._fields})
+
+
+_AS_NAMED = TableOptions()
+
+
+def format_of(path, *, what="file"):
+    """The format that a file's ending names."""
+    path = Path(path)
+    ending = Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix
+    try:
+        return _ENDINGS[ending.lower()]
+    except KeyError:
+        raise UsageFailure(
+            f"the ending of the {what} {str(path)!r} names no table format. Expected one of "
+            f"{', '.join(_ENDINGS)} (.csv.gz and .tsv.gz can be read)."
+        ) from None
+
+
+def read_table(source, options=_AS_NAMED, console=None):
+    """Read a table into a DataFrame with unique text column names.
+
+    Parameters
+    ----------
+    source : str
+        A path, or "-" for stdin (CSV unless `options.format` says otherwise).
+    options : TableOptions
+    console : Console, optional
+        Hears warnings about the header.
+    """
+    need("pandas", "reading tables")
+    if source == "-":
+        kind = options.format or "csv"
+    else:
+        try:
+            kind = options.format or format_of(source)
+        except UsageFailure as failure:
+            raise UsageFailure(f"{failure} Or say what it is with --format.") from None
+    name = "stdin" if source == "-" else source
+    try:
+        with _opened(source) as file:
+            if kind in ("csv", "tsv"):
+                frame = _read_text(file, name, kind, options, console)
+            elif kind == "parquet":
+                frame = _read_parquet(file, name)
+            else:
+                frame = _read_numpy(file, name, kind, options.array)
+    except OSError as error:
+        raise DataFailure(f"cannot read {name}: {error.strerror or one_line(error)}.") from error
+    except EOFError as error:
+        raise DataFailure(f"cannot read {name}: the file ends too early. Is it whole?") from error
+    except MemoryError as error:
+        raise DataFailure(f"cannot read {name}: it does not fit into memory.") from error
+    frame.columns = [str(column) for column in frame.columns]
+    if not len(frame.columns):
+        raise DataFailure(f"{name} has no columns.")
+    if not len(frame):
+        raise DataFailure(f"{name} has {count(len(frame.columns), 'column')} but no rows.")
+    return frame
+
+
+def _opened(source):
+    if source == "-":
+        if sys.stdin is None:
+            raise DataFailure("cannot read stdin: it is closed.")
+        return io.BytesIO(sys.stdin.buffer.read())
+    if Path(source).is_dir():
+        raise DataFailure(f"cannot read {source}: it is a folder.")
+    return gzip.open(source) if source.lower().endswith(".gz") else open(source, "rb")
+
+
+def _read_text(file, name, kind, options, console):
+    import pandas as pd
+
+    sep = options.sep or ("\t" if kind == "tsv" else ",")
+    sep = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
+    if len(sep) != 1:
+        raise UsageFailure(f"--sep must be one character, got {sep!r}. Write 'tab' for a tab.")
+    try:
+        header = _header(file, sep, options.encoding)
+        if header is None:
+            raise DataFailure(f"{name} is empty.")
+        _check_header(header, name, sep, options.no_header, console)
+        file.seek(0)
+        with warnings.catch_warnings():
+            # A row with more fields than the header would otherwise lose them with a ParserWarning.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(
+                file,
+                sep=sep,
+                encoding=options.encoding,
+                header=None if options.no_header else 0,
+                index_col=False,
+                low_memory=False,
+                skipinitialspace=True,
+            )
+    except UnicodeError as error:
+        raise DataFailure(f"{name} is not {options.encoding} text: {_undecodable(error)}.") from error
+    except LookupError as error:
+        raise UsageFailure(f"--encoding {options.encoding!r} is not known to Python.") from error
+    except pd.errors.EmptyDataError as error:
+        raise DataFailure(f"{name} is empty.") from error
+    except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:
+        reason = one_line(error).removeprefix("Error tokenizing data. C error: ")
+        raise DataFailure(
+            f"{name} is not a table: {reason}. Every line needs as many fields as the first one, separated by {sep!r} "
+            "(--sep changes it)."
+        ) from error
+    if options.no_header:
+        frame.columns = [f"x{i}" for i in range(frame.shape[1])]
+    return frame
+
+
+def _header(file, sep, encoding):
+    """The fields of the first line that is not blank, or None."""
+    text = io.TextIOWrapper(
+        file, encoding="utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding, newline=""
+    )
+    try:
+        for line in csv.reader(text, delimiter=sep):
+            if any(field.strip() for field in line):
+                return [field.strip() for field in line]
+    finally:
+        text.detach()
+    return None
+
+
+def _check_header(header, name, sep, no_header, console):
+    """Say what is odd about the first line."""
+    if len(header) == 1:
+        for other in (";", "\t", "|", ","):
+            if other != sep and other in header[0]:
+                spelled = "tab" if other == "\t" else other
+                raise DataFailure(
+                    f"{name} has one column, {header[0][:60]!r}, when it is cut at {sep!r}. Pass --sep '{spelled}' if "
+                    f"{other!r} separates the columns."
+                )
+    if no_header or console is None:
+        return
+    if all(_is_number(field) for field in header):
+        console.warn(
+            f"the first line of {name} holds only numbers, and is read as column names. Pass --no-header if it is data."
+        )
+    repeated = [field for field, times in Counter(header).items() if times > 1 and field]
+    if repeated:
+        console.warn(f"{name} repeats the column names {shown(repeated)}: later ones are numbered (name.1, name.2).")
+
+
+def _is_number(field):
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _undecodable(error):
+    start = getattr(error, "start", None)
+    data = getattr(error, "object", b"")
+    where = (
+        f"byte 0x{data[start]:02x} at position {start}"
+        if isinstance(start, int) and start < len(data)
+        else one_line(error)
+    )
+    return f"{where}. Convert the file to UTF-8, or pass its encoding, as in --encoding latin-1 or --encoding utf-16"
+
+
+def _read_parquet(file, name):
+    import pandas as pd
+
+    pyarrow = need("pyarrow", "reading Parquet")
+    try:
+        return pd.read_parquet(io.BytesIO(file.read()) if not isinstance(file, io.BytesIO) else file).reset_index(
+            drop=True
+        )
+    except (pyarrow.ArrowException, ValueError, OSError) as error:
+        raise DataFailure(f"{name} is not a Parquet table: {one_line(error)}") from error
+
+
+def _read_numpy(file, name, kind, array):
+    import zipfile
+
+    import numpy as np
+
+    try:
+        content = np.load(file, allow_pickle=False)
+        if kind == "npz" or hasattr(content, "files"):
+            if not hasattr(content, "files"):
+                raise ValueError("it holds one array; name it .npy")
+            return _frame_of_arrays({key: content[key] for key in content.files}, name, array)
+    except (ValueError, zipfile.BadZipFile, KeyError, SyntaxError) as error:
+        if isinstance(error, ValueError) and "pickle" in str(error).lower():
+            error = ValueError(
+                "it holds Python objects (or is no NumPy file), which are never loaded. Save numbers and text arrays"
+            )
+        raise DataFailure(f"cannot read {name} as {kind.upper()}: {one_line(error)}.") from error
+    return _frame_of_array(content, name)
+
+
+def _frame_of_arrays(arrays, name, wanted):
+    """The table of an NPZ file: the 2-D array `wanted` (or X, or the only one), and its row-wise companions."""
+    tables = [key for key, value in arrays.items() if value.ndim == 2]
+    if wanted is None:
+        if "X" in tables:
+            wanted = "X"
+        elif len(tables) == 1:
+            wanted = tables[0]
+        elif len(arrays) == 1:
+            wanted = next(iter(arrays))
+        else:
+            raise DataFailure(
+                f"{name} holds the arrays {shown(arrays)}, and it is not clear which is the table. Choose one with --array."
+            )
+    if wanted not in arrays:
+        raise DataFailure(f"--array {wanted!r} is not in {name}, which holds {shown(arrays)}.")
+    table = arrays[wanted]
+    names = next(
+        (
+            arrays[key]
+            for key in _NAME_ARRAYS
+            if key in arrays and table.ndim == 2 and arrays[key].shape == table.shape[1:]
+        ),
+        None,
+    )
+    frame = _frame_of_array(table, name, names)
+    for key, value in arrays.items():
+        if key != wanted and value.ndim == 1 and len(value) == len(frame) and key not in frame:
+            frame[key] = value
+    return frame
+
+
+def _frame_of_array(array, name, names=None):
+    import pandas as pd
+
+    if array.dtype.names:
+        return pd.DataFrame({field: array[field] for field in array.dtype.names})
+    if array.dtype.kind not in "iufb":
+        raise DataFailure(f"{name} holds an array of {array.dtype}; expected numbers.")
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2:
+        raise DataFailure(f"{name} holds an array of shape {array.shape}; expected rows and columns (two dimensions).")
+    columns = [f"x{i}" for i in range(array.shape[1])] if names is None else [str(value) for value in names]
+    return pd.DataFrame(array, columns=columns)

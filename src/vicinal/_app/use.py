@@ -1,0 +1,241 @@
+"""`vicinal transform`, `vicinal score` and `vicinal neighbors`: use a saved model."""
+
+import numpy as np
+
+from vicinal._app.columns import check_columns, pick_features, split_names
+from vicinal._app.console import count, one_line, shown
+from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure, need
+from vicinal._app.models import load_model, make_engine
+from vicinal._app.outputs import check_writable, write_json, write_table
+from vicinal._app.tables import TableOptions, format_of, read_table
+
+
+def transform(arguments, console):
+    """Run `vicinal transform`."""
+    import pandas as pd
+
+    model, table, features, rows = _open(arguments, console)
+    images = _ask(_method(model, "transform", "a density without a metric"), features)
+    kept = _kept(arguments, table, rows)
+    names = _output_names(model, images.shape[1])
+    parts = [kept, pd.DataFrame(images, columns=names)]
+    if arguments.drop_missing:
+        parts.insert(0, pd.DataFrame({"row": rows}))
+    _give(pd.concat(parts, axis=1), arguments, console, model)
+
+
+def score(arguments, console):
+    """Run `vicinal score`."""
+    import pandas as pd
+
+    if (arguments.data is None) != arguments.training:
+        raise UsageFailure("score needs either DATA or --training.")
+    model, table, features, rows = _open(arguments, console)
+    _method(model, "score_samples", "a metric without a density")
+    if np.isnan(model.log_scale):
+        console.warn("the model changes the features before the density sees them: log_density is in those units.")
+    detector = _detector(model, arguments.contamination)
+    if arguments.training:
+        scores, p_values = detector.training_scores_, detector.training_p_values_
+        rows = np.arange(len(scores))
+    else:
+        scores, p_values = _ask(detector.score_samples, features), _ask(detector.p_values, features)
+        own = np.full(len(scores), -1) if arguments.as_new else _training_rows(model, features)
+        if (own >= 0).any():
+            console.say(
+                f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
+                "without that row (--as-new scores them as new)."
+            )
+            scores = np.where(own >= 0, detector.training_scores_[own], scores)
+            p_values = np.where(own >= 0, detector.training_p_values_[own], p_values)
+    outliers = scores < detector.offset_
+    console.say(f"{count(int(outliers.sum()), 'outlier')} in {count(len(scores), 'row')}.")
+    result = pd.DataFrame(
+        {
+            "row": rows,
+            "log_density": scores - np.nan_to_num(model.log_scale),
+            "p_value": p_values,
+            "outlier": outliers.astype(int),
+        }
+    )
+    if table is not None:
+        result = pd.concat([_kept(arguments, table, rows), result], axis=1)
+    _give(result, arguments, console, model)
+
+
+def neighbors(arguments, console):
+    """Run `vicinal neighbors`."""
+    import pandas as pd
+    from sklearn.neighbors import NearestNeighbors
+
+    model, table, features, rows = _open(arguments, console)
+    map_rows = _method(model, "transform", "a density without a metric")
+    images = _ask(map_rows, features)
+    names = _row_names(arguments, table, rows, "DATA")
+    if arguments.query is None:
+        queries, query_names, available = None, names, len(images) - 1
+    else:
+        query_table = read_table(arguments.query, TableOptions.from_arguments(arguments)._replace(format=None), console)
+        query_features, query_rows = pick_features(
+            query_table, model.names, model.n_features, console, drop_missing=arguments.drop_missing
+        )
+        queries, available = _ask(map_rows, query_features), len(images)
+        query_names = _row_names(arguments, query_table, query_rows, "--query")
+    if arguments.k > available:
+        raise UsageFailure(
+            f"-k {arguments.k} needs at least {arguments.k} other rows in DATA, got {available}. Lower -k."
+        )
+    # A common shift changes no distance, and keeps the digits of the search's matrix products.
+    centre = images.mean(axis=0)
+    search = NearestNeighbors(n_neighbors=arguments.k).fit(images - centre)
+    distances, positions = search.kneighbors(None if queries is None else queries - centre)
+    n, k = positions.shape
+    result = pd.DataFrame(
+        {
+            "query": np.repeat(np.asarray(query_names), k),
+            "rank": np.tile(np.arange(1, k + 1), n),
+            "neighbor": np.asarray(names)[positions.ravel()],
+            "distance": distances.ravel(),
+        }
+    )
+    _give(result, arguments, console, model)
+
+
+def _open(arguments, console):
+    """The model, the table and the model's columns of it (None for ``score --training``)."""
+    if arguments.output not in (None, "-"):
+        format_of(arguments.output, what="output")
+        check_writable(arguments.output)
+    model = load_model(arguments.model, make_engine(arguments))
+    need("pandas", "reading tables")
+    if arguments.data is None:
+        return model, None, None, None
+    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    features, rows = pick_features(table, model.names, model.n_features, console, drop_missing=arguments.drop_missing)
+    return model, table, features, rows
+
+
+def _method(model, name, otherwise):
+    """A method of the model, or a failure that says what it is instead."""
+    if not hasattr(model.whole, name):
+        raise ModelFailure(f"the model is a {model.kind}: {otherwise}. It has no {name}.")
+    return getattr(model.whole, name)
+
+
+def _ask(method, features):
+    """Call a method on rows; what it refuses is the data's fault, what it lacks the model's."""
+    from sklearn.exceptions import NotFittedError
+
+    rows = features if getattr(method.__self__, "feature_names_in_", None) is not None else features.to_numpy()
+    try:
+        return np.asarray(method(rows))
+    except NotFittedError as error:
+        raise ModelFailure(one_line(error)) from error
+    except (ValueError, TypeError) as error:
+        raise DataFailure(one_line(error)) from error
+
+
+def _detector(model, contamination):
+    """A DensityOutlierDetector of the density as it was fitted: nothing is fitted again."""
+    import pandas as pd
+
+    from vicinal import DensityOutlierDetector
+
+    density = FittedDensity(model.whole, model.estimator)
+    n_rows = len(density.held_out_score_samples())
+    # fit() takes the scores from the density; the rows themselves only have to have the right shape and names.
+    rows = pd.DataFrame(np.zeros((n_rows, model.n_features)), columns=model.names)
+    return DensityOutlierDetector(density, contamination=contamination).fit(
+        rows if model.names is not None else rows.to_numpy()
+    )
+
+
+class FittedDensity:
+    """A fitted density that stays as it is when it is cloned or fitted, and can leave its training rows out."""
+
+    def __init__(self, whole, estimator):
+        self.whole, self.estimator = whole, estimator
+
+    def __sklearn_clone__(self):
+        return self
+
+    def fit(self, X):
+        """Return itself."""
+        return self
+
+    def score_samples(self, X):
+        """Log-densities of new rows."""
+        return self.whole.score_samples(X)
+
+    def held_out_score_samples(self):
+        """Log-densities of the training rows, each under the model without it."""
+        from sklearn.exceptions import NotFittedError
+
+        try:
+            if hasattr(self.estimator, "held_out_score_samples"):
+                return self.estimator.held_out_score_samples()
+            return self.estimator.score_samples(None)
+        except NotFittedError as error:
+            raise ModelFailure(one_line(error)) from error
+        except (ValueError, TypeError) as error:
+            raise FitFailure(f"the training rows cannot be scored without themselves: {one_line(error)}") from error
+
+
+def _training_rows(model, features):
+    """For each row the position of an equal training row, or -1."""
+    from scipy.spatial import cKDTree
+
+    estimator = model.estimator
+    centres = estimator.mixture_.centres
+    rows = features if model.whole is estimator else model.whole[:-1].transform(features)
+    rows = np.ascontiguousarray(rows, dtype=centres.dtype) + 0.0  # + 0.0 turns -0.0 into 0.0
+    if hasattr(estimator, "gaussian_components_"):
+        # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.
+        if not len(estimator.components_):
+            return np.full(len(rows), -1)
+        images = cKDTree(centres @ estimator.components_.T)
+        gaps, nearest = images.query(rows @ estimator.components_.T, distance_upper_bound=1e-9)
+        return np.where(np.isfinite(gaps), nearest, -1)
+    position = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(centres) + 0.0)}
+    return np.array([position.get(row.tobytes(), -1) for row in rows])
+
+
+def _kept(arguments, table, rows):
+    """The columns of ``--keep``."""
+    names = split_names(arguments.keep, table.columns)
+    check_columns(names, table.columns, "--keep")
+    return table[names].iloc[rows].reset_index(drop=True)
+
+
+def _row_names(arguments, table, rows, what):
+    if arguments.id is None:
+        return rows
+    if arguments.id not in table.columns:
+        raise DataFailure(f"--id: {what} has no column {arguments.id!r}. It has {shown(table.columns)}.")
+    return table[arguments.id].to_numpy()[rows]
+
+
+def _output_names(model, n_columns):
+    stem = model.kind.lower()
+    return [f"{stem}{i}" for i in range(n_columns)]
+
+
+def _give(result, arguments, console, model):
+    arguments.check_interrupted()
+    if arguments.json and arguments.output in (None, "-"):
+        write_json(_records(result))
+        return
+    write_table(result, arguments.output)
+    if arguments.output not in (None, "-"):
+        console.say(f"wrote {count(len(result), 'row')} to {arguments.output}.")
+        if arguments.json:
+            write_json(
+                {"model": model.kind, "output": arguments.output, "rows": len(result), "columns": list(result.columns)}
+            )
+
+
+def _records(frame):
+    """Rows as JSON objects; missing and infinite values as null."""
+    import json
+
+    return json.loads(frame.to_json(orient="records", double_precision=15))

@@ -1,0 +1,48 @@
+"""Intervals for scores of repeated cross-validation."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+
+class Interval(NamedTuple):
+    """A mean and the interval around it."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def corrected_interval(values, test_share, *, level=0.95, n_comparisons=1):
+    r"""Student interval for the mean of cross-validation scores, corrected for overlapping training sets.
+
+    Scores of J folds are not independent: their training sets overlap, and the usual variance of a mean,
+    :math:`s^2 / J`, is too small. Nadeau and Bengio (2003) replace it by
+
+    .. math:: s^2 \left(\frac1J + \frac{n_{test}}{n_{train}}\right)
+
+    with J - 1 degrees of freedom. Applied to the *differences* of two methods on the same folds it is a paired
+    interval. With `n_comparisons` m the level is :math:`1 - \alpha/m` (Bonferroni), so that all m intervals hold at
+    once.
+
+    Parameters
+    ----------
+    values : array of shape (J,)
+    test_share : float
+        :math:`n_{test} / n_{train}`.
+    level : float
+    n_comparisons : int
+
+    Returns
+    -------
+    Interval
+        With one fold the interval is the whole line: one value says nothing about its own spread.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    mean, folds = float(values.mean()), len(values)
+    if folds < 2:
+        return Interval(mean, -np.inf, np.inf)
+    error = float(values.std(ddof=1)) * np.sqrt(1.0 / folds + test_share)
+    reach = error * float(student.ppf(1.0 - (1.0 - level) / (2.0 * n_comparisons), folds - 1))
+    return Interval(mean, mean - reach, mean + reach)

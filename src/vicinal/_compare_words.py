@@ -1,0 +1,120 @@
+"""A comparison in words: the verdict, and a table for the terminal."""
+
+
+def verdict_sentence(results, *, helped, reference, best, n_neighbors):
+    """What came out, in one sentence for metrics and one for densities."""
+    sentences = []
+    for kind in ("metric", "density"):
+        if helped[kind] is not None:
+            by_name = {result.name: result for result in results[kind]}
+            sentences.append(
+                _sentence(kind, helped[kind], by_name[reference[kind]], by_name[best[kind]], n_neighbors, results[kind])
+            )
+    if not sentences:
+        return "Nothing could be judged: no learned method, or no plain one to compare it with, could be fitted."
+    return " ".join(sentences)
+
+
+def _sentence(kind, helped, plain, learned, n_neighbors, results):
+    change = signed(kind, learned.difference)
+    if kind == "metric":
+        what = f"held-out {n_neighbors}-nearest-neighbour accuracy"
+        before, after = percent(plain.main.mean), percent(learned.main.mean)
+    else:
+        what = "held-out log-likelihood"
+        before, after = f"{plain.main.mean:.2f}", f"{learned.main.mean:.2f} nats a row"
+    plainest = next((result for result in results if result.name == "euclidean" and result.failure is None), None)
+    raw = "" if plainest in (None, plain) else f"; raw Euclidean distance has {percent(plainest.main.mean)}"
+    if helped == "helped":
+        return f"{learned.label} helped: {what} rose from {before} ({plain.label}, the best plain {kind}) to {after}, {change}{raw}."
+    if sum(result.learned and result.failure is None for result in results) > 1:
+        nothing, best = f"No learned {kind}", f"the best, {learned.label}, has"
+        clearly, plainly = "clearly helped", "helped"
+    else:
+        nothing, best = f"{learned.label} did not", "it has"
+        clearly, plainly = "clearly help", "help"
+    compared = f"{best} a {what} of {after} where plain {plain.label} has {before}, {change}"
+    if helped == "hurt":
+        return f"{nothing} {plainly}: {compared}{raw}. Use {plain.label}."
+    return f"{nothing} {clearly}: {compared}, which includes zero{raw}."
+
+
+def percent(value, digits=1):
+    """A share as a percentage."""
+    return f"{100 * value:.{digits}f} %"
+
+
+def signed(kind, interval):
+    """A difference with its interval, in points of a percentage or in nats."""
+    factor, digits, unit = (100, 1, "points") if kind == "metric" else (1, 2, "nats")
+    mean, low, high = (factor * value for value in interval)
+    return f"{mean:+.{digits}f} {unit} (95 % interval {low:+.{digits}f} to {high:+.{digits}f})"
+
+
+def comparison_table(comparison):
+    """The verdict, the tables and the notes, as text."""
+    parts = [comparison.verdict]
+    if comparison.metrics:
+        head = [
+            "metric",
+            f"{comparison.n_neighbors}-NN accuracy",
+            "95 % interval",
+            "recall@1",
+            "purity",
+            "against the best plain one",
+        ]
+        parts.append(_table(head, [_metric_line(result, comparison) for result in comparison.metrics]))
+    if comparison.densities:
+        head = ["density", "log-likelihood", "95 % interval", "against the best plain one"]
+        parts.append(_table(head, [_density_line(result, comparison) for result in comparison.densities]))
+    remarks = [
+        f"{result.label}: {result.note}." for result in [*comparison.metrics, *comparison.densities] if result.note
+    ]
+    lines = [f"{comparison.n_rows:,} rows, {comparison.n_features:,} columns, {comparison.n_folds} folds."]
+    if comparison.largest_class is not None:
+        lines[0] += (
+            f" Always naming the largest of {len(comparison.classes)} classes: {percent(comparison.largest_class)}."
+        )
+    parts.append("\n".join(["* learned", *lines, *comparison.notes, *dict.fromkeys(remarks)]))
+    return "\n\n".join(parts)
+
+
+def _mark(result, comparison):
+    return ("* " if result.learned else "  ") + result.label
+
+
+def _metric_line(result, comparison):
+    if result.failure:
+        return [_mark(result, comparison), "-", "", "", "", result.failure]
+    low, high = result.main.low, result.main.high
+    interval = f"{100 * max(low, 0):.1f} to {100 * min(high, 1):.1f}"
+    others = [percent(result.intervals[name].mean) for name in ("recall@1", "purity")]
+    return [_mark(result, comparison), percent(result.main.mean), interval, *others, _difference(result, comparison)]
+
+
+def _density_line(result, comparison):
+    if result.failure:
+        return [_mark(result, comparison), "-", "", result.failure]
+    interval = f"{result.main.low:.2f} to {result.main.high:.2f}"
+    return [_mark(result, comparison), f"{result.main.mean:.2f}", interval, _difference(result, comparison)]
+
+
+def _difference(result, comparison):
+    if result.name == comparison.reference[result.kind] and not result.learned:
+        return "(the best plain one)"
+    if result.difference is None:
+        return ""
+    text = signed(result.kind, result.difference).replace("95 % interval ", "")
+    clear = " better" if result.difference.low > 0 else " worse" if result.difference.high < 0 else ""
+    return text + clear
+
+
+def _table(head, lines, most=72):
+    """Columns aligned with spaces; only the last one may be long, and is cut."""
+    lines = [[*line[:-1], line[-1] if len(line[-1]) <= most else line[-1][: most - 3] + "..."] for line in lines]
+    widths = [max(len(row[i]) for row in [head, *lines]) for i in range(len(head))]
+    rule = ["-" * width for width in widths]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [head, rule, *lines]
+    )

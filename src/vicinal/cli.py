@@ -1,0 +1,118 @@
+"""The `vicinal` command: understands the command line, calls one room of `vicinal._app`, and ends cleanly.
+
+Nothing heavy is imported before the command line has been understood, so that ``vicinal --help`` is immediate.
+"""
+
+import os
+import signal
+import sys
+from importlib import import_module
+
+from vicinal._app import errors
+from vicinal._app.console import Console, one_line
+from vicinal._app.parser import make_parser
+
+# Where each command lives: a module of `vicinal._app` and a function taking (arguments, console).
+_COMMANDS = {
+    "learn": ("learn", "learn"),
+    "transform": ("use", "transform"),
+    "score": ("use", "score"),
+    "neighbors": ("use", "neighbors"),
+    "inspect": ("inspect", "inspect"),
+    "compare": ("compare", "compare"),
+    "demo": ("demo", "demo"),
+}
+
+
+class _Signals:
+    """Ctrl-C and SIGTERM end the command even where a fit would answer an interruption with its best so far."""
+
+    def __init__(self):
+        self.code = None
+
+    def __call__(self, number, frame):
+        self.code = errors.INTERRUPTED if number == signal.SIGINT else errors.TERMINATED
+        raise KeyboardInterrupt
+
+    def check(self):
+        """Stop here if an interruption came in the meantime."""
+        if self.code is not None:
+            raise KeyboardInterrupt
+
+    def install(self):
+        """Listen; returns a function that restores what was there before."""
+        before = {}
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, self)
+        except ValueError:  # not the main thread: whoever calls us there has its own ways
+            pass
+
+        def restore():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        return restore
+
+
+def main(argv=None):
+    """Run the command line and return its exit code (see docs/command.md)."""
+    arguments = make_parser().parse_args(argv)
+    console = Console(quiet=arguments.quiet)
+    signals = _Signals()
+    restore = signals.install()
+    try:
+        return _run(arguments, console, signals)
+    except KeyboardInterrupt:
+        code = signals.code or errors.INTERRUPTED
+        console.fail("interrupted." if code == errors.INTERRUPTED else "terminated.")
+        return code
+    finally:
+        restore()
+
+
+def _run(arguments, console, signals):
+    import warnings
+
+    from vicinal._app.outputs import silence_stdout
+
+    try:
+        with warnings.catch_warnings(), _limited_threads(arguments.threads):
+            console.take_warnings()
+            module, function = _COMMANDS[arguments.command]
+            arguments.check_interrupted = signals.check
+            getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)
+        return errors.OK
+    except errors.Failure as failure:
+        if failure.code == errors.OUTPUT:
+            silence_stdout()
+        console.fail(one_line(failure))
+        return failure.code
+    except BrokenPipeError:  # the reader of stdout has seen enough
+        silence_stdout()
+        return errors.BROKEN_PIPE
+    except MemoryError as error:
+        console.fail(f"out of memory: {one_line(error) or 'use fewer rows or columns, or lower --memory'}.")
+        return errors.FIT
+    except Exception as error:
+        if os.environ.get("VICINAL_DEBUG"):
+            raise
+        console.fail(
+            f"an unexpected {type(error).__name__}: {one_line(error)} This is a fault of vicinal; set VICINAL_DEBUG=1 to see where."
+        )
+        return errors.BUG
+
+
+def _limited_threads(threads):
+    """Hold BLAS and OpenMP to as many threads as the engine."""
+    import contextlib
+
+    if threads is None:
+        return contextlib.nullcontext()
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(limits=threads)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,553 @@
+"""The `vicinal` command: through `main` in this process, and through the installed entry point where processes matter."""
+
+import io
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vicinal
+from vicinal import io as model_io
+from vicinal.cli import main
+
+OK, BUG, USAGE, DATA, MODEL, OUTPUT, FIT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 6, 130, 141
+COMMAND = Path(sys.executable).parent / "vicinal"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def table(folder):
+    """Two classes, three numeric columns of very different units, a text column, a row name."""
+    rng = np.random.default_rng(0)
+    kind = rng.integers(2, size=120)
+    frame = pd.DataFrame(
+        {
+            "name": [f"row{i}" for i in range(120)],
+            "length": 1000.0 * (rng.normal(size=120) + 2 * kind),
+            "width": rng.normal(size=120) * 0.01,
+            "hue": rng.normal(size=120) - kind,
+            "colour": rng.choice(["red", "green", "blue"], size=120),
+            "kind": np.where(kind, "b", "a"),
+        }
+    )
+    frame.to_csv("table.csv", index=False)
+    return frame
+
+
+def run(*arguments):
+    try:
+        return main([str(argument) for argument in arguments])
+    except SystemExit as stop:  # argparse
+        return stop.code
+
+
+def command(*arguments, **options):
+    """The installed entry point, in its own process."""
+    options.setdefault("env", {**os.environ, "OMP_NUM_THREADS": "1"})
+    return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, timeout=120, check=False, **options)
+
+
+FEATURES = ["length", "width", "hue"]
+
+
+@pytest.mark.parametrize("method", ["lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen"])
+def test_learn_then_use(table, capsys, method):
+    supervised = ["--target", "kind"] if method in ("rca", "nca") else ["--drop", "kind"]
+    assert run("learn", "table.csv", "--method", method, *supervised, "-o", "model.vicinal") == OK
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "left out 2 columns that are not numeric" in captured.err
+    assert "'colour' (3 values" in captured.err
+    model = model_io.load("model.vicinal")
+    assert list(model.feature_names_in_) == FEATURES
+    # columns are picked by name: order and company do not matter
+    table[["hue", "kind", "width", "length"]].to_parquet("shuffled.parquet")
+    if hasattr(model, "transform"):
+        assert run("transform", "model.vicinal", "shuffled.parquet", "-o", "images.npy", "-q") == OK
+        np.testing.assert_allclose(np.load("images.npy"), model.transform(table[FEATURES]), rtol=1e-12, atol=1e-12)
+        assert run("neighbors", "model.vicinal", "table.csv", "-k", 3, "--id", "name", "-o", "near.csv", "-q") == OK
+        near = pd.read_csv("near.csv")
+        assert list(near.columns) == ["query", "rank", "neighbor", "distance"]
+        assert len(near) == 360
+        assert (near["query"] != near["neighbor"]).all()
+        _check_nearest(near, model.transform(table[FEATURES]), table["name"])
+    else:
+        assert run("transform", "model.vicinal", "table.csv") == MODEL
+    capsys.readouterr()
+    if method in ("rca", "nca"):
+        assert run("score", "model.vicinal", "table.csv") == MODEL
+        assert "a metric without a density" in capsys.readouterr().err
+    else:
+        _check_score(model, table, capsys)
+
+
+def _check_nearest(near, images, names):
+    distances = np.linalg.norm(images[:, None] - images[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    position = {name: i for i, name in enumerate(names)}
+    for query, group in near.groupby("query"):
+        i = position[query]
+        np.testing.assert_allclose(group["distance"], np.sort(distances[i])[:3], rtol=1e-9)
+        np.testing.assert_allclose(
+            distances[i][[position[name] for name in group["neighbor"]]], group["distance"], rtol=1e-9
+        )
+
+
+def _check_score(model, table, capsys):
+    """Scores are those of a DensityOutlierDetector, in the units of the data."""
+    scaled = model[:-1].transform(table[FEATURES])
+    detector = vicinal.DensityOutlierDetector(model[-1]).fit(scaled)
+    volume = np.log(model[0].scale_).sum()
+    assert run("score", "model.vicinal", "table.csv", "-q") == OK
+    scores = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert list(scores.columns) == ["row", "log_density", "p_value", "outlier"]
+    np.testing.assert_allclose(scores["log_density"], detector.training_scores_ - volume, rtol=1e-9)
+    np.testing.assert_allclose(scores["p_value"], detector.training_p_values_, rtol=1e-9)
+    np.testing.assert_array_equal(scores["outlier"], detector.training_scores_ < detector.offset_)
+    assert run("score", "model.vicinal", "--training", "-q") == OK
+    np.testing.assert_allclose(pd.read_csv(io.StringIO(capsys.readouterr().out))["log_density"], scores["log_density"])
+    new = table[FEATURES] + np.array([1.0, 1e-3, 9.0])
+    new.to_csv("new.csv", index=False)
+    assert run("score", "model.vicinal", "new.csv", "-q", "--contamination", "0.1") == OK
+    scores = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    np.testing.assert_allclose(scores["log_density"], model.score_samples(new) - volume, rtol=1e-9)
+    np.testing.assert_allclose(scores["p_value"], detector.p_values(model[:-1].transform(new)), rtol=1e-9)
+    assert scores["outlier"].all()
+    # a training row among new rows would hide behind its own kernel
+    pd.concat([new, table[FEATURES].head(5)]).to_csv("mixed.csv", index=False)
+    assert run("score", "model.vicinal", "mixed.csv") == OK
+    captured = capsys.readouterr()
+    assert "5 rows of 125 equal a training row exactly" in captured.err
+    tail = pd.read_csv(io.StringIO(captured.out))["log_density"].tail(5)
+    np.testing.assert_allclose(tail, detector.training_scores_[:5] - volume, rtol=1e-9)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "npz", "npy", "csv.gz"])
+def test_every_format_is_read_and_written(table, capsys, ending):
+    assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "model.vicinal", "-q") == OK
+    assert run("transform", "model.vicinal", "table.csv", "-o", f"first.{ending}", "-q") == OK
+    assert run("learn", f"first.{ending}", "--method", "parzen", "-o", "second.vicinal", "-q") == OK
+    assert run("score", "second.vicinal", f"first.{ending}", "-q") == OK
+    assert len(pd.read_csv(io.StringIO(capsys.readouterr().out))) == 120
+    images = model_io.load("model.vicinal").transform(table[FEATURES])
+    np.testing.assert_allclose(model_io.load("second.vicinal")[0].mean_, images.mean(axis=0), atol=1e-12)
+
+
+def test_supervision_by_pairs_and_groups_agrees_with_python(table):
+    pd.DataFrame({"a": ["row0", "row3"], "b": ["row1", "row4"]}).to_csv("pairs.csv", index=False)
+    assert (
+        run(
+            "learn",
+            "table.csv",
+            "--method",
+            "rca",
+            "--pairs",
+            "pairs.csv",
+            "--id",
+            "name",
+            "--drop",
+            "kind",
+            "-o",
+            "p.vicinal",
+            "-q",
+        )
+        == OK
+    )
+    pd.DataFrame({"a": [0, 3], "b": [1, 4]}).to_csv("numbers.csv", index=False)
+    assert (
+        run(
+            "learn", "table.csv", "--method", "rca", "--pairs", "numbers.csv", "--drop", "kind", "-o", "n.vicinal", "-q"
+        )
+        == OK
+    )
+    grouped = table.assign(group=[None] * 120)
+    grouped.loc[[0, 1], "group"], grouped.loc[[3, 4], "group"] = "x", "y"
+    grouped.to_csv("grouped.csv", index=False)
+    assert (
+        run("learn", "grouped.csv", "--method", "rca", "--groups", "group", "--drop", "kind", "-o", "g.vicinal", "-q")
+        == OK
+    )
+    X = table[FEATURES]
+    expected = vicinal.RCA().fit((X - X.mean()) / X.std(ddof=0), [[0, 1], [3, 4]]).components_
+    for name in ("p.vicinal", "n.vicinal", "g.vicinal"):
+        np.testing.assert_allclose(model_io.load(name)[-1].components_, expected, rtol=1e-9)
+
+
+def test_nca_takes_pairs_and_continuous_targets(table, capsys):
+    pd.DataFrame({"a": [0, 3, 7], "b": [1, 4, 9]}).to_csv("pairs.csv", index=False)
+    assert (
+        run("learn", "table.csv", "--method", "nca", "--pairs", "pairs.csv", "--drop", "kind", "-o", "m.vicinal", "-q")
+        == OK
+    )
+    assert type(model_io.load("m.vicinal")[-1]).__name__ == "PairNCA"
+    assert run("learn", "table.csv", "--method", "nca", "--target", "hue", "--drop", "kind", "-o", "m.vicinal") == OK
+    assert "is continuous" in capsys.readouterr().err
+    assert model_io.load("m.vicinal")[-1].match == "gaussian"
+
+
+def test_parameters_scaling_and_seed(table):
+    options = ["--method", "nca", "--target", "kind", "--set", "n_components=2", "--set", "init=random", "-q"]
+    assert run("learn", "table.csv", *options, "--seed", 3, "-o", "a.vicinal") == OK
+    assert run("learn", "table.csv", *options, "--seed", 3, "-o", "b.vicinal") == OK
+    assert (
+        run("learn", "table.csv", *options, "--seed", 4, "-o", "c.vicinal", "--threads", 1, "--memory", "64 MB") == OK
+    )
+    a, b, c = (model_io.load(f"{name}.vicinal")[-1].components_ for name in "abc")
+    assert a.shape == (2, 3)
+    np.testing.assert_array_equal(a, b)
+    assert not np.allclose(a, c)
+    assert (
+        run(
+            "learn",
+            "table.csv",
+            "--method",
+            "parzen",
+            "--drop",
+            "kind",
+            "--no-scale",
+            "--set",
+            "bandwidth=scott",
+            "-o",
+            "p.vicinal",
+            "-q",
+        )
+        == OK
+    )
+    expected = vicinal.ParzenWindows("scott").fit(table[FEATURES])
+    np.testing.assert_allclose(model_io.load("p.vicinal").covariance_, expected.covariance_)
+
+
+def test_one_hot_columns_come_back_by_name(table, capsys):
+    assert (
+        run(
+            "learn",
+            "table.csv",
+            "--method",
+            "rca",
+            "--target",
+            "kind",
+            "--drop",
+            "name",
+            "--one-hot",
+            "-o",
+            "m.vicinal",
+        )
+        == OK
+    )
+    names = list(model_io.load("m.vicinal").feature_names_in_)
+    assert names == [*FEATURES, "colour=blue", "colour=green", "colour=red"]
+    table.drop(columns=["kind", "name"])[::-1].to_csv("new.csv", index=False)
+    capsys.readouterr()
+    assert run("transform", "m.vicinal", "new.csv", "-q") == OK
+    images = pd.read_csv(io.StringIO(capsys.readouterr().out)).to_numpy()
+    coded = pd.get_dummies(table[["length", "width", "hue", "colour"]], columns=["colour"], prefix_sep="=", dtype=float)
+    np.testing.assert_allclose(images, model_io.load("m.vicinal").transform(coded)[::-1], rtol=1e-9)
+
+
+def test_missing_values_are_counted_refused_and_dropped(table, capsys):
+    holes = table.copy()
+    holes.loc[[3, 5], "hue"] = np.nan
+    holes.loc[5, "width"] = np.nan
+    holes.loc[7, "kind"] = None
+    holes.to_csv("holes.csv", index=False)
+    assert run("learn", "holes.csv", "--method", "nca", "--target", "kind", "-o", "m.vicinal") == DATA
+    message = capsys.readouterr().err
+    assert "4 missing values in 3 rows of 120 ('width': 1, 'hue': 2, 'kind': 1)" in message
+    assert "--drop-missing" in message
+    assert not Path("m.vicinal").exists()
+    assert (
+        run("learn", "holes.csv", "--method", "nca", "--target", "kind", "--drop-missing", "--json", "-o", "m.vicinal")
+        == OK
+    )
+    assert json.loads(capsys.readouterr().out)["rows"] == 117
+    assert run("transform", "m.vicinal", "holes.csv", "--drop-missing", "--keep", "name", "-q") == OK
+    images = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert len(images) == 118  # a missing label is no matter here
+    assert list(images.columns[:2]) == ["row", "name"]
+    assert [f"row{i}" for i in images["row"]] == list(images["name"])
+
+
+def test_what_is_odd_about_the_columns_is_said(folder, capsys):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"id": range(40), "x": rng.normal(size=40), "y": rng.normal(size=40), "same": 1.5, "empty": np.nan}
+    )
+    frame["age"] = [str(number) for number in rng.integers(20, 60, size=40)]
+    frame.loc[11, "age"] = "n/k"
+    frame.to_csv("odd.csv")  # with an index column that has no name
+    assert run("learn", "odd.csv", "--method", "parzen", "-o", "m.vicinal") == OK
+    err = capsys.readouterr().err
+    assert "a column without a name that only counts the rows" in err
+    assert "'id' counts the rows" in err
+    assert "never change: 'same'" in err
+    assert "no value at all: 'empty'" in err
+    assert "'age' (39 of 40 entries are numbers; row 11 holds 'n/k')" in err
+    assert list(model_io.load("m.vicinal").feature_names_in_) == ["id", "x", "y"]
+
+
+BAD = [
+    ("empty", b"", "is empty"),
+    ("blank", b"\n\n\n", "is empty"),
+    ("header only", b"a,b\n", "but no rows"),
+    ("ragged", b"a,b\n1,2\n3,4,5\n", "is not a table"),
+    ("longer than the header", b"a,b\n1,2,3\n4,5,6\n", "is not a table"),
+    ("not utf-8", "a,b\n1,é\n".encode("latin-1"), "is not utf-8 text"),
+    ("semicolons", b"a;b\n1;2\n3;4\n", "--sep ';'"),
+    ("binary", bytes(range(256)) * 4, "not utf-8"),
+    ("no numbers", b"a,b\nx,y\nz,w\n", "no numeric columns"),
+    ("infinite", b"a,b\n1,2\ninf,3\n4,4\n", "infinite values in 'a (1)'"),
+    ("constant", b"a,b\n1,2\n1,2\n1,2\n", "every feature is constant"),
+    ("open quote", b'a,b\n1,"2\n3,4\n', ""),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_csv_is_explained(folder, capsys, content, message):
+    Path("bad.csv").write_bytes(content)
+    assert run("learn", "bad.csv", "--method", "parzen", "-o", "m.vicinal") == DATA
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.splitlines()[-1].startswith("vicinal: error: ")
+    assert not Path("m.vicinal").exists()
+
+
+def test_other_encodings_separators_and_headers(folder, capsys):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(30, 2))
+    pd.DataFrame(rows, columns=["größe", "breite"]).to_csv("l.csv", index=False, sep=";", encoding="utf-16")
+    assert (
+        run("learn", "l.csv", "--method", "parzen", "--sep", ";", "--encoding", "utf-16", "-o", "m.vicinal", "-q") == OK
+    )
+    assert list(model_io.load("m.vicinal").feature_names_in_) == ["größe", "breite"]
+    np.savetxt("plain.csv", rows, delimiter=",")
+    assert run("learn", "plain.csv", "--method", "parzen", "-o", "m.vicinal") == OK
+    assert "--no-header" in capsys.readouterr().err
+    assert run("learn", "plain.csv", "--method", "parzen", "--no-header", "-o", "m.vicinal", "-q") == OK
+    assert model_io.load("m.vicinal")[-1].mixture_.centres.shape == (30, 2)
+    Path("with-bom.csv").write_bytes("\ufeffa,b\n1,2\n2,5\n4,1\n".encode())
+    assert run("learn", "with-bom.csv", "--method", "parzen", "--set", "bandwidth=1", "-o", "m.vicinal", "-q") == OK
+    assert list(model_io.load("m.vicinal").feature_names_in_) == ["a", "b"]
+
+
+def test_bad_numpy_and_parquet_files_are_explained(folder, capsys):
+    np.save("objects.npy", np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
+    np.save("cube.npy", np.zeros((2, 2, 2)))
+    np.save("text.npy", np.array([["a", "b"]]))
+    np.savez("two.npz", first=np.eye(3), second=np.eye(4))
+    Path("broken.npz").write_bytes(b"PK\x03\x04 nothing")
+    Path("broken.parquet").write_bytes(b"PAR1 nothing PAR1")
+    Path("broken.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{")
+    Path("broken.csv.gz").write_bytes(b"a,b\n1,2\n")
+    for name in (
+        "objects.npy",
+        "cube.npy",
+        "text.npy",
+        "two.npz",
+        "broken.npz",
+        "broken.parquet",
+        "broken.npy",
+        "broken.csv.gz",
+    ):
+        assert run("learn", name, "--method", "parzen", "-o", "m.vicinal") == DATA, name
+        assert "vicinal: error: " in capsys.readouterr().err
+    assert run("learn", "two.npz", "--array", "second", "--method", "parzen", "-o", "m.vicinal", "-q") == OK
+
+
+def test_wrong_columns_are_named(table, capsys):
+    assert run("learn", "table.csv", "--method", "nca", "--target", "knd", "-o", "m.vicinal") == DATA
+    assert "there is no column 'knd'. Did you mean 'kind'?" in capsys.readouterr().err
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind,widht", "-o", "m.vicinal") == DATA
+    assert "Did you mean 'width'?" in capsys.readouterr().err
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    table.drop(columns=["hue"]).rename(columns={"width": "Width"}).to_csv("wrong.csv", index=False)
+    assert run("score", "m.vicinal", "wrong.csv") == DATA
+    assert "lacks 2 columns of the model: 'width', 'hue'. Did you mean 'Width'" in capsys.readouterr().err
+    table.assign(hue="dark").to_csv("wrong.csv", index=False)
+    assert run("score", "m.vicinal", "wrong.csv") == DATA
+    assert "must be numeric: 'hue'" in capsys.readouterr().err
+
+
+USAGE_ERRORS = [
+    ([], USAGE),
+    (["learn", "table.csv"], USAGE),
+    (["learn", "table.csv", "--method", "svm", "-o", "m"], USAGE),
+    (["learn", "table.csv", "--method", "rca", "-o", "m"], USAGE),
+    (["learn", "table.csv", "--method", "lca", "--pairs", "p.csv", "-o", "m"], USAGE),
+    (["learn", "table.csv", "--method", "rca", "--target", "kind", "--groups", "kind", "-o", "m"], USAGE),
+    (["learn", "table.csv", "--method", "lca", "--set", "bandwidth=1", "-o", "m"], USAGE),
+    (["learn", "table.csv", "--method", "lca", "--set", "reg", "-o", "m"], USAGE),
+    (["learn", "table.csv", "--method", "lca", "--memory", "lots", "-o", "m"], USAGE),
+    (["learn", "table.csv", "--method", "lca", "--memory", "12", "-o", "m"], USAGE),
+    (["learn", "table.csv", "--method", "lca", "--threads", "0", "-o", "m"], USAGE),
+    (["learn", "table.csv", "--method", "lca", "--seed", "-1", "-o", "m"], USAGE),
+    (["learn", "table.data", "--method", "lca", "-o", "m"], USAGE),
+    (["learn", "missing.csv", "--method", "lca", "-o", "m"], DATA),
+    (["learn", ".", "--format", "csv", "--method", "lca", "-o", "m"], DATA),
+    (["learn", "table.csv", "--method", "lca", "--set", "reg=-1", "--drop", "kind", "-o", "m"], FIT),
+    (["learn", "table.csv", "--method", "nca", "--target", "name", "--drop", "kind", "-o", "no/such/folder/m"], OUTPUT),
+    (["learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "."], OUTPUT),
+    (["inspect", "table.csv"], MODEL),
+    (["inspect", "missing.vicinal"], MODEL),
+    (["score", "table.csv", "table.csv"], MODEL),
+    (["score", "table.csv"], USAGE),
+    (["compare", "table.csv", "--target", "kind", "--methods", "magic"], USAGE),
+    (["compare", "table.csv", "--target", "hue"], DATA),
+    (["compare", "table.csv", "--target", "name"], DATA),
+    (["compare", "table.csv", "--target", "kind", "--report", "no/such/folder/r.html"], OUTPUT),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), USAGE_ERRORS, ids=[" ".join(case[0][:5]) or "nothing" for case in USAGE_ERRORS]
+)
+def test_exit_codes(table, capsys, arguments, code):
+    assert run(*arguments) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "error: " in captured.err
+    assert "Traceback" not in captured.err
+    assert not Path("m").exists()
+
+
+def test_json_and_inspect(table, capsys):
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "--json", "-q") == OK
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["rows"] == 120
+    assert summary["columns"] == FEATURES
+    assert run("inspect", "m.vicinal", "--json") == OK
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["class"] == "LCA"
+    assert facts["training_rows"] == 120
+    assert sum(facts["weights"].values()) == pytest.approx(1)
+    assert run("inspect", "m.vicinal") == OK
+    assert "converged in" in capsys.readouterr().out
+    assert run("score", "m.vicinal", "table.csv", "--json", "-q") == OK
+    records = json.loads(capsys.readouterr().out)
+    assert len(records) == 120
+    assert set(records[0]) == {"row", "log_density", "p_value", "outlier"}
+
+
+def test_a_fault_of_ours_is_told_apart(table, capsys, monkeypatch):
+    monkeypatch.setattr("vicinal._app.learn.read_table", lambda *_: 1 / 0)
+    assert run("learn", "table.csv", "--method", "lca", "-o", "m.vicinal") == BUG
+    assert "an unexpected ZeroDivisionError" in capsys.readouterr().err
+
+
+# -- through the installed entry point
+
+
+def test_help_is_light():
+    """`--help` must not import what a command needs: that is what makes it immediate."""
+    code = "import sys, vicinal.cli\ntry: vicinal.cli.main(['--help'])\nexcept SystemExit: pass\nprint([m for m in ('numpy', 'sklearn', 'pandas', 'scipy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    done = command("--help")
+    assert done.returncode == OK
+    assert b"Exit codes" in done.stdout
+
+
+def test_a_million_rows_on_stdin(table):
+    assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
+    line = "1500.5,0.003,-0.2\n"
+    data = ("length,width,hue\n" + line * 1_000_000).encode()
+    done = command("transform", "m.vicinal", "-", "-o", "out.npy", input=data)
+    assert done.returncode == OK, done.stderr
+    assert b"wrote 1,000,000 rows" in done.stderr
+    images = np.load("out.npy", mmap_mode="r")
+    assert images.shape == (1_000_000, 3)
+    expected = model_io.load("m.vicinal").transform(pd.DataFrame([[1500.5, 0.003, -0.2]], columns=FEATURES))
+    np.testing.assert_allclose(images[[0, -1]], np.repeat(expected, 2, axis=0), rtol=1e-9)
+
+
+def test_a_reader_that_leaves_early_is_no_error(table):
+    pd.concat([table[FEATURES]] * 3000).to_csv("long.csv", index=False)
+    assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
+    process = subprocess.Popen(
+        [COMMAND, "transform", "m.vicinal", "long.csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout.readline().startswith(b"rca0,")
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == BROKEN_PIPE
+    assert err == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_on_stdout(table):
+    assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [COMMAND, "transform", "m.vicinal", "table.csv"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == OUTPUT
+    assert b"No space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
+def test_a_full_disk_leaves_the_old_file(table, ending):
+    """A limit on the size of files stands for a disk that fills up half way."""
+    assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
+    out = Path(f"out.{ending}")
+    out.write_bytes(b"the old content")
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+    done = command("transform", "m.vicinal", "table.csv", "-o", out, preexec_fn=limit)
+    assert done.returncode == OUTPUT, done.stderr
+    assert b"cannot write" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert out.read_bytes() == b"the old content"
+    assert sorted(path.name for path in Path().iterdir()) == ["m.vicinal", out.name, "table.csv"]
+
+
+@pytest.mark.skipif(
+    not Path("/proc/version").exists(), reason="needs a folder in which nobody can write, root included"
+)
+def test_unwritable_output(table):
+    for target in ("/proc/version", "/proc/model.vicinal"):
+        done = command("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", target, "-q")
+        assert done.returncode == OUTPUT, done.stderr
+        assert b"cannot write /proc/" in done.stderr
+        assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 143)])
+def test_an_interruption_ends_without_a_trace(folder, number, code):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(6000, 12)), columns=[f"x{i}" for i in range(12)])
+    frame["y"] = rng.integers(5, size=6000)
+    frame.to_csv("big.csv", index=False)
+    Path("m.vicinal").write_bytes(b"the old content")
+    process = subprocess.Popen(
+        [COMMAND, "learn", "big.csv", "--method", "nca", "--target", "y", "--set", "verbose=1", "--set", "max_iter=100000", "--set", "tol=0", "-o", "m.vicinal"],
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert process.stderr.readline()  # the first pass is done: the fit is under way
+    time.sleep(0.2)
+    process.send_signal(number)
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=60) == code
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("vicinal: error: ")
+    assert Path("m.vicinal").read_bytes() == b"the old content"
+    assert sorted(path.name for path in Path().iterdir()) == ["big.csv", "m.vicinal"]

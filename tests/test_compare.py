@@ -1,0 +1,288 @@
+"""The comparison: honest by construction, and right in its arithmetic."""
+
+import warnings
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.datasets import load_iris, load_wine
+from sklearn.decomposition import PCA
+from sklearn.model_selection import RepeatedStratifiedKFold, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import vicinal
+from vicinal._compare_folds import RECALL_AT, neighbor_scores
+from vicinal._compare_intervals import corrected_interval
+
+PLAIN = ["euclidean", "z-scored", "pca-whitened", "lda"]
+
+
+def nuisance_data(n=300, seed=0):
+    """Three classes along the difference of two columns, under a strong nuisance that both columns share."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=n)
+    nuisance = 8 * rng.normal(size=n)
+    return np.column_stack([1.5 * y + 0.3 * rng.normal(size=n) + nuisance, nuisance, rng.normal(size=n)]), y
+
+
+def test_scores_are_those_of_scikit_learn():
+    """Accuracy of each metric = cross_val_score of the pipeline that a user would write."""
+    X, y = load_wine(return_X_y=True)
+    result = vicinal.compare(
+        X, y, metrics=["euclidean", "z-scored", "rca"], densities=[], n_neighbors=5, n_repeats=2, random_state=7
+    )
+    folds = RepeatedStratifiedKFold(n_splits=5, n_repeats=2, random_state=7)
+    for name, steps in (
+        ("euclidean", []),
+        ("z-scored", [StandardScaler()]),
+        ("rca", [StandardScaler(), vicinal.RCA()]),
+    ):
+        pipeline = make_pipeline(*steps, KNeighborsClassifier(5))
+        np.testing.assert_allclose(
+            result.result("metric", name).scores["accuracy"], cross_val_score(pipeline, X, y, cv=folds)
+        )
+
+
+def test_neighbor_scores_literally():
+    rng = np.random.default_rng(0)
+    neighbors, labels = rng.integers(3, size=(50, 12)), rng.integers(3, size=50)
+    scores, curve = neighbor_scores(neighbors, labels, 4, 3)
+    votes = [np.bincount(row[:4], minlength=3).argmax() for row in neighbors]
+    assert scores["accuracy"] == np.mean(np.array(votes) == labels)
+    for k in RECALL_AT:
+        assert scores[f"recall@{k}"] == np.mean(
+            [label in row[:k] for row, label in zip(neighbors, labels, strict=True)]
+        )
+    assert scores["purity"] == pytest.approx(
+        np.mean([np.mean(row[:4] == label) for row, label in zip(neighbors, labels, strict=True)])
+    )
+    np.testing.assert_allclose(curve[11], np.mean(neighbors == labels[:, None]))
+
+
+def test_log_likelihood_is_in_the_units_of_the_data():
+    """Standardising inside changes nothing: the Gaussian's held-out likelihood is SciPy's, fold by fold."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3)) * [300.0, 0.01, 1.0] + [0, 5, -5]
+    result = vicinal.compare(X, densities=["gaussian", "parzen-scott"], n_repeats=1, random_state=3)
+    from sklearn.model_selection import RepeatedKFold
+
+    gaussian, scott = [], []
+    for train, test in RepeatedKFold(n_splits=5, n_repeats=1, random_state=3).split(X):
+        density = stats.multivariate_normal(X[train].mean(axis=0), np.cov(X[train].T, bias=True))
+        gaussian.append(density.logpdf(X[test]).mean())
+        scott.append(stats.gaussian_kde(X[train].T, "scott").logpdf(X[test].T).mean())
+    np.testing.assert_allclose(result.result("density", "gaussian").scores["log_likelihood"], gaussian, atol=2e-5)
+    np.testing.assert_allclose(result.result("density", "parzen-scott").scores["log_likelihood"], scott, rtol=1e-8)
+
+
+class Spy(TransformerMixin, BaseEstimator):
+    """Keeps what it was fitted to, across clones."""
+
+    seen: ClassVar = []
+
+    def fit(self, X, y=None):
+        self.seen.append((np.array(X), None if y is None else np.array(y)))
+        self.mean_ = X.mean(axis=0)
+        return self
+
+    def transform(self, X):
+        return X - self.mean_
+
+
+def test_nothing_of_a_test_fold_is_ever_fitted():
+    """Rows carry their number: each fit sees exactly the training rows of its fold, raw."""
+    X, y = nuisance_data(60)
+    X = np.column_stack([np.arange(60.0), X])
+    Spy.seen = []
+    vicinal.compare(X, y, metrics={"spy": Spy()}, densities=[], n_splits=4, n_repeats=1, random_state=0)
+    folds = list(RepeatedStratifiedKFold(n_splits=4, n_repeats=1, random_state=0).split(X, y))
+    assert len(Spy.seen) == 4
+    for (rows, labels), (train, _) in zip(Spy.seen, folds, strict=True):
+        np.testing.assert_array_equal(rows[:, 0], train)
+        np.testing.assert_array_equal(labels, y[train])
+
+
+def test_intervals_follow_nadeau_and_bengio():
+    values = np.array([0.1, 0.3, 0.2, 0.25])
+    found = corrected_interval(values, 0.25, level=0.95, n_comparisons=3)
+    error = values.std(ddof=1) * np.sqrt(1 / 4 + 0.25)
+    reach = stats.t.ppf(1 - 0.05 / 6, 3) * error
+    np.testing.assert_allclose(found, [values.mean(), values.mean() - reach, values.mean() + reach])
+    assert corrected_interval([0.5, 0.5], 0.25) == (0.5, 0.5, 0.5)
+    assert corrected_interval([0.5], 0.25) == (0.5, -np.inf, np.inf)
+
+
+def test_intervals_seldom_claim_help_where_there_is_none():
+    """Two equally good classifiers on fresh data, many times: the corrected interval excludes zero in about 5 %."""
+    rng = np.random.default_rng(0)
+    claims = 0
+    for _ in range(200):
+        X, y = rng.normal(size=(80, 2)), np.repeat([0, 1], 40)
+        folds = RepeatedStratifiedKFold(n_splits=5, n_repeats=1, random_state=int(rng.integers(1e6)))
+        differences = [
+            KNeighborsClassifier(5).fit(X[a, :1], y[a]).score(X[b, :1], y[b])
+            - KNeighborsClassifier(5).fit(X[a, 1:], y[a]).score(X[b, 1:], y[b])
+            for a, b in folds.split(X, y)
+        ]
+        low, high = corrected_interval(differences, 0.25)[1:]
+        claims += low > 0 or high < 0
+    assert claims <= 20
+
+
+def test_help_is_claimed_where_it_is_and_not_where_it_is_not():
+    X, y = nuisance_data()
+    helpful = vicinal.compare(X, y, metrics=["euclidean", "z-scored", "rca"], densities=[])
+    assert helpful.helped["metric"] == "helped"
+    assert helpful.verdict.startswith("RCA helped: held-out 5-nearest-neighbour accuracy rose from")
+    # labels without meaning, which every metric must fail to predict
+    shuffled = np.random.default_rng(1).permutation(y)
+    useless = vicinal.compare(X, shuffled, metrics=["euclidean", "z-scored", "rca"], densities=[])
+    assert useless.helped["metric"] == "unclear"
+    assert useless.verdict.startswith("RCA did not clearly help:")
+    assert "includes zero" in useless.verdict
+    assert useless.largest_class == np.bincount(y).max() / len(y)
+    # LDA knows as much as RCA here, and is a plain method: no claim against it
+    fair = vicinal.compare(X, y, metrics=["euclidean", "lda", "rca"], densities=[])
+    assert fair.reference["metric"] == "lda"
+    assert fair.helped["metric"] in ("unclear", "hurt")
+
+
+def test_anisotropic_density_verdict():
+    rng = np.random.default_rng(0)
+    turn = np.array([[np.cos(0.6), -np.sin(0.6)], [np.sin(0.6), np.cos(0.6)]])
+    X = np.concatenate([rng.normal(size=(150, 2)) * [1.5, 0.05] @ turn.T + centre for centre in ([0, 0], [0, 1.0])])
+    result = vicinal.compare(X, densities=["gaussian", "parzen-scott", "parzen-loo", "lca"], n_repeats=1)
+    assert result.helped == {"metric": None, "density": "helped"}
+    assert result.verdict.startswith("LCA helped: held-out log-likelihood rose from")
+    assert result.metrics == []
+    assert result.largest_class is None
+
+
+def test_result_reads_as_text_and_as_plain_values():
+    import json
+
+    X, y = load_iris(return_X_y=True)
+    result = vicinal.compare(X, y, metrics=["euclidean", "rca"], densities=["gaussian", "lca"], n_repeats=1)
+    text = str(result)
+    assert text.startswith(result.verdict)
+    assert "5-NN accuracy" in text
+    assert "(the best plain one)" in text
+    assert "1 of the 150 rows repeat" in text
+    plain = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert plain["classes"] == ["0", "1", "2"]
+    assert plain["metrics"][0]["intervals"]["accuracy"]["mean"] == pytest.approx(result.metrics[0].main.mean)
+    again = vicinal.compare(X, y, **result.settings)
+    assert again.to_dict()["metrics"][1]["scores"] == plain["metrics"][1]["scores"]
+    with pytest.raises(KeyError, match="there is no metric 'nca'"):
+        result.result("metric", "nca")
+
+
+def test_caps_are_kept_and_said():
+    X, y = nuisance_data(400)
+    told = []
+    result = vicinal.compare(
+        X, y, metrics=["euclidean", "lca"], densities=["gaussian", "parzen-scott"], max_rows=200, fit_rows=100, n_repeats=1,
+        progress=lambda done, total, text: told.append((done, total)),
+    )  # fmt: skip
+    assert result.n_rows == 200
+    assert any("random sample of 200 of the 400 rows" in note for note in result.notes)
+    assert any("LCA were fitted to 100 of the 160 training rows" in note for note in result.notes)
+    assert any("All densities were fitted to 100 of the 160" in note for note in result.notes)
+    assert told[0] == (0, 20)
+    assert told[-1] == (20, 20)
+
+
+def test_wide_and_dependent_columns_are_projected_and_said():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 70)) @ PCA().fit(rng.normal(size=(90, 70))).components_
+    result = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
+    assert any("Densities saw the 18 leading principal components of the 70" in note for note in result.notes)
+    assert all(density.failure is None for density in result.densities)
+    Y = rng.normal(size=(100, 2))
+    result = vicinal.compare(np.column_stack([Y, Y.sum(axis=1)]), densities=["gaussian", "parzen-scott"], n_repeats=1)
+    assert any("Densities saw the 2 leading principal components of the 3" in note for note in result.notes)
+
+
+def test_data_on_which_lca_has_no_answer_get_a_penalty_and_a_note():
+    X = np.repeat(np.random.default_rng(0).normal(size=(60, 2)), 2, axis=0)  # every row has a twin
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
+    assert (
+        "needed reg=0.01" in (result.result("density", "lca").note or "")
+        or result.result("density", "lca").failure is None
+    )
+    assert any("60 of the 120 rows repeat another row exactly" in note for note in result.notes)
+
+
+class Unfittable(TransformerMixin, BaseEstimator):
+    def fit(self, X, y=None):
+        raise ValueError("no luck today")
+
+
+def test_a_method_that_cannot_be_fitted_is_told_not_hidden():
+    X, y = nuisance_data(60)
+    result = vicinal.compare(X, y, metrics={"luckless": Unfittable()}, densities=[], n_repeats=1)
+    luckless = result.result("metric", "luckless")
+    assert luckless.failure == "no luck today"
+    assert luckless.intervals == {}
+    assert result.helped["metric"] is None
+    assert "Nothing could be judged" in result.verdict
+    assert "no luck today" in str(result)
+
+
+def test_labels_of_every_kind():
+    X, y = nuisance_data(60)
+    names = np.array(["low", "mid", "high"])[y]
+    expected = vicinal.compare(X, y, metrics=["euclidean"], densities=[], n_repeats=1).metrics[0].scores["accuracy"]
+    for labels in (y.astype(float), y.tolist(), pd.Series(y), y.astype(np.uint8)):
+        found = vicinal.compare(X, labels, metrics=["euclidean"], densities=[], n_repeats=1)
+        np.testing.assert_array_equal(found.metrics[0].scores["accuracy"], expected)
+    for labels in (names, names.astype(object), pd.Series(names), pd.Series(names, dtype="category")):
+        assert vicinal.compare(X, labels, metrics=["euclidean"], densities=[], n_repeats=1).classes == [
+            "high",
+            "low",
+            "mid",
+        ]
+
+
+BAD = [
+    ("few rows", {"X": np.eye(3)}, "minimum of 10"),
+    ("nan", {"X": np.full((20, 2), np.nan)}, "NaN"),
+    ("one class", {"y": np.zeros(20)}, "one class only"),
+    ("identifier", {"y": np.arange(20)}, "looks like an identifier"),
+    ("continuous", {"y": np.linspace(0, 1, 20)}, "fractional numbers"),
+    ("missing", {"y": np.array([None] + ["a", "b"] * 9 + ["a"], dtype=object)}, "missing classes, got 1"),
+    ("short y", {"y": np.zeros(19)}, "one class a row"),
+    ("unknown metric", {"metrics": ["magic"]}, "metrics must be among"),
+    ("unknown density", {"densities": ["magic"]}, "densities must be among"),
+    ("nothing", {"y": None, "densities": []}, "nothing to compare"),
+    ("folds", {"n_splits": 1}, "n_splits must be at least 2"),
+    ("neighbors", {"n_neighbors": 0}, "n_neighbors must be at least 1"),
+    ("repeats", {"n_repeats": 0}, "n_repeats must be at least 1"),
+    ("huge", {"X": np.random.default_rng(0).normal(size=(20, 2)) * 1e200}, "overflow"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_input(change, message):
+    rng = np.random.default_rng(0)
+    arguments = {"X": rng.normal(size=(20, 2)), "y": rng.integers(2, size=20), **change}
+    with pytest.raises(ValueError, match=message):
+        vicinal.compare(arguments.pop("X"), arguments.pop("y"), **arguments)
+
+
+def test_small_and_unequal_classes():
+    rng = np.random.default_rng(0)
+    y = np.array([0] * 12 + [1] * 6 + [2])
+    result = vicinal.compare(rng.normal(size=(19, 2)), y, metrics=["euclidean", "rca"], densities=[], n_repeats=1)
+    assert any("1 class has fewer rows than there are folds" in note for note in result.notes)
+    result = vicinal.compare(
+        rng.normal(size=(12, 2)), np.repeat(np.arange(4), 3), metrics=["euclidean"], densities=[], n_repeats=1
+    )
+    assert result.n_folds == 3
