@@ -5,7 +5,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from vicinal._checks import check_rows
-from vicinal._metric import LinearMetricMixin
+from vicinal._metric import LinearMetricMixin, _generalised_eigh, range_basis, rank_tolerance, whitening
 
 
 class FixedMetric(LinearMetricMixin, BaseEstimator):
@@ -91,3 +91,42 @@ def test_an_unfitted_metric_says_so():
 def test_no_pairs_have_no_distances(metric):
     assert metric.pair_distance(np.empty((0, 2, 3))).shape == (0,)
     assert metric.pair_distance(np.empty((0, 2), dtype=int), np.ones((2, 3))).shape == (0,)
+
+
+def test_whitening_survives_a_scatter_singular_up_to_rounding():
+    rng = np.random.default_rng(3)
+    base = rng.normal(size=(20, 2))
+    X = np.column_stack([base, base.sum(axis=1)])
+    scatter = X.T @ X / 20
+    spread = np.sqrt(np.diag(scatter))
+    near = scatter / np.outer(spread, spread) - 1e-15 * np.eye(3)  # not positive definite
+    ratios, vectors = _generalised_eigh(np.eye(3), near, 3, rank_tolerance(3))
+    assert np.isfinite(vectors).all()
+    assert (np.diff(ratios) <= 0).all()
+    np.testing.assert_allclose((vectors.T @ near @ vectors)[1:, 1:], np.eye(2), atol=1e-6)
+
+
+def test_whitening_makes_the_scatter_the_identity_and_the_reference_diagonal():
+    rng = np.random.default_rng(4)
+    S, T = (rows.T @ rows for rows in rng.normal(size=(2, 9, 6)))
+    basis = np.linalg.qr(rng.normal(size=(6, 4)))[0]
+    for span in (None, basis):
+        for k in (None, 1, 3):
+            A, B, ratios = whitening(S, T, basis=span, n_components=k, tolerance=1e-13, resolution=1e-16)
+            np.testing.assert_allclose(A @ S @ A.T, np.eye(len(A)), atol=1e-10)
+            np.testing.assert_allclose(A @ T @ A.T, np.diag(ratios), atol=1e-9)
+            np.testing.assert_allclose(A @ B, np.eye(len(A)), atol=1e-10)
+            assert (np.diff(ratios) <= 0).all()
+
+
+def test_the_basis_of_the_range():
+    rng = np.random.default_rng(5)
+    base = rng.normal(size=(50, 3))
+    X = np.column_stack([base * [1e9, 1.0, 1e-9], base[:, 0] * 1e3 - base[:, 1], np.zeros(50)])
+    C = np.cov(X.T)
+    basis = range_basis(C, tolerance=rank_tolerance(5))
+    assert basis.shape == (5, 3)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(3), atol=1e-12)
+    np.testing.assert_array_equal(basis[4], 0.0)
+    assert range_basis(np.cov(base.T), tolerance=rank_tolerance(3)) is None
+    assert range_basis(np.zeros((2, 2)), tolerance=1e-12).shape == (2, 0)

@@ -1,4 +1,5 @@
 import pickle
+import re
 import warnings
 from itertools import pairwise
 
@@ -149,7 +150,6 @@ def test_digits_where_metric_learn_gives_nan():
 
 
 # --- shrinkage
-# -------------------------------------------------------------------------------------------------
 
 
 def test_shrinkage_of_pairs_is_ledoit_wolf_of_their_differences():
@@ -222,7 +222,6 @@ def test_shrinkage_helps_in_768_dimensions_with_few_pairs():
 
 
 # --- degenerate data
-# ---------------------------------------------------------------------------------------------
 
 
 def test_algorithm_2_reduces_to_alpha_r_dimensions_first():
@@ -330,8 +329,38 @@ def test_groups_constant_up_to_rounding_are_no_variance():
     np.testing.assert_allclose(np.diag(rca.get_mahalanobis_matrix()), 1 / smallest, rtol=1e-6)
 
 
+def degenerate_tables(rng):
+    n, d = rng.integers(2, 25), rng.integers(1, 10)
+    X = rng.normal(size=(n, d))
+    yield rng.integers(0, 2, size=(n, d)).astype(float)
+    yield X[:, rng.integers(0, d, size=d)]
+    yield X * 10.0 ** rng.integers(-12, 12, size=d)
+    yield X[rng.integers(0, n, size=n)] + 1e7
+    yield np.round(X, 1) * 0.1 + rng.integers(0, 3, size=(n, 1)) * 1e5
+    yield X.astype(np.float32) + np.float32(1e4)
+
+
+def test_random_degenerate_data_give_a_finite_answer_or_a_clear_error():
+    rng = np.random.default_rng(17)
+    answers = 0
+    for _ in range(60):
+        for X in degenerate_tables(rng):
+            y = rng.integers(-1, max(1, len(X) // 2), size=len(X))
+            for shrinkage in (0, "auto", 1.0):
+                try:
+                    rca = RCA(shrinkage=shrinkage).fit(X, y)
+                except ValueError as error:
+                    if not re.search("needs at least one chunklet|equal points only|are equal", str(error)):
+                        raise
+                    continue
+                answers += 1
+                assert 1 <= len(rca.components_) <= rca.rank_
+                for array in (rca.components_, rca.ratios_, rca.inverse_transform(rca.transform(X))):
+                    assert np.isfinite(array).all()
+    assert answers > 500
+
+
 # --- laws
-# --------------------------------------------------------------------------------------------------------
 
 
 def test_an_invertible_map_of_the_data_changes_no_distance_without_shrinkage(blobs):
@@ -401,7 +430,6 @@ def test_teachers_who_share_points_merged_or_not():
 
 
 # --- streams
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -455,7 +483,6 @@ def test_fit_forgets_and_a_failed_call_changes_nothing(blobs):
 
 
 # --- scikit-learn
-# ------------------------------------------------------------------------------------------------
 
 
 def test_inverse_transform():

@@ -9,7 +9,7 @@ rows is the Euclidean distance of their images,
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh, eigvalsh, lapack
+from scipy.linalg import LinAlgError, eigh, eigvalsh, lapack
 from scipy.spatial.distance import cdist
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
@@ -193,9 +193,7 @@ def whitening(scatter, reference, *, basis=None, n_components=None, tolerance, r
     # Columns in units of their own scatter: the Cholesky factor of S inside eigh is then as stable as can be.
     scale = 1.0 / np.sqrt(np.diag(S))
     units = np.outer(scale, scale)
-    few = {"subset_by_index": [r - k, r - 1]} if k <= r // 4 else {}
-    ratios, vectors = eigh(T * units, S * units, **few)
-    ratios, vectors = ratios[::-1][:k], vectors[:, ::-1][:, :k]
+    ratios, vectors = _generalised_eigh(T * units, S * units, k, tolerance)
     largest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None], axis=0)
     # Signs that depend neither on rounding nor on the units of the columns.
     vectors = scale[:, None] * vectors * np.where(largest < 0, -1.0, 1.0)
@@ -203,6 +201,20 @@ def whitening(scatter, reference, *, basis=None, n_components=None, tolerance, r
     if basis is not None:
         vectors, inverse = basis @ vectors, basis @ inverse
     return Whitening(np.ascontiguousarray(vectors.T), inverse, ratios)
+
+
+def _generalised_eigh(T, S, k, tolerance):
+    """The k largest eigenvalues of ``T v = ratio S v`` and their vectors, for S with unit diagonal."""
+    r = len(S)
+    few = {"subset_by_index": [r - k, r - 1]} if k <= r // 4 else {}
+    try:
+        ratios, vectors = eigh(T, S, **few)
+    except LinAlgError:  # S is positive definite, but by less than the rounding of its Cholesky factor
+        variances, directions = eigh(S)
+        root = directions / np.sqrt(np.maximum(variances, tolerance * variances[-1]))
+        ratios, vectors = eigh(root.T @ T @ root, **few)
+        vectors = root @ vectors
+    return ratios[::-1][:k], vectors[:, ::-1][:, :k]
 
 
 def _fill_null_directions(S, T, tolerance, resolution):
