@@ -107,6 +107,7 @@ def test_screening_by_products_changes_nothing(kind, noise, monkeypatch):
     np.testing.assert_allclose(left_out, mixture.left_out_score_samples(), rtol=1e-11)
     # By products alone the answer would be off.
     monkeypatch.setattr("vicinal._frame_sums.products_are_accurate", lambda *_: True)
+    monkeypatch.setattr("vicinal._frame_sums._IN_CACHE_FEATURES", 0)
     assert np.abs(mixture.score_samples(X) - got).max() > 1e-15 / noise
 
 
@@ -122,6 +123,8 @@ def test_answers_do_not_depend_on_tiles_threads_or_memory(kind, monkeypatch):
         np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-13)
     monkeypatch.setattr("vicinal._frame_sums._TILE", 7)
     np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-13)
+    monkeypatch.setattr("vicinal._frame_sums._IN_CACHE_FEATURES", 0)
+    np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-12)
     monkeypatch.setattr("vicinal._frame_sums._FEW_FEATURES", 100)
     np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-12)
 
@@ -159,8 +162,22 @@ def test_float32_is_close_to_float64(kind):
     )  # fmt: skip
 
 
-def test_leaving_out_a_component_is_the_mixture_of_the_others():
-    mixture = random_mixture(12, 3, 2)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("D", "d"), [(1, 1), (3, 2), (6, 4), (9, 5), (23, 3), (120, 3)])
+def test_one_depth_and_noise_equals_several_in_one_pass(kind, D, d):
+    mixture = random_mixture(70, D, d, seed=D)
+    queries = np.random.default_rng(1).normal(size=(30, D))
+    skips = Skips([0, 3, 3, 29], [5, 0, 69, 69], len(queries))
+    arguments = (queries, mixture.centres, mixture.frames, mixture.variances)
+    options = {"log_weights": mixture.log_weights, "skips": skips, "engine": kind}
+    together = frame_log_sums(*arguments, [0.2, 0.9], [d - 1, d], **options)
+    for s, noise in enumerate((0.2, 0.9)):
+        np.testing.assert_allclose(frame_log_sums(*arguments, noise, **options)[0, 0], together[1, s], rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_leaving_out_a_component_is_the_mixture_of_the_others(kind):
+    mixture = random_mixture(12, 3, 2, engine=kind)
     weights = np.exp(mixture.log_weights)
     for i in range(12):
         expected = literal_log_density(mixture, mixture.centres[i], [i])[0] - np.log(1 - weights[i])

@@ -12,9 +12,12 @@ serves every depth d (the first d directions) and every noise sigma^2.  This is 
 
 ::
 
-    frame_log_sums        which way: products where they are accurate, elsewhere a screen by products, or removal
+    frame_log_sums        which way: products where they are accurate, elsewhere a screen by products, or
+    removal
         |
       _sums               blocks of queries in threads, tiles of points: split, then accumulate
+      _sums_in_cache      few features, one depth and noise: both at once
+      _screened_sums      one depth and noise, small noise in many dimensions
         |
       _Components         by_products: GEMM        _frame_kernels.py  compiled: project, project_by_removal,
                           by_kernel: a kernel                         take_squares, accumulate
@@ -39,7 +42,9 @@ _LOG_2PI = math.log(2.0 * math.pi)
 _TILE = 512  # points in a tile
 _ROWS = 256  # queries in a block, at most
 _CACHE = 2**18  # bytes of a tile and its frames that a compiled kernel sweeps again and again
-# Up to this many features a compiled kernel beats matrix products, which write every projection to memory.
+# Up to this many features compiled kernels beat matrix products, which write every projection to memory: for
+# one depth and noise, where nothing else is written either, and for several.
+_IN_CACHE_FEATURES = 96
 _FEW_FEATURES = 16
 # Products that err by less than this many nats still tell which pairs matter.
 _SCREEN = 100.0
@@ -134,7 +139,7 @@ def frame_log_sums(
     error = _product_error(largest / noises.min(), D, len(frames), real)
     screen = ~accurate & (error < _SCREEN) & (single and not few)
     ways = (
-        (accurate, "project" if few else "products"),
+        (accurate, _way_of_accurate(D, single, kind)),
         (screen, "screen"),
         (~accurate & ~screen, "project_by_removal"),
     )
@@ -144,11 +149,19 @@ def frame_log_sums(
         if len(picked) == 0:
             continue
         some = skips if skips is None or len(picked) == m else skips.take(picked)
-        if how == "screen":
+        if how == "in_cache":
+            result[0, 0, picked] = _sums_in_cache(components, queries[picked], some, engine)
+        elif how == "screen":
             result[0, 0, picked] = _screened_sums(components, queries[picked], some, error[picked], engine)
         else:
             result[:, :, picked] = _sums(components, queries[picked], some, kind, engine, how)
     return result
+
+
+def _way_of_accurate(n_features, single, kind):
+    if kind == "cpu" and single and n_features <= _IN_CACHE_FEATURES:
+        return "in_cache"
+    return "project" if kind == "cpu" and n_features <= _FEW_FEATURES else "products"
 
 
 def _product_error(square_norms, n_features, n_directions, real):
@@ -193,6 +206,36 @@ def _sums(components, queries, skips, kind, engine, how):
     with one_blas_thread():
         parts = list(in_order(work, Blocks(len(queries), n, rows), threads))
     return np.concatenate(parts, axis=2) + components.shift[:, :, None]
+
+
+def _sums_in_cache(components, queries, skips, engine):
+    """Log-sums for one depth and noise and few features: a compiled kernel that writes nothing to memory."""
+    from vicinal._frame_kernels import add_tile
+
+    (n, D), d = components.points.shape, len(components.frames)
+    tile = min(n, max(_CACHE // (8 * D * (d + 1)) // 16 * 16, 64), _TILE)
+    half_precision = 0.5 / components.noises[0]
+
+    def work(block):
+        q = queries[block]
+        tops, totals = np.full(len(q), -np.inf), np.zeros(len(q))
+        pairs = (np.empty(0, dtype=np.int64),) * 2 if skips is None else skips.block(block)
+        for start in range(0, n, tile):
+            part = slice(start, min(start + tile, n))
+            inverse_variances, constants, _ = components.tables(part, q)
+            here = (pairs[1] >= part.start) & (pairs[1] < part.stop)
+            starts = np.searchsorted(pairs[0][here], np.arange(len(q) + 1))
+            gains = half_precision - 0.5 * inverse_variances[0]
+            add_tile(
+                q, _last_axes_swapped(components.points[part]), _last_axes_swapped(components.frames[:, part]),
+                np.ascontiguousarray(components.offsets[:, part]), gains.astype(q.dtype), constants[0, 0],
+                half_precision, starts, pairs[1][here] - start, tops, totals,
+            )  # fmt: skip
+        with np.errstate(divide="ignore"):  # a query that saw no component has log 0
+            return np.where(tops == -np.inf, 0.0, tops) + np.log(totals)
+
+    parts = list(in_order(work, Blocks(len(queries), n, 4 * _ROWS), available_threads(engine.threads)))
+    return np.concatenate(parts) + components.shift[0, 0]
 
 
 def _screened_sums(components, queries, skips, error, engine):
