@@ -170,8 +170,9 @@ def _sum_jobs(X, origin, rows, jobs, most, shared):
             fourth += quartic
             if size == 1 or not shared:
                 about_origin += scatter
-                about_origin += (size * means).T @ means
                 moment += size * means.sum(axis=0)
+                means *= np.sqrt(size)  # a product of one array with itself costs BLAS half
+                about_origin += means.T @ means
         return within, about_origin, moment, fourth
 
     # Each part holds two (d, d) sums: a sixteenth of the data at most, all together.
