@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import check_random_state
 
 from vicinal._accelerated import accelerated_fixed_point
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
@@ -13,6 +14,8 @@ from vicinal._lca_checks import check_answerable, check_two_rows, collapse_messa
 from vicinal._lca_steps import (
     CollapseError,
     Steps,
+    Structure,
+    centred,
     inverse_root,
     leave_one_out,
     nearest_structured,
@@ -20,8 +23,9 @@ from vicinal._lca_steps import (
     ordered_metric,
     perplexities,
     scatter_of_rows,
-    to_frame,
 )
+from vicinal._lca_stochastic import SAMPLE, metric_of, stochastic_path
+from vicinal._lca_stream import Stream
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixture import MixtureDensityMixin, SharedMixture
 from vicinal._parzen import bandwidth_covariance
@@ -31,8 +35,10 @@ _SOLVERS = ("auto", "em", "accelerated", "stochastic")
 
 # Up to here a pass over all pairs takes seconds on two cores, and the accelerated solver needs 10 to 30.
 _EXACT_ROWS = 20_000
-_MAX_PASSES = 500
-_EXACT_TOL = 1e-8
+_MAX_PASSES, _EXACT_TOL = 500, 1e-8
+_MAX_SWEEPS, _SWEEP_TOL = 50, 1e-3
+# What a fit asks of the engine, which chooses by the size of a call, is many passes.
+_EXPECTED_PASSES = 20
 
 
 class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
@@ -78,8 +84,9 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     batch_size : int, default=100
         Rows in a minibatch of "stochastic" and ``partial_fit``.
     neighborhood : int, optional
-        Rows sampled at each stochastic step as possible neighbours (sec. 5.2). Few neighbours widen the
-        kernel. The default is 3000, followed by a correction that sees all rows; see Notes.
+        Rows drawn at each stochastic step as possible neighbours (sec. 5.2): the fewer, the wider the learned kernel.
+        By default all rows are, and a sweep has max(2000, 100 d) rows instead of all: still linear in n, and without
+        that bias. For ``partial_fit``, the size of the sample of rows that is kept (3000 by default).
     discount : float, default=0.6
         The weight of the old covariance after a sweep over the rows: :math:`\gamma` of Eq. 7. In [0, 1).
     engine : None, str or Engine, default=None
@@ -108,7 +115,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         The solver that was used.
     effective_neighbors_ : ndarray of shape (n_samples,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
-        \lambda_{ij})`. After "stochastic", among ``neighborhood`` sampled rows.
+        \lambda_{ij})`. After "stochastic", among ``neighborhood`` (3000) sampled rows.
     mixture_ : SharedMixture
         The density.
     n_features_in_ : int
@@ -116,8 +123,9 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
 
     Notes
     -----
-    *Cost.* A pass takes O(n^2 d + n d^2 + d^3) time; memory beyond the data is the engine's budget, never
-    O(n^2). "stochastic" takes O(n N d) a sweep with N the neighbourhood.
+    *Cost.* A pass takes O(n^2 d + n d^2 + d^3) time; memory beyond the data is the engine's budget, never O(n^2). A
+    sweep of "stochastic" takes O(n N d) with ``neighborhood=N`` and O(n (d + 20) d^2) without; so does its start, a fit
+    to a sample of rows.
 
     *Equivariance.* With ``reg=0`` and the default start, the answer follows the data through a change of
     coordinates: any invertible linear map for "full" (then ``transform`` gives the same image up to signs),
@@ -198,28 +206,91 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
         n, d = X.shape
-        reg, rank = self._check_parameters(d)
-        names = getattr(self, "feature_names_in_", None)
+        reg, structure = self._check_parameters(d)
         if reg == 0:
-            check_answerable(X, weight, covariance=self.covariance, rank=rank, names=names)
+            check_answerable(X, weight, *structure, names=getattr(self, "feature_names_in_", None))
+        self._stream = None
         self.solver_ = self._pick_solver(n)
-        problem = leave_one_out(X, weight, pair_reductions(self.engine, n, n, d), reg)
+        problem = leave_one_out(X, weight, pair_reductions(self.engine, _EXPECTED_PASSES * n, n, d), reg)
         spread = scatter_of_rows(problem)
-        start = self._start(spread, reg, rank)
-        steps = Steps(lambda metric: one_pass(problem, metric), self.covariance, rank, start)
+        start = self._start(spread, reg, structure)
+        solve = self._stochastic_path if self.solver_ == "stochastic" else self._exact_path
         try:
-            path = self._exact_path(steps, start)
+            path, neighbors = solve(problem, start, structure)
         except CollapseError:
             raise ValueError(f"LCA: {collapse_message(X, weight, self.covariance)}") from None
         warn_if_not_converged("LCA", path)
-        self._keep(path, spread)
-        images = to_frame(problem.rows.astype(np.float64, copy=False), path.parameters)
-        self.effective_neighbors_ = perplexities(images, problem)
-        self.mixture_ = SharedMixture(X.copy(), self.covariance_, problem.log_weights, self.engine, names)
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        self._keep(path.parameters, spread)
+        self._keep_density(X.copy(), weight, problem, neighbors)
         return self
 
+    def partial_fit(self, X, y=None):
+        """Learn from more rows of a stream (sec. 5.1), in bounded memory.
+
+        The rows are taken in minibatches of ``batch_size``; each sees, as possible neighbours, itself and a uniform
+        sample of ``neighborhood`` (3000 by default) of the rows seen before, and moves the covariance by Eq. 7 with
+        n the number of rows seen. The density is that of the sample. After ``fit`` the stream goes on from there.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The first call starts from the covariance of its rows; more rows than features are needed then, or
+            ``reg`` > 0.
+        y : ignored
+
+        Returns
+        -------
+        self
+            ``n_samples_seen_`` counts the rows; ``objectives_`` holds the objective per row of each minibatch before
+            it was learned from, ``n_iter_`` their number; ``converged_`` is False, a stream has no end;
+            ``effective_neighbors_`` and ``score_samples(None)`` are those of the sample.
+        """
+        fresh = not hasattr(self, "components_")
+        X = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
+        reg, structure = self._check_parameters(X.shape[1])
+        batch_size, neighborhood, discount = self._check_stochastic()
+        stream = getattr(self, "_stream", None)
+        if stream is None:
+            stream = self._stream = self._open_stream(X, reg, structure, neighborhood or SAMPLE, fresh)
+        objectives = [] if self.solver_ != "stream" else list(self.objectives_)
+        try:
+            for first in range(0, len(X), batch_size):
+                batch = X[first : first + batch_size]
+                objectives.append(
+                    stream.learn(batch, reg=reg, structure=structure, discount=discount, engine=self.engine)
+                )
+            metric = metric_of(stream.local, reg, structure)
+        except CollapseError:
+            raise ValueError(f"LCA: {collapse_message(stream.reservoir, None, self.covariance)}") from None
+        self.solver_, self.converged_ = "stream", False
+        self.objectives_, self.n_iter_, self.n_samples_seen_ = np.array(objectives), len(objectives), stream.seen
+        pairs = pair_reductions(self.engine, len(stream.reservoir), *stream.reservoir.shape)
+        problem = leave_one_out(stream.reservoir, None, pairs, reg)
+        self._keep(metric, scatter_of_rows(problem))
+        self._keep_density(stream.reservoir.copy(), None, problem)
+        return self
+
+    def _open_stream(self, X, reg, structure, size, fresh):
+        """The state of the stream before the rows of X: nothing but a start, or what `fit` left."""
+        rng = self._generator()
+        if fresh:
+            if reg == 0:
+                check_answerable(X, None, *structure, names=getattr(self, "feature_names_in_", None))
+            spread = np.cov(X.T, bias=True).reshape(X.shape[1], X.shape[1])
+            start = self._start(spread, reg, structure)
+            self.solver_ = "stream"
+            self.objectives_ = np.array([])
+            return Stream(X[:0], np.linalg.inv(start.T @ start) - reg * np.eye(len(start)), 0, size, rng)
+        centres = self.mixture_.centres
+        shares = np.exp(self.mixture_.log_weights)
+        n = int(np.count_nonzero(shares))
+        kept = rng.choice(len(centres), min(size, n), replace=False, p=shares / shares.sum())
+        local = self.covariance_ - reg * np.eye(X.shape[1])
+        return Stream(centres[kept].astype(np.float64), local, n, size, rng)
+
     def _check_parameters(self, n_features):
-        """The penalty and the rank; refuses bad parameters."""
+        """The penalty and the structure; refuses bad parameters."""
         check_choice(self.covariance, "covariance", _COVARIANCES)
         check_choice(self.solver, "solver", _SOLVERS)
         rank = None
@@ -232,7 +303,19 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
                     f"rank must be less than the {n_features} features, got {rank}. Use covariance='full' "
                     "for a free one."
                 )
-        return check_positive(self.reg, "reg", strict=False), rank
+        return check_positive(self.reg, "reg", strict=False), Structure(self.covariance, rank)
+
+    def _check_stochastic(self):
+        """The parameters of minibatches."""
+        batch_size = check_integer(self.batch_size, "batch_size")
+        neighborhood = None if self.neighborhood is None else check_integer(self.neighborhood, "neighborhood", least=2)
+        discount = check_positive(self.discount, "discount", strict=False)
+        if discount >= 1:
+            raise ValueError(f"discount must be less than 1, got {discount:g}: nothing new would be learned.")
+        return batch_size, neighborhood, discount
+
+    def _generator(self):
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _pick_solver(self, n):
         if self.solver != "auto":
@@ -242,29 +325,61 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
             print(f"[LCA] solver={solver!r} for {n} rows", file=sys.stderr, flush=True)
         return solver
 
-    def _start(self, spread, reg, rank):
+    def _start(self, spread, reg, structure):
         """The metric to start from: the inverse root of a covariance of the structure."""
         if isinstance(self.init, str):
             check_choice(self.init, "init", ("covariance",))
             covariance = spread + reg * np.eye(len(spread))
         else:
             covariance = bandwidth_covariance(self.init, len(spread), name="init")
-        return inverse_root(nearest_structured(covariance, self.covariance, rank))
+        return inverse_root(nearest_structured(covariance, *structure))
 
-    def _exact_path(self, steps, start):
-        max_iter = _MAX_PASSES if self.max_iter is None else check_integer(self.max_iter, "max_iter")
-        tol = _EXACT_TOL if self.tol is None else check_positive(self.tol, "tol", strict=False)
-        report = progress("LCA", self.verbose)
+    def _limits(self, max_iter, tol):
+        """The user's max_iter and tol, or these."""
+        return {
+            "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
+            "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),
+            "report": progress("LCA", self.verbose),
+        }
+
+    def _exact_path(self, problem, start, structure):
+        """Passes over all pairs; and who are possible neighbours: all (None)."""
+        limits = self._limits(_MAX_PASSES, _EXACT_TOL)
+        steps = Steps(lambda metric: one_pass(problem, metric), structure, start)
         if self.solver_ == "em":
-            return fixed_point(steps.em, start, max_iter=max_iter, tol=tol, report=report)
-        return accelerated_fixed_point(steps.displacement, steps.move, start, max_iter=max_iter, tol=tol, report=report)
+            return fixed_point(steps.em, start, **limits), None
+        return accelerated_fixed_point(steps.displacement, steps.move, start, **limits), None
 
-    def _keep(self, path, spread):
-        """Store the fitted metric and how it was reached."""
-        metric = path.parameters
+    def _stochastic_path(self, problem, start, structure):
+        """Sweeps of minibatches; and a sample of rows as possible neighbours."""
+        batch_size, neighborhood, discount = self._check_stochastic()
+        rng = self._generator()
+        path = stochastic_path(
+            problem,
+            start,
+            structure,
+            neighborhood=neighborhood,
+            warm=isinstance(self.init, str),
+            rng=rng,
+            batch_size=batch_size,
+            discount=discount,
+            **self._limits(_MAX_SWEEPS, _SWEEP_TOL),
+        )
+        counted = np.flatnonzero(problem.weight > 0)
+        sample = np.sort(rng.choice(counted, min(neighborhood or SAMPLE, len(counted)), replace=False))
+        return path._replace(parameters=path.parameters[1]), sample
+
+    def _keep(self, metric, spread):
+        """Store the fitted metric."""
         diagonal = self.covariance in ("diag", "spherical")
         self.components_ = np.abs(metric) if diagonal else ordered_metric(metric, spread)
         inverse = np.linalg.inv(self.components_)
         self.covariance_ = inverse @ inverse.T
         self.precision_ = self.components_.T @ self.components_
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+
+    def _keep_density(self, X, weight, problem, neighbors=None):
+        """Store the density, and how many neighbours (among these positions) explain each row."""
+        names = getattr(self, "feature_names_in_", None)
+        self.mixture_ = SharedMixture(X, self.covariance_, problem.log_weights, self.engine, names)
+        images = centred(X, weight).astype(np.float64, copy=False) @ self.components_.T
+        self.effective_neighbors_ = perplexities(images, problem, neighbors)

@@ -10,7 +10,7 @@ _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=Tr
 _FEW_TWINS = 0.05
 
 
-def check_answerable(X, weight, *, covariance, rank, names=None, reg_name="reg"):
+def check_answerable(X, weight, covariance, rank=None, *, names=None, reg_name="reg"):
     """Refuse data whose penalised likelihood has no maximum when the penalty is zero; warn of many twins.
 
     Parameters

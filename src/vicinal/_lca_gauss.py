@@ -16,9 +16,20 @@ from vicinal._lca_gauss_steps import (
     local_images,
     search_directions,
 )
-from vicinal._lca_steps import CollapseError, inverse_root, leave_one_out, perplexities, scatter_of_rows
+from vicinal._lca_steps import (
+    CollapseError,
+    centred,
+    inverse_root,
+    leave_one_out,
+    perplexities,
+    scatter_of_rows,
+    to_frame,
+)
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixture import MixtureDensityMixin, SharedMixture
+
+# What a fit asks of the engine, which chooses by the size of a call, is many passes.
+_EXPECTED_PASSES = 50
 
 
 class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
@@ -164,7 +175,7 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         if reg == 0 or reg_gauss == 0:
             names = getattr(self, "feature_names_in_", None)
             remedy = " and ".join(name for name, value in (("reg", reg), ("reg_gauss", reg_gauss)) if value == 0)
-            check_answerable(X, weight, covariance="full", rank=None, names=names, reg_name=remedy)
+            check_answerable(X, weight, "full", names=names, reg_name=remedy)
         problem = self._whiten(X, weight, reg, reg_gauss)
         report = progress("LCAGauss", self.verbose)
 
@@ -179,17 +190,19 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
             raise ValueError(f"LCAGauss: {collapse_message(X, weight, 'full')}") from None
         warn_if_not_converged("LCAGauss", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        self._keep(X, problem, path.parameters)
+        # The rows of weight zero, which the fit does not see, are scored as well.
+        rows = to_frame(centred(X, weight), problem.root)
+        self._keep(X, problem._replace(rows=rows), path.parameters)
         return self
 
     def _whiten(self, X, weight, reg, reg_gauss):
         """The problem in coordinates where the Gaussian's covariance is the identity."""
         n, d = X.shape
-        plain = leave_one_out(X, weight, pair_reductions(self.engine, n, n, d), reg)
+        plain = leave_one_out(X, weight, pair_reductions(self.engine, _EXPECTED_PASSES * n, n, d), reg)
         # Departure 4: C_G divides by n, so that the limit is the Gaussian of maximum likelihood.
         root = inverse_root(scatter_of_rows(plain) + reg_gauss * np.eye(d))
         self.mean_ = X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / n
-        rows = plain.rows @ root.T.astype(X.dtype)
+        rows = to_frame(plain.rows, root)
         return GaussProblem(rows, root, plain.weight, plain.log_weights, plain.log_others, plain.pairs, reg)
 
     def _keep(self, X, problem, split):

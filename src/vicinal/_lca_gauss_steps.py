@@ -14,7 +14,6 @@ import numpy as np
 from vicinal._fit_loops import INTERRUPTED, FitPath
 from vicinal._lca_steps import COLLAPSE, LOG_2PI, CollapseError
 
-
 # Runs that differ by less need not be told apart: the best one is continued to the user's tolerance.
 ROUGH = 1e-4
 

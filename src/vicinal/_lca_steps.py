@@ -32,10 +32,17 @@ class CollapseError(ValueError):
     """The kernel's covariance became singular: the likelihood has no maximum."""
 
 
+class Structure(NamedTuple):
+    """The structure of the kernel's covariance: "full", "diag", "spherical", or "low_rank" with a rank."""
+
+    covariance: str
+    rank: int | None = None
+
+
 class LeaveOneOut(NamedTuple):
     """The problem: rows, their weights, the penalty, and who does the pair work."""
 
-    rows: np.ndarray  # (n, d), centred
+    rows: np.ndarray  # (n, d), centred; rows of weight zero, which nobody sees, are zero
     weight: np.ndarray  # (n,), mean one
     log_weights: np.ndarray | None  # (n,), None when all weights are one
     log_others: np.ndarray  # (n,), log(W - w_i): the weight that remains when row i is left out
@@ -46,12 +53,18 @@ class LeaveOneOut(NamedTuple):
 def leave_one_out(X, weight, pairs, reg):
     """Set up the problem; `weight` has mean one, or is None."""
     n = len(X)
-    centre = X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / n
-    rows = np.ascontiguousarray(X - centre, dtype=X.dtype)
+    rows = centred(X, weight)
     if weight is None:
         return LeaveOneOut(rows, np.ones(n), None, np.full(n, np.log(n - 1.0)), pairs, reg)
+    rows[weight == 0] = 0.0  # far away, they would cost digits
     with np.errstate(divide="ignore"):
         return LeaveOneOut(rows, weight, np.log(weight), np.log(weight_of_others(weight)), pairs, reg)
+
+
+def centred(X, weight):
+    """The rows less their (weighted) mean, in their precision."""
+    mean = X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / weight.sum()
+    return np.ascontiguousarray(X - mean, dtype=X.dtype)
 
 
 def weight_of_others(weight):
@@ -149,15 +162,13 @@ class Steps:
     ----------
     evaluate : callable
         ``objective, M = evaluate(metric)``.
-    covariance, rank
-        The structure.
+    structure : Structure
     start : array of shape (d, d)
         The metric at the start, which collapse is measured against.
     """
 
-    def __init__(self, evaluate, covariance, rank, start):
-        self.evaluate = evaluate
-        self.covariance, self.rank = covariance, rank
+    def __init__(self, evaluate, structure, start):
+        self.evaluate, self.structure = evaluate, structure
         self._start_root = np.linalg.inv(start)
 
     def displacement(self, metric):
@@ -165,9 +176,9 @@ class Steps:
         if np.square(metric @ self._start_root).sum() > 1.0 / COLLAPSE:
             raise CollapseError
         objective, matrix = self.evaluate(metric)
-        if self.covariance != "full":
+        if self.structure.covariance != "full":
             inverse = np.linalg.inv(metric)
-            update = nearest_structured(inverse @ matrix @ inverse.T, self.covariance, self.rank)
+            update = nearest_structured(inverse @ matrix @ inverse.T, *self.structure)
             matrix = metric @ update @ metric.T
         return objective, symmetric_function(matrix, _log)
 
@@ -178,10 +189,10 @@ class Steps:
 
     def move(self, metric, displacement):
         """The metric at the end of a displacement (or the nearest of the structure), and the move made."""
-        if self.covariance == "low_rank":
+        if self.structure.covariance == "low_rank":
             inverse = np.linalg.inv(metric)
             there = inverse @ symmetric_function(displacement, np.exp) @ inverse.T
-            there = nearest_structured(0.5 * (there + there.T), self.covariance, self.rank)
+            there = nearest_structured(0.5 * (there + there.T), *self.structure)
             displacement = symmetric_function(metric @ there @ metric.T, _log)
         return symmetric_function(displacement, lambda values: np.exp(-0.5 * values)) @ metric, displacement
 
@@ -231,8 +242,9 @@ def perplexities(images, problem, points=None):
     Parameters
     ----------
     images : array of shape (n, k)
-        The rows in coordinates where the kernel's covariance is the identity.
+        All rows, those of weight zero too, in coordinates where the kernel's covariance is the identity.
     problem : LeaveOneOut or GaussProblem
+        For the weights and the engine.
     points : array of positions, optional
     """
     points = np.flatnonzero(problem.weight > 0) if points is None else points
