@@ -56,7 +56,7 @@ def loo_variance(X, weight, pairs, *, max_iter=200, tol=1e-10):
             # The gradient in log v is d/2 times the displacement: what is left to gain is far below tol.
             reason, converged = "the update no longer moves", True
             break
-        stride = displacement / (1.0 - slope) if slope < 0.95 else 20.0 * displacement
+        stride = displacement / max(1.0 - slope, 1e-3)  # the root of the secant
         trial = at + float(np.clip(stride, -3.0, 3.0))
         new_objective, new_update = evaluate(trial)
         objectives.append(new_objective)
