@@ -154,7 +154,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         """Take in more rows; the result equals one fit of all rows, as long as no chunklet is split.
 
         Ids are local to one call: an id that was used before is a new chunklet.  Until the first chunklet
-        has come the estimator counts as not fitted.
+        with different points has come, the estimator counts as not fitted.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self._check_parameters()
         first = not hasattr(self, "_sums")
         sums, report = self._sum(X, y, reset=first, min_rows=1)
-        return self._solve(sums if first else self._sums + sums, report)
+        return self._solve(sums if first else self._sums + sums, report, may_wait=True)
 
     def merge(self, other):
         """Take in what another fitted RCA has seen; the result equals one fit of the rows of both.
@@ -195,7 +195,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         if names is not None and others is not None and list(names) != list(others):
             raise ValueError("merge needs models of the same columns in the same order; feature names differ.")
         self._check_parameters()
-        return self._solve(self._sums + other._sums, other.chunklet_report_)
+        return self._solve(self._sums + other._sums, other.chunklet_report_, may_wait=True)
 
     def inverse_transform(self, X):
         """Map images back into the feature space ("RCAfaces").
@@ -251,10 +251,10 @@ class RCA(LinearMetricMixin, BaseEstimator):
             )
         return sums, report
 
-    def _solve(self, sums, report):
+    def _solve(self, sums, report, *, may_wait=False):
         """From sums to the metric: Eq. 1, Algorithm 2, whitening."""
-        if sums.n_contrasts == 0:  # partial_fit before the first chunklet
-            self._sums, self.chunklet_report_ = sums, report
+        if may_wait and not np.trace(sums.within) > 64.0 * sums.resolution**2 * np.trace(sums.total):
+            self._sums, self.chunklet_report_ = sums, report  # a stream before its first telling chunklet
             return self
         d = self.n_features_in_
         tolerance = rank_tolerance(d, sums.resolution)
