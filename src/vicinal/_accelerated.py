@@ -36,6 +36,7 @@ def accelerated_fixed_point(step, move, parameters, *, max_iter, tol, memory=10,
     FitPath
         Its objectives have one entry a pass, rejected trials included; the last belongs to the parameters.
     """
+    # Departure 2 (LCA): the paper knows EM only.
     objectives: list[float] = []
 
     def evaluate(at):

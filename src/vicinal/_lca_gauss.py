@@ -199,7 +199,7 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         """The problem in coordinates where the Gaussian's covariance is the identity."""
         n, d = X.shape
         plain = leave_one_out(X, weight, pair_reductions(self.engine, _EXPECTED_PASSES * n, n, d), reg)
-        # Departure 4: C_G divides by n, so that the limit is the Gaussian of maximum likelihood.
+        # Departure 4 (LCAGauss): C_G divides by n, so that the limit is the Gaussian of maximum likelihood.
         root = inverse_root(scatter_of_rows(plain) + reg_gauss * np.eye(d))
         self.mean_ = X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / n
         rows = to_frame(plain.rows, root)

@@ -14,8 +14,9 @@ import numpy as np
 from vicinal._fit_loops import INTERRUPTED, FitPath
 from vicinal._lca_steps import COLLAPSE, LOG_2PI, CollapseError
 
-# Runs that differ by less need not be told apart: the best one is continued to the user's tolerance.
-ROUGH = 1e-4
+# Runs that differ by less need not be told apart: the best one is continued to the user's tolerance. (At 1e-4 some runs
+# stop on a plateau.)
+ROUGH = 1e-5
 
 
 class GaussProblem(NamedTuple):
@@ -45,6 +46,7 @@ def all_local(d):
 
 def split_at_one(matrix):
     """Proposition 1: eigenvalues below 1 are local, the others Gaussian."""
+    # Departure 5 (LCAGauss): Algorithm 1's cut is off by one; this is the proposition's.
     values, vectors = np.linalg.eigh(matrix)
     if values[0] < COLLAPSE:
         raise CollapseError
@@ -79,7 +81,7 @@ def em_step(problem, split):
     """
     n = len(problem.rows)
     if len(split.variances) == 0:
-        # All Gaussian: no direction is left to see neighbours in, so all are equally near, their scatter is
+        # Departure 6 (LCAGauss). All Gaussian: no direction is left to see neighbours in, so all are equally near, their scatter is
         # twice the covariance, and all stay Gaussian. The state absorbs.
         return gaussian_part(problem, split), split
     images = local_images(problem, split)
@@ -131,7 +133,7 @@ def search_directions(run, path, tol):
     path : FitPath
         EM's own answer.
     tol : float
-        Of the last run; the others are compared after runs to a tolerance of 1e-4.
+        Of the last run; the others are compared after runs to a tolerance of 1e-5.
 
     Returns
     -------
@@ -140,7 +142,7 @@ def search_directions(run, path, tol):
     """
     best, record = path, [path.objectives]
     rough = max(tol, ROUGH)
-    # Departure 6: which directions move (those with the largest kernel variances, the most Gaussian-like),
+    # Departure 7 (LCAGauss): which directions move (those with the largest kernel variances, the most Gaussian-like),
     # the score (the penalised leave-one-out objective) and the bracket (from none to all) are our reading.
     while True:
         found = _golden_round(lambda split: run(split, rough), best, record)

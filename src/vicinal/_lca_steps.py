@@ -115,6 +115,7 @@ def penalised_objective(log_means, weight, metric, reg):
     return float(weight @ log_means / weight.sum() + log_norm - 0.5 * reg * np.square(metric).sum())
 
 
+# Departure 1 (LCA): the penalty is nu/2 tr Sigma^-1 a row, so that the M-step adds nu I, as Algorithm 1 does.
 def em_matrix(scatter, weight, metric, reg):
     """M = S_z / W + nu A A', exactly symmetric."""
     matrix = scatter / weight.sum() + reg * (metric @ metric.T)

@@ -155,7 +155,7 @@ _START_PASSES = 50
 def sampled_start(problem, start, structure, size, rng):
     """The metric of the exact fit to a sample of rows, or the start itself where a sample would be too small.
 
-    Departure 7: the paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
+    Departure 3 (LCA): the paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
     """
     rows = np.flatnonzero(problem.weight > 0)
     if len(rows) <= size or size <= 4 * len(start):
@@ -212,7 +212,7 @@ def stochastic_path(problem, start, structure, *, neighborhood, warm, rng, **opt
         start = sampled_start(problem, start, structure, neighborhood or SAMPLE, rng)
     n_rows, n_neighbors = n, neighborhood or n
     if neighborhood is None and n > SAMPLE:
-        # Departure 8: all rows are neighbours, so nothing is biased, and a sweep has a fixed number of rows R (in
+        # Departure 4 (LCA): all rows are neighbours, so nothing is biased, and a sweep has a fixed number of rows R (in
         # place of n in Eq. 7), so its cost R n d stays linear in n. R keeps the noise of d(d+1)/2 covariances low.
         n_rows = min(n, max(2000, 100 * d))
         start = unbiased_start(problem, start, structure, max(2000, 20 * d), rng) if warm else start
