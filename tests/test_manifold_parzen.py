@@ -8,7 +8,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
@@ -215,10 +215,7 @@ def test_auto_noise_does_not_leak():
 def test_auto_noise_of_the_soft_neighbourhood(spiral):
     train, test = spiral[:200], spiral[300:900]
     density = ManifoldParzen(1, neighborhood="kernel", bandwidth=0.05).fit(train)
-    best = max(
-        clone(density).set_params(noise=noise).fit(train).score(test)
-        for noise in np.geomspace(1e-5, 1e-2, 16)
-    )
+    best = max(clone(density).set_params(noise=noise).fit(train).score(test) for noise in np.geomspace(1e-5, 1e-2, 16))
     assert density.score(test) > best - 0.03
     held_out = density.held_out_score_samples()
     assert held_out.shape == (200,)
@@ -299,6 +296,15 @@ def test_auto_noise_with_twins():
     with pytest.warns(UserWarning, match="2 of 31 rows have an exact twin"):
         density = ManifoldParzen(1, 5).fit(np.vstack([X, X[:1]]))
     assert np.isfinite(density.noise_)
+
+
+def test_auto_noise_of_rows_in_a_plane_does_not_converge():
+    """A constant column and as many directions as the rest has: the likelihood grows as the noise vanishes."""
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    X[:, 1] = 7.0
+    with pytest.warns(ConvergenceWarning, match="constant or dependent columns"):
+        density = ManifoldParzen(2, 6).fit(X)
+    assert np.all(np.isfinite(density.score_samples(X)))
 
 
 def test_samples_marginals_and_conditionals_come_from_the_mixture(rows):

@@ -45,8 +45,8 @@ def choose_noise(evaluate, X, nearest):
     else:
         warnings.warn(
             f"noise='auto' did not converge: it chose {candidates[0]:.3g}, the smallest candidate, and "
-            "a smaller one may score better. Look for rows that almost repeat others, or pass noise as a "
-            "number.",
+            "a smaller one may score better. Look for constant or dependent columns and for rows that almost "
+            "repeat others, or pass noise as a number.",
             ConvergenceWarning,
             stacklevel=4,
         )
