@@ -89,18 +89,20 @@ def test_log_density_equals_the_papers_formula(rows, engine, d, k, weighted):
     assert density.score(X) == pytest.approx(expected.mean())
 
 
-def test_wide_rows_take_the_gram_route_and_still_equal_the_formula():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_wide_rows_take_the_gram_route_and_still_equal_the_formula(weighted):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(40, 60)) @ np.diag(np.geomspace(1, 0.01, 60))
-    density = ManifoldParzen(4, 6, 0.01).fit(X[:35])
+    weight = rng.uniform(0.5, 2, size=35) if weighted else np.ones(35)
+    density = ManifoldParzen(4, 6, 0.01).fit(X[:35], sample_weight=weight if weighted else None)
     np.testing.assert_allclose(
-        density.score_samples(X[35:]), literal_log_density(X[35:], X[:35], 4, 6, 0.01), rtol=1e-10
+        density.score_samples(X[35:]), literal_log_density(X[35:], X[:35], 4, 6, 0.01, weight), rtol=1e-10
     )
-    np.testing.assert_allclose(
-        density.held_out_score_samples(),
-        [literal_log_density(X[i : i + 1], np.delete(X[:35], i, 0), 4, 6, 0.01)[0] for i in range(35)],
-        rtol=1e-9,
-    )
+    expected = [
+        literal_log_density(X[i : i + 1], np.delete(X[:35], i, 0), 4, 6, 0.01, np.delete(weight, i))[0]
+        for i in range(35)
+    ]
+    np.testing.assert_allclose(density.held_out_score_samples(), expected, rtol=1e-9)
 
 
 def test_frames_are_orthonormal_and_carry_the_local_scatter(rows):

@@ -1,8 +1,8 @@
 """Log-sums over Gaussians that each have their own low-rank frame: the pair work of Manifold Parzen Windows.
 
 Component j has mean x_j and covariance ``C_j = sigma^2 I + sum_l v_jl V_jl V_jl'``, with orthonormal
-directions V_jl. With the squared parts ``t_l = (V_jl'(q - x_j))^2`` and the residual ``rho = |q - x_j|^2 -
-sum_l t_l``,
+directions V_jl.  With the squared parts ``t_l = (V_jl'(q - x_j))^2`` and the residual
+``rho = |q - x_j|^2 - sum_l t_l``,
 
     (q - x_j)' C_j^-1 (q - x_j) = rho / sigma^2 + sum_l t_l / (sigma^2 + v_jl),
     log det C_j                 = (D - d) log sigma^2 + sum_l log(sigma^2 + v_jl).
@@ -12,17 +12,15 @@ serves every depth d (the first d directions) and every noise sigma^2.  This is 
 
 ::
 
-    frame_log_sums        which way: products where they are accurate, elsewhere a screen by products, or
-    removal
+    frame_log_sums        which way each query goes: by products where these are accurate
         |
       _sums               blocks of queries in threads, tiles of points: split, then accumulate
-      _sums_in_cache      few features, one depth and noise: both at once
-      _screened_sums      one depth and noise, small noise in many dimensions
+      _sums_in_cache      one depth and noise, few features: both at once
+      _screened_sums      one depth and noise, small noise in many dimensions: products only screen
         |
-      _Components         by_products: GEMM        _frame_kernels.py  compiled: project, project_by_removal,
-                          by_kernel: a kernel                         take_squares, accumulate
-                          tables: constants        _frame_arrays.py   the same in array arithmetic (NumPy,
-                          torch)
+      _Components         by_products: GEMM       _frame_kernels.py   compiled: project, project_by_removal,
+                          by_kernel: a kernel                         take_squares, accumulate, add_tile
+                          tables: constants       _frame_arrays.py    in array arithmetic (NumPy, torch)
 """
 
 import copy
