@@ -152,30 +152,39 @@ def embeddings(n, d, n_pairs):
     return {"n": n, "d": d, "pairs": n_pairs, "fit_seconds": seconds, "processor_seconds": processor}
 
 
+def cases(quick, python):
+    """What can be measured, by name."""
+    rounds = 2 if quick else 7
+    return {
+        "gram": lambda: [
+            against_gram(n, d, rounds) for n, d in ([(20_000, 16)] if quick else [(1_000_000, 64), (1_000_000, 256)])
+        ],
+        "closure": lambda: closure(*((10_000, 5_000) if quick else (1_000_000, 500_000)), rounds),
+        "offset": lambda: offset(4_000 if quick else 400_000, 16),
+        "blocks": lambda: blocks(4_000 if quick else 40_000, 16, 100),
+        "embeddings": lambda: [
+            embeddings(*case) for case in ([(500, 64, 50)] if quick else [(5000, 768, 200), (5000, 3072, 200)])
+        ],
+        "metric_learn": lambda: against_metric_learn(python, *((2_000, 8) if quick else (100_000, 64)), rounds),
+    }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="some of: gram closure offset blocks embeddings metric_learn")
     parser.add_argument("--quick", action="store_true", help="small sizes, only to see that everything runs")
     parser.add_argument("--metric-learn", help="the Python of an environment with metric-learn and scikit-learn < 1.8")
     arguments = parser.parse_args()
-    quick = arguments.quick
-    rounds = 2 if quick else 5
-    results = {"machine": machine(), "quick": quick, "load": os.getloadavg()[0]}
-    results["gram"] = [
-        against_gram(n, d, rounds) for n, d in ([(20_000, 16)] if quick else [(1_000_000, 64), (1_000_000, 256)])
-    ]
-    results["closure"] = closure(10_000, 5_000, rounds) if quick else closure(1_000_000, 500_000, rounds)
-    results["offset"] = offset(4_000 if quick else 400_000, 16)
-    results["blocks"] = blocks(4_000 if quick else 40_000, 16, 100)
-    results["embeddings"] = [
-        embeddings(*case) for case in ([(500, 64, 50)] if quick else [(5000, 768, 200), (5000, 3072, 200)])
-    ]
-    if arguments.metric_learn:
-        size = (2_000, 8) if quick else (100_000, 64)
-        results["metric_learn"] = against_metric_learn(arguments.metric_learn, *size, rounds)
-    path = HERE / "results" / ("rca-quick.json" if quick else "rca.json")
+    path = HERE / "results" / ("rca-quick.json" if arguments.quick else "rca.json")
     path.parent.mkdir(exist_ok=True)
+    results = json.loads(path.read_text()) if path.exists() else {}
+    results["machine"] = machine()
+    for name, measure in cases(arguments.quick, arguments.metric_learn).items():
+        if (arguments.names and name not in arguments.names) or (name == "metric_learn" and not arguments.metric_learn):
+            continue
+        results[name] = {"load_before": round(os.getloadavg()[0], 2), "measured": measure()}
+        print(name, json.dumps(results[name], indent=2))
     path.write_text(json.dumps(results, indent=2) + "\n")
-    print(json.dumps({key: value for key, value in results.items() if key != "machine"}, indent=2))
 
 
 if __name__ == "__main__":
