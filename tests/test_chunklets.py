@@ -26,11 +26,7 @@ def literal_closure(pairs, n):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.integers(1, 12).flatmap(
-        lambda n: st.tuples(st.just(n), st.lists(st.tuples(*[st.integers(0, n - 1)] * 2)))
-    )
-)
+@given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.tuples(*[st.integers(0, n - 1)] * 2)))))
 def test_closure_of_pairs_agrees_with_joining_one_by_one(case):
     n, pairs = case
     found, report = chunklets_from_pairs(pairs, n, return_report=True)
@@ -40,9 +36,7 @@ def test_closure_of_pairs_agrees_with_joining_one_by_one(case):
     assert report.n_points == (expected >= 0).sum() == n - report.n_leftover
     assert report.n_self_pairs == sum(i == j for i, j in pairs)
     np.testing.assert_array_equal(chunklets_from_groups(pairs, n), expected)
-    np.testing.assert_array_equal(
-        read_partition([list(p) for p in pairs] or np.empty((0, 2)), n)[0], expected
-    )
+    np.testing.assert_array_equal(read_partition([list(p) for p in pairs] or np.empty((0, 2)), n)[0], expected)
 
 
 SAME = np.array([0, -1, 1, 0, 1, -1, 0])
@@ -126,9 +120,7 @@ def test_the_report_counts_everything():
 def test_contradictions_are_counted_and_told():
     pairs = [[0, 1], [1, 2], [3, 4]]
     with pytest.warns(UserWarning, match="2 of 4 cannot_link pairs fall inside one chunklet"):
-        _, report = chunklets_from_pairs(
-            pairs, 7, cannot_link=[[0, 2], [0, 3], [5, 5], [5, 6]], return_report=True
-        )
+        _, report = chunklets_from_pairs(pairs, 7, cannot_link=[[0, 2], [0, 3], [5, 5], [5, 6]], return_report=True)
     assert report.n_conflicts == 2
     with pytest.warns(UserWarning, match="1 of 2 chunklets join different labels"):
         _, report = chunklets_from_pairs(pairs, 5, labels=["a", None, "b", "c", "c"], return_report=True)

@@ -24,9 +24,7 @@ def best_by_enumeration(X, group, k):
     for assignment in itertools.product(range(k), repeat=n_groups):
         labels = np.array(assignment)[group]
         total = sum(
-            ((X[labels == c] - X[labels == c].mean(axis=0)) ** 2).sum()
-            for c in range(k)
-            if (labels == c).any()
+            ((X[labels == c] - X[labels == c].mean(axis=0)) ** 2).sum() for c in range(k) if (labels == c).any()
         )
         best = min(best, total)
     return best

@@ -52,13 +52,13 @@ def test_one_round_of_em_against_the_formulas(priors):
     X = rng.normal(size=(40, 2)) + np.repeat([[0, 0], [3, 1]], 20, axis=0)
     chunklets = np.r_[np.repeat([0, 1, 2], 4), np.full(16, -1), np.repeat([3, 4], 6)]
     with pytest.warns(ConvergenceWarning):
-        before = ConstrainedGaussianMixture(
-            2, priors=priors, max_iter=3, tol=0, reg_covar=0, random_state=0
-        ).fit(X, chunklets)
+        before = ConstrainedGaussianMixture(2, priors=priors, max_iter=3, tol=0, reg_covar=0, random_state=0).fit(
+            X, chunklets
+        )
     with pytest.warns(ConvergenceWarning):
-        after = ConstrainedGaussianMixture(
-            2, priors=priors, max_iter=4, tol=0, reg_covar=0, random_state=0
-        ).fit(X, chunklets)
+        after = ConstrainedGaussianMixture(2, priors=priors, max_iter=4, tol=0, reg_covar=0, random_state=0).fit(
+            X, chunklets
+        )
     assert before.objectives_[-1] == pytest.approx(literal_objective(before, X, chunklets, priors), rel=1e-10)
     groups = [np.flatnonzero(chunklets == k) for k in range(5)] + [[i] for i in np.flatnonzero(chunklets < 0)]
     shares = np.empty((len(groups), 2))

@@ -119,9 +119,7 @@ def test_a_constant_step_follows_a_drift_and_a_decaying_one_does_not():
         for model in models.values():
             model.partial_fit(X, y)
     assert off_white(models["constant"], after @ after.T / 2) < 0.4
-    assert off_white(models["auto"], after @ after.T / 2) > 2 * off_white(
-        models["constant"], after @ after.T / 2
-    )
+    assert off_white(models["auto"], after @ after.T / 2) > 2 * off_white(models["constant"], after @ after.T / 2)
 
 
 def test_noise_is_in_proportion_to_a_constant_step():

@@ -53,9 +53,7 @@ def test_gaussian_rows_pass_as_often_as_they_should_and_others_fail():
 def test_small_samples_are_corrected():
     X = np.random.default_rng(4).normal(size=(15, 2))
     plain, corrected = mardia_test(X), mardia_test(X, small_sample=True)
-    assert corrected.skewness_statistic / plain.skewness_statistic == pytest.approx(
-        3 * 16 * 18 / (15 * (16 * 3 - 6))
-    )
+    assert corrected.skewness_statistic / plain.skewness_statistic == pytest.approx(3 * 16 * 18 / (15 * (16 * 3 - 6)))
     assert corrected.kurtosis_statistic == plain.kurtosis_statistic
 
 

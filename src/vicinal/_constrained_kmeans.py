@@ -72,9 +72,7 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     [0.5  7.67]
     """
 
-    def __init__(
-        self, n_clusters=8, *, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=None
-    ):
+    def __init__(self, n_clusters=8, *, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=None):
         self.n_clusters = n_clusters
         self.init = init
         self.n_init = n_init
@@ -175,8 +173,6 @@ def chunklet_means(X, y):
 def _is_at_rest(kmeans, means, sizes):
     """Whether one more round would leave the centres where they are, within the tolerance."""
     weights = np.ones(len(means)) if sizes is None else sizes
-    members = csr_array(
-        (weights, (kmeans.labels_, np.arange(len(means)))), shape=(kmeans.n_clusters, len(means))
-    )
+    members = csr_array((weights, (kmeans.labels_, np.arange(len(means)))), shape=(kmeans.n_clusters, len(means)))
     moved = (members @ means) / members.sum(axis=1)[:, None] - kmeans.cluster_centers_
     return float((moved**2).sum()) <= kmeans.tol * float(means.var(axis=0).mean())

@@ -179,9 +179,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         check_is_fitted(self)
         X = check_rows(self, X, reset=False).astype(np.float64, copy=False)
         with np.errstate(divide="ignore"):
-            return _log_gaussians(X, self.means_, self.covariances_, self.covariance_type) + np.log(
-                self.weights_
-            )
+            return _log_gaussians(X, self.means_, self.covariances_, self.covariance_type) + np.log(self.weights_)
 
     def predict(self, X):
         """Most likely component of each row, without constraints."""

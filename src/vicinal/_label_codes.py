@@ -57,9 +57,7 @@ def _codes_of_objects(values, name):
         if _is_missing(value):
             continue
         if isinstance(value, numbers.Real) and value < -1:
-            raise ValueError(
-                f"{name} holds {value}, below -1; -1 means no chunklet. Renumber the groups from 0."
-            )
+            raise ValueError(f"{name} holds {value}, below -1; -1 means no chunklet. Renumber the groups from 0.")
         try:
             codes[i] = known.setdefault(value, len(known))
         except TypeError as error:
@@ -73,8 +71,4 @@ def _codes_of_objects(values, name):
 def _is_missing(value):
     if isinstance(value, numbers.Real):
         return value != value or (value == -1 and not isinstance(value, bool))
-    return (
-        value is None
-        or (isinstance(value, str) and value == "-1")
-        or type(value).__name__ in ("NAType", "NaTType")
-    )
+    return value is None or (isinstance(value, str) and value == "-1") or type(value).__name__ in ("NAType", "NaTType")
