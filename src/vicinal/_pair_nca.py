@@ -175,11 +175,11 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_weights(sample_weight, X)
         self.random_state_ = check_random_state(self.random_state)
-        close: _Listed | _Grouped
+        close: Listed | Grouped
         if pairs is not None:
-            close = _Listed(*_read_pairs(y, pairs, pair_weight, len(X)))
+            close = Listed(*read_pairs(y, pairs, pair_weight, len(X)))
         else:
-            close = _Grouped(_read_groups(y, pair_weight, len(X)))
+            close = Grouped(read_groups(y, pair_weight, len(X)))
         if weight is not None:
             # The sums over c and d see only rows with weight; pairs may join any rows.
             weight = np.maximum(weight, 1e-300)
@@ -213,9 +213,9 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
             init = "safe random"
         if not isinstance(init, str) or init not in ("auto", "safe random"):
             return user_start(init, X, None, self.n_components, self.diagonal, self.random_state_)
-        rows, sample_pairs = _sample(close, n)
+        rows, some = sample_pairs(close, n)
         sample = centred[rows]
-        pull = listed_pairs(sample_pairs, np.ones(len(sample_pairs)), len(rows))
+        pull = listed_pairs(some, np.ones(len(some)), len(rows))
         engine = pair_reductions(self.engine, len(rows), len(rows), n_components)
         return auto_start(
             centred,
@@ -253,7 +253,7 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         )
 
 
-class _Listed:
+class Listed:
     """Close pairs as a list."""
 
     def __init__(self, pairs, weight):
@@ -262,12 +262,12 @@ class _Listed:
     def pull(self, n):
         return listed_pairs(self.pairs, self.weight, n)
 
-    def some(self):
-        """Pairs to judge a scale by."""
-        return self.pairs[self.weight > 0]
+    def some(self, random=None):
+        """Pairs and their weights, to sample from."""
+        return self.pairs, self.weight
 
 
-class _Grouped:
+class Grouped:
     """All pairs inside groups, never listed."""
 
     def __init__(self, groups):
@@ -276,24 +276,34 @@ class _Grouped:
     def pull(self, n):
         return pairs_in_groups(self.groups)
 
-    def some(self):
-        """Each row and the next of its group."""
-        order = np.argsort(self.groups, kind="stable")
-        order = order[self.groups[order] >= 0]
-        chained = np.column_stack([order[:-1], order[1:]])
-        return chained[self.groups[chained[:, 0]] == self.groups[chained[:, 1]]]
+    def some(self, random=None):
+        """A sample of the pairs that keeps every row, all of one weight.
+
+        Each row with the next of its group, in the order given, or in four random orders.
+        """
+        n = len(self.groups)
+        orders = [np.arange(n)] if random is None else [random.permutation(n) for _ in range(4)]
+        chains = []
+        for order in orders:
+            order = order[np.argsort(self.groups[order], kind="stable")]
+            order = order[self.groups[order] >= 0]
+            chain = np.column_stack([order[:-1], order[1:]])
+            chains.append(chain[self.groups[chain[:, 0]] == self.groups[chain[:, 1]]])
+        pairs = np.unique(np.sort(np.vstack(chains), axis=1), axis=0)
+        return pairs, np.ones(len(pairs))
 
 
-def _sample(close, n):
+def sample_pairs(close, n):
     """A few of the rows and of the pairs among them: both ends of some pairs, then other rows."""
-    pairs = close.some()
+    pairs, weight = close.some()
+    pairs = pairs[weight > 0]
     pairs = pairs[np.unique(np.linspace(0, len(pairs) - 1, min(len(pairs), _SAMPLE_PAIRS)).astype(np.intp))]
     others = np.linspace(0, n - 1, min(n, _SAMPLE_ROWS)).astype(np.intp)
     rows = np.unique(np.concatenate([pairs.ravel(), others]))
     return rows, np.searchsorted(rows, pairs)
 
 
-def _read_pairs(y, pairs, pair_weight, n):
+def read_pairs(y, pairs, pair_weight, n):
     if y is not None:
         raise ValueError("pass close pairs either as pairs= or as groups y, not both. Drop one of them.")
     pairs = check_pairs(pairs, n, "pairs")
@@ -317,10 +327,10 @@ def _read_pairs(y, pairs, pair_weight, n):
     return pairs, weight
 
 
-def _read_groups(y, pair_weight, n):
+def read_groups(y, pair_weight, n, name="PairNCA"):
     if y is None:
         raise ValueError(
-            "PairNCA requires y to be passed, but the target y is None: pass groups as y, or close pairs as pairs=."
+            f"{name} requires y to be passed, but the target y is None: pass groups as y, or close pairs as pairs=."
         )
     if pair_weight is not None:
         raise ValueError("pair_weight is only for pairs=, got groups y. Pass pairs, or leave pair_weight None.")

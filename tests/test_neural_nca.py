@@ -1,0 +1,282 @@
+import pickle
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+torch = pytest.importorskip("torch")
+
+from vicinal import NCA, NeuralNCA, SoftNeighborsClassifier  # noqa: E402
+from vicinal._engine import Match, pair_reductions  # noqa: E402
+from vicinal._nca_objectives import listed_pairs, neighbor_objective, pair_objective  # noqa: E402
+from vicinal._neural_objectives import agreement, neighbor_terms, pair_term  # noqa: E402
+from vicinal.datasets import make_face_pairs, make_faces  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Networks this small only lose by threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@parametrize_with_checks(
+    [
+        NeuralNCA(max_iter=3, device="cpu", random_state=0),
+        NeuralNCA(objective="pairs", max_iter=3, device="cpu", random_state=0),
+    ],
+    expected_failed_checks=lambda estimator: {
+        "check_sample_weight_equivalence_on_dense_data": (
+            "a row of weight 2 is left out as a whole when its own neighbours are chosen, while the second copy of a "
+            "repeated row stays its neighbour; also, other batches are drawn"
+        ),
+    },
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+# -- the objectives of a batch are those of the exact estimators -----------------------------------------------
+
+N = 25
+RNG = np.random.default_rng(0)
+Z = RNG.normal(size=(N, 3))
+VALUES = {
+    "class": RNG.integers(0, 3, N),
+    "gaussian": RNG.normal(size=(N, 2)),
+    "dot": RNG.dirichlet(np.ones(3), N),
+}
+PAIRS = pair_reductions("reference", N, N, 3)
+
+
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_batch_terms_are_the_papers(kind, objective, weighted):
+    weight = RNG.uniform(0.3, 2, N) if weighted else np.ones(N)
+    z = torch.tensor(Z, requires_grad=True)
+    match = agreement(kind, torch.tensor(VALUES[kind].astype(float)))
+    terms, has_mate = neighbor_terms(z, match, objective, torch.tensor(np.log(weight)))
+    assert bool(has_mate.all())
+    value = (torch.tensor(weight) * terms).sum() / weight.sum()
+    value.backward()
+    expected = neighbor_objective(
+        np.eye(3), Z, Match(kind, VALUES[kind], VALUES[kind]), PAIRS, objective=objective, weight=weight
+    )
+    np.testing.assert_allclose(float(value.detach()), expected.value, rtol=1e-12)
+    # The gradient by A at the identity is the gradient by the images, applied to the rows.
+    np.testing.assert_allclose(z.grad.numpy().T @ Z, expected.gradient, atol=1e-12)
+
+
+def test_rows_without_mates_have_no_slope():
+    codes = np.r_[np.zeros(5), np.ones(5), 7.0]
+    z = torch.tensor(RNG.normal(size=(11, 2)), requires_grad=True)
+    for objective in ("accuracy", "likelihood"):
+        terms, has_mate = neighbor_terms(z, agreement("class", torch.tensor(codes)), objective, torch.zeros(11))
+        np.testing.assert_array_equal(has_mate.numpy(), codes < 7)
+        assert float(terms[-1].detach()) == 0
+        (gradient,) = torch.autograd.grad(terms.sum(), z)
+        assert bool(torch.isfinite(gradient).all())
+
+
+def test_pair_term_is_equation_8():
+    pairs, share, weight = np.array([[0, 1], [5, 2], [7, 20]]), np.array([1.0, 0.3, 2.0]), RNG.uniform(0.5, 2, N)
+    z = torch.tensor(Z, requires_grad=True)
+    value = pair_term(z, torch.tensor(pairs), torch.tensor(share), torch.tensor(np.log(weight)))
+    value.backward()
+    expected = pair_objective(np.eye(3), Z, listed_pairs(pairs, share, N), PAIRS, weight=weight)
+    np.testing.assert_allclose(float(value.detach()), expected.value, rtol=1e-12)
+    np.testing.assert_allclose(z.grad.numpy().T @ Z, expected.gradient, atol=1e-11)
+
+
+# -- what it learns --------------------------------------------------------------------------------------------
+
+
+def test_parity_becomes_a_line():
+    """No linear map to one dimension separates the quadrants of a plane; a network does."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 4))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    train, test = (X[:400], y[:400]), (X[400:], y[400:])
+    linear = NCA(1, max_iter=200).fit(*train)
+    network = NeuralNCA(1, objective="likelihood", max_iter=300, learning_rate=0.02, device="cpu", random_state=0)
+    network.fit(*train)
+    scores = [SoftNeighborsClassifier(metric).fit(*train).score(*test) for metric in (linear, network)]
+    assert scores[0] < 0.75 < 0.83 < scores[1]
+    assert network.objectives_.max() > -0.2
+
+
+def polar_correlations(Z, angles, heights):
+    """How well the direction and the distance from some centre tell the angle and the height."""
+    order = np.argsort(angles)
+
+    def correlations(centre):
+        away = Z[order] - centre
+        direction, distance = np.unwrap(np.arctan2(away[:, 1], away[:, 0])), np.linalg.norm(away, axis=1)
+        return abs(np.corrcoef(direction, angles[order])[0, 1]), abs(np.corrcoef(distance, heights[order])[0, 1])
+
+    grid = [Z.mean(0) + Z.std(0) * np.array([a, b]) for a in range(-3, 4) for b in range(-3, 4)]
+    first = max(grid, key=lambda centre: sum(correlations(centre)))
+    return correlations(minimize(lambda centre: -sum(correlations(centre)), first, method="Nelder-Mead").x)
+
+
+def test_polar_coordinates_of_turned_and_scaled_faces():
+    """Fig. 3: from pairs alone the network finds that pictures differ by an angle and a size."""
+    shape = {"size": 14, "heights": (9.0, 14.0), "height_noise": 0.6}
+    train = make_face_pairs(make_faces(60, size=28, random_state=0), 500, random_state=0, **shape)
+    test = make_face_pairs(make_faces(30, size=28, random_state=1), 150, random_state=1, **shape)
+    nca = NeuralNCA(2, objective="pairs", max_iter=60, batch_size=256, device="cpu", random_state=0)
+    nca.fit(train.data, pairs=train.pairs, pair_weight=train.weights)
+    angle, height = polar_correlations(nca.transform(test.data), test.angles, test.heights)
+    assert angle > 0.99
+    assert height > 0.85
+
+
+def test_soft_targets():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = np.sin(2 * X[:, 0])
+    nca = NeuralNCA(
+        1, match="gaussian", objective="likelihood", max_iter=150, learning_rate=0.02, device="cpu", random_state=0
+    )
+    nca.fit(X[:200], y[:200])
+    Z = nca.transform(X)
+    nearest = np.abs(Z[200:] - Z[:200].T).argmin(1)
+    assert np.corrcoef(y[nearest], y[200:])[0, 1] > 0.8
+    hard, soft = (
+        NeuralNCA(2, match=match, max_iter=5, device="cpu", random_state=0).fit(X, labels).objectives_
+        for match, labels in (("class", (y > 0).astype(int)), ("dot", np.eye(2)[(y > 0).astype(int)]))
+    )
+    np.testing.assert_allclose(hard, soft, rtol=1e-4)
+
+
+def test_groups_are_close_pairs():
+    X, y = load_iris(return_X_y=True)
+    nca = NeuralNCA(2, objective="pairs", max_iter=60, learning_rate=0.01, device="cpu", random_state=0).fit(X, y)
+    assert KNeighborsClassifier(3).fit(nca.transform(X), y).score(nca.transform(X), y) > 0.9
+
+
+# -- any module, any units, the same answer --------------------------------------------------------------------
+
+
+def test_any_module():
+    X, y = load_wine(return_X_y=True)
+    module = torch.nn.Sequential(
+        torch.nn.Linear(13, 20), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(20, 4)
+    )
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    nca = NeuralNCA(module=module, max_iter=30, device="cpu", random_state=0).fit(X, y)
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name])
+    assert nca.transform(X).shape == (178, 4)
+    assert list(nca.get_feature_names_out()) == [f"neuralnca{k}" for k in range(4)]
+    made = NeuralNCA(3, module=lambda d, k: torch.nn.Linear(d, k), max_iter=30, device="cpu", random_state=0).fit(X, y)
+    assert made.transform(X).shape == (178, 3)
+
+
+def test_reproducible_and_leaves_torchs_generator_alone():
+    X, y = load_wine(return_X_y=True)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    settings = {"max_iter": 8, "batch_size": 50, "device": "cpu", "random_state": 3}
+    one, two = (NeuralNCA(**settings).fit(X, y) for _ in range(2))
+    assert torch.equal(torch.rand(3), expected)
+    np.testing.assert_array_equal(one.transform(X), two.transform(X))
+    other = NeuralNCA(**(settings | {"random_state": 4})).fit(X, y)
+    assert not np.allclose(one.transform(X), other.transform(X))
+
+
+def test_units_of_x_do_not_matter():
+    X, y = load_wine(return_X_y=True)
+    one = NeuralNCA(max_iter=8, device="cpu", random_state=0).fit(X, y)
+    scaled = NeuralNCA(max_iter=8, device="cpu", random_state=0).fit(X * 1e4 + 7, y)
+    np.testing.assert_allclose(scaled.objectives_, one.objectives_, rtol=1e-2)
+
+
+def test_early_stopping_keeps_the_best_epoch():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 20)), rng.integers(0, 2, 200)  # nothing to learn: only overfitting
+    nca = NeuralNCA(max_iter=200, early_stopping=True, validation_fraction=0.3, device="cpu", random_state=0).fit(X, y)
+    assert nca.converged_
+    assert nca.n_iter_ < 200
+    assert nca.best_epoch_ == np.argmax(nca.objectives_) + 1
+    fitted = NeuralNCA(max_iter=60, device="cpu", random_state=0, learning_rate=0.02).fit(X, y)
+    assert fitted.objectives_[-1] > 0.8 > nca.objectives_.max()
+
+
+def test_honest_convergence_warm_start_and_interrupt(monkeypatch):
+    X, y = load_wine(return_X_y=True)
+    nca = NeuralNCA(max_iter=3, warm_start=True, device="cpu", random_state=0)
+    with pytest.warns(ConvergenceWarning, match="max_iter=3 epochs were used"):
+        nca.fit(X, y)
+    assert not nca.converged_
+    first = nca.objectives_
+    nca.set_params(max_iter=30).fit(X, y)
+    assert nca.objectives_[0] > first[0]
+    from vicinal import _neural_nca
+
+    def interrupting(name, verbose):
+        def report(epoch, objective):
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+        return report
+
+    monkeypatch.setattr(_neural_nca, "progress", interrupting)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        stopped = NeuralNCA(device="cpu", random_state=0).fit(X, y)
+    assert stopped.n_iter_ == 2
+
+
+def test_at_home_in_scikit_learn():
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    nca = NeuralNCA(max_iter=20, device="cpu", random_state=0).set_output(transform="pandas").fit(X, y)
+    assert list(nca.transform(X).columns) == ["neuralnca0", "neuralnca1"]
+    again = pickle.loads(pickle.dumps(nca))
+    np.testing.assert_array_equal(again.transform(X), nca.transform(X))
+    assert clone(nca).get_params()["max_iter"] == 20
+    pipeline = make_pipeline(
+        NeuralNCA(max_iter=20, learning_rate=0.02, device="cpu", random_state=0), KNeighborsClassifier(3)
+    )
+    search = GridSearchCV(pipeline, {"neuralnca__hidden": [5, 50]}, cv=3).fit(X.to_numpy(), y)
+    assert search.best_score_ > 0.85
+    weight = np.r_[np.zeros(50), np.ones(100)]
+    assert set(np.unique(y[weight > 0])) == {1, 2}
+    NeuralNCA(max_iter=2, device="cpu").fit(X, y, sample_weight=weight)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "given", "message"),
+    [
+        ({"objective": "eq8"}, {"y": 0}, "objective must be one of 'accuracy', 'likelihood', 'pairs'"),
+        ({"objective": "pairs"}, {}, "NeuralNCA requires y to be passed, but the target y is None"),
+        ({}, {"y": 0, "pairs": [[0, 1]]}, "only for objective='pairs', got objective='accuracy'"),
+        ({"objective": "pairs"}, {"pairs": [[0, 0]]}, "a row with itself"),
+        ({"module": 3}, {"y": 0}, "module must be a torch.nn.Module, a callable or None, got int"),
+        ({"module": lambda d, k: torch.nn.Flatten(0)}, {"y": 0}, "module must return one row of outputs"),
+        ({"batch_size": 1}, {"y": 0}, "batch_size must be at least 2"),
+        ({"learning_rate": 0.0}, {"y": 0}, "learning_rate must be a finite number greater than 0"),
+        ({"validation_fraction": 1.0}, {"y": 0}, "validation_fraction must be between 0 and 1"),
+        ({"max_iter": 0}, {"y": 0}, "max_iter must be at least 1"),
+        ({"match": "gaussian", "match_scale": -1.0}, {"y": 0}, "match_scale must be a finite number greater than 0"),
+        ({"objective": "likelihood"}, {"y": 1}, "1 of 20 rows agree with no other row"),
+    ],
+)
+def test_bad_input(parameters, given, message):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    labels = {0: np.arange(20) % 2, 1: np.r_[7, np.arange(19) % 2]}
+    given = {key: labels[value] if key == "y" else value for key, value in given.items()}
+    with pytest.raises((ValueError, TypeError), match=message):
+        NeuralNCA(device="cpu", **parameters).fit(X, **given)
