@@ -546,8 +546,85 @@ def test_engines_copy_and_pickle():
 
 
 def test_blocks_cover_the_rows_once():
-    blocks = Blocks.for_pairs(103, 50, 1000, multiple=4)
+    blocks = Blocks.for_pairs(103, 50, 1000)
     rows = [i for block in blocks for i in range(block.start, block.stop)]
     assert rows == list(range(103))
-    assert blocks.rows % 4 == 0
+    assert blocks.rows == 20
     assert len(list(blocks)) == len(blocks)
+
+
+# -- regressions: what once went wrong ------------------------------------------------------------------------------
+
+
+@engines
+@pytest.mark.parametrize("gap", [1e2, 1e4, 1e7])
+def test_the_scatter_of_far_clusters_keeps_its_digits(kind, gap):
+    # About one centre its relative error grew as eps * gap^2: 1e-8 at 1e4, everything at 1e8.
+    X = np.random.default_rng(12).normal(size=(60, 3))
+    X[:20] += gap
+    X[20:30, 1] -= gap
+    differences = X[:, None] - X[None]
+    scores = -0.5 * (differences**2).sum(-1)
+    np.fill_diagonal(scores, -np.inf)
+    weights = np.exp(scores - np.logaddexp.reduce(scores, axis=1)[:, None])
+    expected = np.einsum("ij,ijk,ijl", weights, differences, differences)
+    got = scatter_of(kind, X)
+    np.testing.assert_allclose(got.scatter, expected, atol=1e-10 * np.abs(expected).max())
+    np.testing.assert_allclose(got.log_sums, np.logaddexp.reduce(scores, axis=1), rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["reference", "cpu"])
+def test_partial_results_do_not_pile_up(kind):
+    # The reference once kept an n-vector for every block of rows: 142 MB here.
+    import tracemalloc
+
+    rng = np.random.default_rng(13)
+    n = 9000
+    Z, targets = rng.normal(size=(n, 2)), rng.dirichlet(np.ones(3), n)
+    pairs = backend(kind, threads=1, memory="8 MB")
+    pairs.log_sums(Z[:8], Z[:8])
+    tracemalloc.start()
+    pairs.softmax_scatter(Z, Z, left_out=np.arange(n))
+    pairs.signed_pull(Z[:1500], Z, Match("dot", targets[:1500], targets))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2**20 + 8 * Z.nbytes + 100 * n
+
+
+@engines
+def test_values_of_another_precision(kind):
+    p = Problem()
+    single, double = p.queries.astype(np.float32), p.point_values.astype(np.float64)
+    got = backend(kind).softmax_means(single, p.points.astype(np.float32), double, **p.options)
+    assert_close(got.means, literal_softmax(p)[1] @ double, "float32")
+
+
+@engines
+@pytest.mark.parametrize(("dtype", "near", "mid", "far"), [("float32", 50, 86, 87.5), ("float64", 598, 700, 709.5)])
+def test_far_class_mates_are_not_flushed(kind, dtype, near, mid, far):
+    # Mates whose exponentials vanish under the row's bound count all the same.
+    z = np.sqrt(2 * np.r_[near, mid, np.full(5000, far)])[:, None].astype(dtype)
+    mates = np.r_[0, np.ones(5001, dtype=int)]
+    got = backend(kind).signed_pull(
+        np.zeros((1, 1), dtype), z, Match("class", np.array([1]), mates), objective="likelihood"
+    )
+    scores = -0.5 * z[:, 0].astype(float) ** 2
+    expected = np.logaddexp.reduce(scores[1:]) - np.logaddexp.reduce(scores)
+    assert got.log_agreement[0] == pytest.approx(expected, rel=1e-4 if dtype == "float32" else 1e-12)
+
+
+@engines
+def test_spread_where_a_point_is_left_out_by_everyone(kind):
+    z = np.random.default_rng(14).normal(size=(5, 2))
+    got = backend(kind).softmax_spread(z[:1] + 1, z, np.ones((1, 1)), left_out=np.array([0]))
+    assert got[0, 0] == 0
+    assert got.sum() == pytest.approx(1)
+
+
+def test_blocks_do_not_depend_on_threads_whatever_the_memory(monkeypatch):
+    monkeypatch.setattr(cpu_module, "_FEW", ALWAYS)
+    X = np.random.default_rng(15).normal(size=(700, 5))
+    for kind in ("reference", "cpu"):
+        for memory in ("1 MB", "128 MB"):
+            first, second = (scatter_of(kind, X, threads=t, memory=memory).scatter for t in (1, 6))
+            assert np.array_equal(first, second)

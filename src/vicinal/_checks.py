@@ -49,10 +49,10 @@ def check_weights(sample_weight, X):
             f"sample_weight must not be negative, got {int((weight < 0).sum())} negative entries (smallest "
             f"{weight.min():.3g}). Drop those rows or give them weight 0."
         )
-    total = weight.sum()
-    if total <= 0:
+    if weight.max() <= 0:
         raise ValueError("sample_weight must not be all zero: no row would count. Pass None for equal weights.")
-    return weight * (len(weight) / total)
+    weight = weight / weight.max()  # sums of weights of 1e308 or 1e-320 stay representable
+    return weight * (len(weight) / weight.sum())
 
 
 def check_positive(value, name, *, strict=True):

@@ -127,9 +127,7 @@ def ascend(
             raise StopIteration
 
     converged, reason = False, f"max_iter={max_iter} passes were used"
-    options = (
-        {"maxiter": max_iter, "maxfun": max_passes + 1} if method == "L-BFGS-B" else {"maxiter": max_iter}
-    )
+    options = {"maxiter": max_iter, "maxfun": max_passes + 1} if method == "L-BFGS-B" else {"maxiter": max_iter}
     options |= {"ftol": 0.0, "gtol": 1e-12} if method == "L-BFGS-B" else {"gtol": 1e-12}
     try:
         result = minimize(
@@ -163,14 +161,13 @@ def ascend(
     return FitPath(state["at"], path, n_iter, converged, reason)
 
 
-def warn_if_not_converged(name, path):
+def warn_if_not_converged(name, path, *, remedy="Raise max_iter, raise tol, or look at objectives_", stacklevel=3):
     """Warn, whatever `verbose` says, when a fit ended before its tolerance was reached."""
     if not path.converged:
         warnings.warn(
-            f"{name} did not converge: {path.reason}; the best parameters so far are kept. Raise max_iter, "
-            "raise tol, or look at objectives_.",
+            f"{name} did not converge: {path.reason}; the best parameters so far are kept. {remedy}.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 

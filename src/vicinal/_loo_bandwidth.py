@@ -4,7 +4,10 @@ import warnings
 
 import numpy as np
 
+from vicinal._engine._accuracy import robust_centre
 from vicinal._fit_loops import FitPath
+from vicinal._lca_checks import count_twins
+from vicinal._mixture import log_weight_of_others
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -25,16 +28,16 @@ def loo_variance(X, weight, pairs, *, max_iter=200, tol=1e-10):
     """
     n, d = X.shape
     check_twins(X, weight)
-    X = X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
-    total = float(np.square(X, dtype=np.float64).mean(axis=0).sum()) / d
-    if weight is None:
-        row_weights, log_weights = np.ones(n), None
-        log_others = np.full(n, np.log(n - 1.0))
-    else:
-        row_weights = weight
+    X = X - robust_centre(X).astype(X.dtype)
+    row_weights = np.ones(n) if weight is None else weight
+    log_weights, log_others = None, np.full(n, np.log(n - 1.0))
+    if weight is not None:
         with np.errstate(divide="ignore"):
             log_weights = np.log(weight)
-        log_others = np.log(weight.sum() - weight)
+        log_others = log_weight_of_others(log_weights - np.log(n)) + np.log(n)
+    counted = row_weights > 0  # rows of weight zero are as if absent
+    mean = row_weights @ X / n
+    total = float(row_weights[counted] @ np.square(X[counted] - mean, dtype=np.float64).sum(axis=1)) / (n * d)
     left_out = np.arange(n)
 
     def evaluate(log_v):
@@ -42,7 +45,7 @@ def loo_variance(X, weight, pairs, *, max_iter=200, tol=1e-10):
         Z = X * X.dtype.type(np.exp(-0.5 * log_v))
         sums, scatter = pairs.softmax_scatter(Z, Z, row_weights=row_weights, log_weights=log_weights, left_out=left_out)
         terms = sums - log_others - 0.5 * d * (_LOG_2PI + log_v)
-        return float(row_weights @ terms) / n, log_v + np.log(np.trace(scatter) / (n * d))
+        return float(row_weights[counted] @ terms[counted]) / n, log_v + np.log(np.trace(scatter) / (n * d))
 
     objectives = []
     at = np.log(total)
@@ -80,8 +83,7 @@ def check_twins(X, weight=None):
         raise ValueError(
             f"all {len(counted)} rows are equal: leave-one-out has no scale to find. Pass bandwidth as a number."
         )
-    _, inverse, counts = np.unique(counted, axis=0, return_inverse=True, return_counts=True)
-    twins = int((counts[inverse] > 1).sum())
+    twins = count_twins(counted)
     if twins == len(counted):
         raise ValueError(
             f"every one of the {twins} rows has an exact twin: the leave-one-out likelihood is unbounded, because each row is "
@@ -94,5 +96,5 @@ def check_twins(X, weight=None):
             "bandwidth that is too small. Merge twins into weights: X, w = np.unique(X, axis=0, return_counts=True), "
             "then fit(X, sample_weight=w).",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from vicinal._checks import check_magnitude, check_rows
 from vicinal._engine import pair_reductions
+from vicinal._engine._accuracy import robust_centre
 from vicinal._incomplete_rows import incomplete_log_density
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
@@ -33,7 +34,8 @@ class SharedMixture:
 
     Notes
     -----
-    Scoring m rows costs O(m n d) time and, beyond the data, the engine's memory budget.
+    Scoring m rows costs O(m n d) time, after O(n d^2) to turn the centres unless the covariance is diagonal; memory
+    beyond the data and a turned copy of it is the engine's budget.
     """
 
     def __init__(self, centres, covariance, log_weights=None, engine=None, feature_names=None):
@@ -44,9 +46,11 @@ class SharedMixture:
         n = len(centres)
         if log_weights is None:
             log_weights = np.zeros(n)
-        top = log_weights.max()
-        self.log_weights = log_weights - (top + np.log(np.exp(log_weights - top).sum()))
-        self._lower = cholesky(covariance, lower=True)
+        shifted = log_weights - log_weights.max()
+        self.log_weights = shifted - np.log(np.exp(shifted).sum())
+        self._lower = (
+            np.diag(np.sqrt(np.diag(covariance))) if _is_diagonal(covariance) else cholesky(covariance, lower=True)
+        )
 
     @property
     def n_features(self):
@@ -59,8 +63,11 @@ class SharedMixture:
 
     def _scaled(self, X):
         """Rows in the coordinates where the covariance is the identity, centred on the components, in X's precision."""
-        offset = self.centres.mean(axis=0, dtype=np.float64)
-        scaled = solve_triangular(self._lower, (X - offset).T.astype(np.float64), lower=True, check_finite=False).T
+        shifted = X - robust_centre(self.centres)
+        if _is_diagonal(self._lower):
+            scaled = shifted / np.diag(self._lower)
+        else:
+            scaled = solve_triangular(self._lower, shifted.T, lower=True, check_finite=False).T
         return np.ascontiguousarray(scaled, dtype=self.centres.dtype)
 
     def score_samples(self, X):
@@ -78,7 +85,7 @@ class SharedMixture:
             raise ValueError(
                 "leave-one-out needs at least two rows of positive weight: no component is left without the row."
             )
-        others = np.log1p(-np.exp(self.log_weights))
+        others = log_weight_of_others(self.log_weights)
         points = self._scaled(self.centres)
         pairs = pair_reductions(self.engine, n, *points.shape)
         sums = pairs.log_sums(points, points, log_weights=self._log_weights_or_none(), left_out=np.arange(n))
@@ -136,6 +143,19 @@ class SharedMixture:
 
     def _weight_offset(self):
         return self.log_weights[0] if self._log_weights_or_none() is None else 0.0
+
+
+def log_weight_of_others(log_weights):
+    """log(1 - w_i) for log-weights of sum one, exact also where one component has nearly all the weight."""
+    others = np.log1p(-np.exp(np.minimum(log_weights, -1e-16)))
+    heaviest = int(np.argmax(log_weights))
+    rest = np.delete(log_weights, heaviest)
+    others[heaviest] = rest.max() + np.log(np.exp(rest - rest.max()).sum())
+    return others
+
+
+def _is_diagonal(matrix):
+    return np.count_nonzero(matrix) == np.count_nonzero(np.diag(matrix))
 
 
 class MixtureDensityMixin:
@@ -251,6 +271,10 @@ def feature_positions(features, n_features, names=None):
     """Column positions of features given by position or by name, without repetition, in the order given."""
     if isinstance(features, (str, numbers.Integral)):
         features = [features]
+    try:
+        features = list(features)
+    except TypeError:
+        raise TypeError(f"features must be a list of columns, got {type(features).__name__}.") from None
     positions = [_position(feature, n_features, names) for feature in features]
     if not positions:
         raise ValueError("features must name at least one column, got none.")
@@ -264,9 +288,13 @@ def split_features(given, n_features, names=None):
     if not isinstance(given, dict):
         raise TypeError(f"given must be a dict of feature: value, got {type(given).__name__}.")
     fixed = feature_positions(list(given), n_features, names)
-    values = np.array([float(value) for value in given.values()])
+    try:
+        values = np.array([float(value) for value in given.values()])
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"given must hold one number for each feature, got {list(given.values())!r}.") from error
     if not np.all(np.isfinite(values)):
-        raise ValueError("given values must be finite.")
+        raise ValueError(f"given must hold finite values, got {list(given.values())!r}.")
+    check_magnitude(values, "given")
     rest = np.setdiff1d(np.arange(n_features), fixed)
     if len(rest) == 0:
         raise ValueError(f"given fixes all {n_features} features; leave at least one free, or use score_samples.")

@@ -6,6 +6,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import check_positive, check_rows, check_spread, check_weights
 from vicinal._engine import pair_reductions
+from vicinal._engine._choice import as_engine
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._loo_bandwidth import loo_variance
 from vicinal._mixture import MixtureDensityMixin, SharedMixture
@@ -24,8 +25,8 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
         The kernel's width. A number is a standard deviation, the same for all features; a vector holds one for each
         feature; a matrix is the covariance :math:`\Sigma`. The rules:
 
-        - ``"loo"``: :math:`\Sigma = h^2 I` with the h that maximises the leave-one-out likelihood, by the update of
-          Local Component Analysis with a spherical covariance;
+        - ``"loo"``: :math:`\Sigma = h^2 I` with h a (local) maximum of the leave-one-out likelihood, by the update of
+          Local Component Analysis with a spherical covariance, from the spread of the data downwards;
         - ``"scott"``, ``"silverman"``: SciPy's factor squared times the full covariance of the data.
 
         All three are scale-equivariant: in other units the density is the same.
@@ -88,6 +89,7 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
         """
         X = check_rows(self, X, reset=True)
         weight = check_weights(sample_weight, X)
+        as_engine(self.engine)
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
         if isinstance(self.bandwidth, str):
             self.covariance_ = self._covariance_by_rule(X, weight)
@@ -96,7 +98,7 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         self.mixture_ = SharedMixture(
-            X, self.covariance_, log_weights, self.engine, getattr(self, "feature_names_in_", None)
+            X.copy(), self.covariance_, log_weights, self.engine, getattr(self, "feature_names_in_", None)
         )
         return self
 
@@ -106,7 +108,7 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
                 f"bandwidth must be a number, a vector, a matrix or one of {', '.join(map(repr, _RULES))}, got "
                 f"{self.bandwidth!r}."
             )
-        if len(X) < 2:
+        if np.count_nonzero(np.ones(len(X)) if weight is None else weight) < 2:
             raise ValueError(
                 f"bandwidth={self.bandwidth!r} needs at least 2 rows, got 1 sample. Pass a number instead."
             )
@@ -115,18 +117,25 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
             return _rule_of_thumb(X, weight, self.bandwidth)
         pairs = pair_reductions(self.engine, len(X), *X.shape)
         path = loo_variance(X, weight, pairs)
-        warn_if_not_converged("ParzenWindows(bandwidth='loo')", path)
+        warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_", stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path.parameters * np.eye(X.shape[1])
 
 
 def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
     """The kernel covariance meant by a number or vector (standard deviations) or a matrix (a covariance)."""
-    if np.ndim(bandwidth) == 0:
-        bandwidth = np.full(n_features, check_positive(bandwidth, name))
     try:
-        values = np.asarray(bandwidth, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        values = np.asarray(bandwidth)
+        if values.ndim == 0:
+            values = np.full(n_features, check_positive(values.item(), name))
+        if values.dtype.kind not in "iuf":
+            raise TypeError(f"entries of dtype {values.dtype}")
+        values = values.astype(np.float64)
+    except ValueError as error:
+        if name in str(error):
+            raise
+        raise ValueError(f"{name} must be a number, a vector or a square matrix of numbers: {error}.") from error
+    except TypeError as error:
         raise TypeError(
             f"{name} must be a number, a vector or a matrix of numbers, got {type(bandwidth).__name__}."
         ) from error
@@ -164,9 +173,14 @@ def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
 def _rule_of_thumb(X, weight, rule):
     """SciPy's factor squared times the full (weighted) covariance of the data."""
     n, d = X.shape
-    covariance = np.atleast_2d(np.cov(X.T.astype(np.float64), aweights=weight))
     effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
     base = effective if rule == "scott" else effective * (d + 2) / 4.0
+    if effective < 1.001:
+        raise ValueError(
+            f"bandwidth={rule!r} needs more than one row that counts, got an effective number of {effective:.3g}: one row "
+            "has nearly all of sample_weight. Pass a number instead."
+        )
+    covariance = np.atleast_2d(np.cov(X.T.astype(np.float64), aweights=weight))
     if not np.all(np.isfinite(covariance)) or not _is_positive_definite(covariance):
         constant = int((np.ptp(X, axis=0) == 0).sum())
         raise ValueError(

@@ -1,4 +1,4 @@
-"""When distances by matrix products are accurate enough."""
+"""When products of matrices are accurate enough: of coordinates for distances, of values for scatters."""
 
 import numpy as np
 
@@ -11,3 +11,62 @@ def products_are_accurate(largest_square_norm, dtype):
     """Whether |q|^2 + |z|^2 - 2 q'z is accurate enough for coordinates of that square norm."""
     dtype = np.dtype(dtype)
     return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
+
+
+def robust_centre(points):
+    """A point amid the bulk of the rows, shape (d,), float64: the median of up to 1,000 of them.
+
+    A mean would do for rounding errors, but for one row at 1e20: subtracting its share of the mean would round
+    every other row away.
+    """
+    return np.median(points[:: max(len(points) // 1000, 1)].astype(np.float64), axis=0)
+
+
+# sum_ij w_ij (u_i - v_j)(u_i - v_j)' is assembled from products of u and v, whose rounding errors are eps times their
+# size: the largest share of the scatter's trace that we accept to lose.
+_SCATTER_TOLERANCE = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 2e-4}
+
+
+def accurate_scatter(scatter_about, values, dtype):
+    """Sum a scatter over groups of rows, each about a centre close enough to it.
+
+    Rows whose neighbours are near compared with the extent of the data (clusters far apart) lose digits in products
+    about a common centre.  Such rows are split at the widest gap of their values, until a group's own extent does no
+    harm; the group of a single row is exact.
+
+    Parameters
+    ----------
+    scatter_about : callable
+        ``log_sums, scatter, size = scatter_about(rows, centre)``: of those queries alone, with the trace of the terms
+        before they cancel.
+    values : array of shape (m, v)
+        Values of the queries.
+    dtype : dtype of the products
+    """
+    eps, tolerance = float(np.finfo(dtype).eps), _SCATTER_TOLERANCE[np.dtype(dtype)]
+    log_sums = np.empty(len(values))
+    total = np.zeros((values.shape[1], values.shape[1]))
+    groups = [np.arange(len(values))]
+    while groups:
+        rows = groups.pop()
+        sums, scatter, size = scatter_about(rows, robust_centre(values[rows]))
+        if len(rows) > 1 and eps * size > tolerance * np.trace(scatter):
+            parts = _split_at_widest_gap(values, rows)
+            if parts is not None:
+                groups.extend(parts)
+                continue
+        log_sums[rows] = sums
+        total += scatter
+    return log_sums, total
+
+
+def _split_at_widest_gap(values, rows):
+    """Two groups of rows, on either side of the widest gap between consecutive values of a column; None if all equal."""
+    mine = values[rows].astype(np.float64)
+    order = np.argsort(mine, axis=0)
+    gaps = np.diff(np.take_along_axis(mine, order, axis=0), axis=0)
+    place, column = np.unravel_index(np.argmax(gaps), gaps.shape)
+    if not gaps[place, column] > 0:
+        return None
+    ordered = rows[order[:, column]]
+    return [np.sort(ordered[: place + 1]), np.sort(ordered[place + 1 :])]

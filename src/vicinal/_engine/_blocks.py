@@ -1,29 +1,26 @@
-"""How the pairs are cut into blocks of rows and tiles of points."""
+"""How the rows are cut into blocks."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Rows in blocks, points in tiles; a pure function of the problem, never of the number of threads.
+    """Queries in blocks: a pure function of the problem, never of the number of threads.
 
     Parameters
     ----------
-    n_queries, n_points : int
+    n_queries : int
     rows : int
         Queries in a block.
     """
 
     n_queries: int
-    n_points: int
     rows: int
 
     @classmethod
-    def for_pairs(cls, n_queries, n_points, pairs, multiple=1):
-        """Blocks of about `pairs` pairs, their rows a multiple of `multiple`."""
-        rows = max(pairs // max(n_points, 1), 1)
-        rows = max(rows // multiple, 1) * multiple
-        return cls(n_queries, n_points, min(rows, -(-n_queries // multiple) * multiple))
+    def for_pairs(cls, n_queries, n_points, pairs):
+        """Blocks of about `pairs` pairs."""
+        return cls(n_queries, min(max(pairs // n_points, 1), n_queries))
 
     def __iter__(self):
         """Yield the slices of the queries, in order."""

@@ -3,6 +3,7 @@
 import importlib.util
 import numbers
 import re
+import sys
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -14,8 +15,10 @@ from vicinal._engine._pool import available_threads
 
 KINDS = ("auto", "cpu", "reference", "torch")
 
-# Below this many pairs times (coordinates + 8) NumPy answers in less time than importing Numba takes (about 0.4 s).
-_SMALL_WORK = 4e8
+# Below this many pairs times (coordinates + 8) a fit of ten passes takes NumPy less time than importing Numba does
+# (about 0.4 s); once Numba is there, compiled kernels win much earlier.
+_SMALL_WORK = 4e7
+_SMALL_WORK_WITH_NUMBA = 2e6
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -54,7 +57,8 @@ class Engine:
     def __post_init__(self):
         if self.kind not in KINDS:
             raise ValueError(f"engine must be one of {', '.join(map(repr, KINDS))} or an Engine, got {self.kind!r}.")
-        if self.threads is not None and (not isinstance(self.threads, numbers.Integral) or self.threads < 1):
+        integer = isinstance(self.threads, numbers.Integral) and not isinstance(self.threads, bool)
+        if self.threads is not None and not (integer and self.threads >= 1):
             raise ValueError(f"threads must be a positive integer or None, got {self.threads!r}.")
         if self.precision not in (None, "float64", "float32"):
             raise ValueError(f"precision must be None, 'float64' or 'float32', got {self.precision!r}.")
@@ -66,9 +70,9 @@ class Engine:
     @property
     def memory_bytes(self):
         """The memory budget in bytes."""
-        if isinstance(self.memory, numbers.Real) and not isinstance(self.memory, bool):
+        if isinstance(self.memory, numbers.Real) and not isinstance(self.memory, bool) and np.isfinite(self.memory):
             return int(self.memory)
-        match = re.fullmatch(r"\s*([0-9.]+)\s*([KMGT]?)i?B?\s*", str(self.memory), re.IGNORECASE)
+        match = re.fullmatch(r"\s*(\d+\.?\d*)\s*([KMGT]?)i?B?\s*", str(self.memory), re.IGNORECASE)
         if not match:
             raise ValueError(f"memory must be a number of bytes or text such as '512 MB', got {self.memory!r}.")
         return int(float(match[1]) * _UNITS[match[2].upper()])
@@ -114,7 +118,7 @@ def _choose(engine, n_queries, n_points, n_features):
     if engine.kind != "auto":
         return engine.kind, "it was asked for"
     work = float(n_queries) * n_points * (n_features + 8)
-    if work <= _SMALL_WORK:
+    if work <= (_SMALL_WORK_WITH_NUMBA if "numba" in sys.modules else _SMALL_WORK):
         return (
             "reference",
             f"{n_queries} x {n_points} pairs in {n_features} dimensions are too few to load compiled kernels",

@@ -53,6 +53,7 @@ class SignedPull(NamedTuple):
     and ``on_queries_i = sum_j w_ij (q_i - z_j)``, ``on_points_j = sum_i w_ij (z_j - q_i)``.  When the queries are the
     points, the scatter of the weights is ``S(w) = Z' (on_queries + on_points)``; in general, with ``Z = X A'``,
     ``A S(w) = on_queries' X_queries + on_points' X_points``: only d-dimensional pair work, however wide X is.
+    Under "accuracy", an ``a_i`` that underflows may come as log-agreement -inf; under "likelihood" it is exact.
     """
 
     log_sums: np.ndarray

@@ -1,16 +1,15 @@
 """The compiled CPU backend: Numba kernels and BLAS tiles, on our own threads.
 
-Few coordinates: whole reductions in one fused kernel (`_kernels`), distances by differences, always accurate.
-Many coordinates: matrix products for the distances and for W V, compiled passes between them; where products would
-lose digits (`_accuracy`) the fused kernels serve again.
+Few coordinates: whole reductions in one fused kernel (`_kernels`).  Many: BLAS for the products q'z and W V, compiled
+passes between them.  Where products would lose digits (`_accuracy`), the fused kernels take differences.
 """
 
 import numpy as np
 
 from vicinal._engine import _kernels as kernels
-from vicinal._engine._accuracy import products_are_accurate
+from vicinal._engine._accuracy import accurate_scatter, products_are_accurate, robust_centre
 from vicinal._engine._blocks import Blocks
-from vicinal._engine._contract import ClassShares, SignedPull, SoftmaxMeans, SoftmaxScatter
+from vicinal._engine._contract import ClassShares, Match, SignedPull, SoftmaxMeans, SoftmaxScatter
 from vicinal._engine._pool import in_order, one_blas_thread
 from vicinal._engine._reference import ReferenceReductions
 
@@ -53,28 +52,13 @@ class CpuReductions:
     def softmax_means(self, queries, points, values, *, log_weights=None, left_out=None):
         # Means of centred values, so that an offset costs no digits.
         values = np.asarray(values)
-        offset = values.mean(axis=0, dtype=np.float64)
+        offset = robust_centre(values)
         pairs = _Pairs(queries, points, log_weights, left_out)
         log_sums, means, _ = self._softmax(pairs, values - offset.astype(values.dtype))
         return SoftmaxMeans(log_sums, means + offset.astype(values.dtype))
 
     def softmax_spread(self, queries, points, values, *, log_weights=None, left_out=None):
-        """W'U by exchanging the roles: point j looks at the queries, each weighed by its own normaliser."""
-        log_sums = self.log_sums(queries, points, log_weights=log_weights, left_out=left_out)
-        seen_from = None
-        if left_out is not None:
-            left_out = np.asarray(left_out)
-            hit = np.flatnonzero(left_out >= 0)
-            if len(np.unique(left_out[hit])) < len(hit):  # two queries leave out one point: no inverse map
-                return self._reference().softmax_spread(
-                    queries, points, values, log_weights=log_weights, left_out=left_out
-                )
-            seen_from = np.full(len(points), -1)
-            seen_from[left_out[hit]] = hit
-        back, means = self.softmax_means(points, queries, values, log_weights=-log_sums, left_out=seen_from)
-        if log_weights is not None:
-            back = back + log_weights
-        return np.exp(back)[:, None] * means
+        return self._reference().softmax_spread(queries, points, values, log_weights=log_weights, left_out=left_out)
 
     def class_shares(self, queries, points, classes, n_classes, *, log_weights=None, left_out=None):
         classes = np.asarray(classes)
@@ -102,20 +86,31 @@ class CpuReductions:
         log_weights=None,
         left_out=None,
     ):
-        pairs = _Pairs(queries, points, log_weights, left_out)
-        if query_values is None:
-            u, v = pairs.queries, pairs.points
-        else:
-            centre = point_values.mean(axis=0, dtype=np.float64).astype(point_values.dtype)
-            u, v = query_values - centre, point_values - centre
-        r = _row_weights(row_weights, pairs.m)
-        log_sums, means, columns = self._softmax(pairs, v, r)
-        # sum_ij w_ij (u_i - v_j)(u_i - v_j)' = U'D_row U + V'D_col V - U'WV - (U'WV)', in float64.
-        u, v = u.astype(np.float64, copy=False), v.astype(np.float64, copy=False)
-        cross = (u * r[:, None]).T @ (u - means)  # U'D_row U - U'W V, as deviations from the mean seen by each row
-        own = means.T @ (u * r[:, None])
-        scatter = cross - own + (v * columns[:, None]).T @ v
-        return SoftmaxScatter(log_sums, 0.5 * (scatter + scatter.T))
+        u = queries if query_values is None else query_values
+        v = points if point_values is None else point_values
+        weights = _row_weights(row_weights, len(queries))
+        everyone = np.arange(len(queries))
+
+        def about(rows, centre):
+            all_rows = len(rows) == len(everyone)
+            q = queries if all_rows else queries[rows]
+            pairs = _Pairs(
+                q, points, log_weights, left_out if all_rows or left_out is None else np.asarray(left_out)[rows]
+            )
+            same = query_values is None and point_values is None and np.array_equal(centre, pairs.centre)
+            ours = pairs.points if same else v - centre.astype(v.dtype)
+            theirs = (u[rows] - centre.astype(u.dtype)).astype(np.float64)
+            r = weights[rows]
+            log_sums, means, columns = self._softmax(pairs, ours, r)
+            # sum_ij w_ij (u_i - v_j)(u_i - v_j)' = U'D_row U + V'D_col V - U'WV - (U'WV)', in float64.
+            ours = ours.astype(np.float64, copy=False)
+            weighted = theirs * r[:, None]
+            cross = weighted.T @ (theirs - means) - means.T @ weighted
+            scatter = cross + (ours * columns[:, None]).T @ ours
+            size = float(np.vdot(weighted, theirs) + columns @ np.square(ours).sum(axis=1))
+            return log_sums, 0.5 * (scatter + scatter.T), size
+
+        return SoftmaxScatter(*accurate_scatter(about, u, points.dtype))
 
     def signed_pull(
         self,
@@ -149,7 +144,7 @@ class CpuReductions:
                 key: value if value is None or key == "log_weights" else np.asarray(value)[lost]
                 for key, value in options.items()
             }
-            few = type(match)("class", match.queries[lost], match.points)
+            few = Match("class", match.queries[lost], match.points)
             _, log_agreement[lost], on_queries[lost], more = self._reference().signed_pull(
                 queries[lost], points, few, objective=objective, **options
             )
@@ -165,9 +160,9 @@ class CpuReductions:
         """Blocks of rows: short enough to interrupt, enough for the threads, within the memory."""
         rows = min(_PAIRS_IN_BLOCK // pairs.n, -(-pairs.m // _LEAST_BLOCKS))
         if bytes_a_row:
-            rows = min(rows, self.memory // (bytes_a_row * (self.threads + 1)), _PRODUCT_ROWS)
+            rows = min(rows, self.memory // (4 * bytes_a_row), _PRODUCT_ROWS)
         rows = max(rows // kernels.HAND, 1) * kernels.HAND
-        return Blocks(pairs.m, pairs.n, rows)
+        return Blocks(pairs.m, rows)
 
     def _run(self, work, pairs):
         for _ in in_order(work, self._blocks(pairs), self.threads):
@@ -253,7 +248,8 @@ class CpuReductions:
         received = np.zeros(pairs.n) if want else None
         bytes_a_row = pairs.dtype.itemsize * (pairs.n if want else _PRODUCT_TILE)
         with one_blas_thread():
-            for columns in in_order(work, self._blocks(pairs, bytes_a_row), self.threads):
+            blocks = self._blocks(pairs, bytes_a_row)
+            for columns in in_order(work, blocks, self._threads_for(bytes_a_row * blocks.rows)):
                 if want:
                     received += columns
         return pairs.log_sums(log_sums), means, received
@@ -276,7 +272,8 @@ class CpuReductions:
             inside, outside = np.empty(block.n_rows), np.empty(block.n_rows)
             queries = pairs.queries[rows]
             kernels.sides_of_rows(
-                queries, likelihood, matched, block.total, row_weights[rows], _LEAST_AGREEMENT[pairs.dtype], inside, outside,
+                queries, likelihood, matched, block.total, row_weights[rows], _LEAST_AGREEMENT[pairs.dtype],
+                _SMALLEST[pairs.dtype], inside, outside,
                 log_agreement[rows],
             )  # fmt: skip
             queries_and_one = np.hstack([queries, np.ones((block.n_rows, 1), dtype=pairs.dtype)])
@@ -304,7 +301,8 @@ class _Pairs:
 
     def __init__(self, queries, points, log_weights, left_out, order=None):
         self.dtype = np.dtype(points.dtype)
-        centre = points.mean(axis=0, dtype=np.float64).astype(self.dtype)
+        self.centre = robust_centre(points)
+        centre = self.centre.astype(self.dtype)
         self.points = np.ascontiguousarray(points - centre if order is None else points[order] - centre)
         same = queries is points and order is None
         self.queries = self.points if same else np.ascontiguousarray(queries - centre, dtype=self.dtype)

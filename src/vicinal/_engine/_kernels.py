@@ -9,8 +9,8 @@ Rules that keep this correct:
 1. `_exp` stays in this file: the disk cache does not notice edits in other files.
 2. `_exp` is compiled without `reassoc`, which would cancel its round-to-integer trick; the reductions over j need
    `reassoc` to be vectorised.  LLVM keeps the flags of each instruction when it inlines one into the other.
-3. No `ninf` anywhere, because -inf is a legal score (a padded or left-out pair); `nnan` only in `_row_max`, which
-   never subtracts.
+3. No `ninf` anywhere, because -inf is a legal score (a padded or left-out pair); `nnan` only where maxima are taken,
+   and nothing is subtracted there.
 4. Signatures are explicit and every array C-contiguous: a second layout would compile a second kernel.
 5. Sums over a tile are in the working precision, sums over tiles in float64.
 """
@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba import float32, float64, int64, njit, types, void
 from numba.extending import intrinsic, overload
 
-ROWS = 4  # queries that share one load of a coordinate
+ROWS = 4  # queries that share one load of a coordinate; the loops below are written out for four
 TILE = 512  # points in a tile
 HAND = 8  # queries that share one visit of a tile
 
@@ -450,7 +450,7 @@ def _scale_sides(weights, inside, outside, start, stop):
         weights[j] *= b
 
 
-# -- whole reductions on a block of rows, distances by differences ---------------------------------------------
+# -- whole reductions on a block of rows ---------------------------------------------
 
 
 def _softmax_signature(real):
@@ -574,7 +574,7 @@ def class_rows(
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _sides(likelihood, matched, total, row_weight, smallest):
+def _sides(likelihood, matched, total, row_weight, least_agreement, smallest):
     """Factors of a row's exponentials inside and outside its class (`_contract.SignedPull`), and log a_i.
 
     Under "likelihood" a row whose class mates are too far for this precision gets factors of zero and log-agreement
@@ -582,7 +582,7 @@ def _sides(likelihood, matched, total, row_weight, smallest):
     """
     agreement = matched / total
     if likelihood:
-        if agreement < smallest:
+        if agreement < least_agreement or matched < smallest:
             return 0.0, 0.0, np.nan
         return row_weight * (1.0 - 1.0 / agreement) / total, row_weight / total, np.log(agreement)
     return row_weight * (agreement - 1.0) / total, row_weight * agreement / total, np.log(agreement)
@@ -652,7 +652,7 @@ def signed_rows(
         for r in range(in_hand):
             i = first + r
             inside[r], outside[r], log_agreement[i] = _sides(
-                likelihood, matched[r], total[r], row_weights[i], least_agreement
+                likelihood, matched[r], total[r], row_weights[i], least_agreement, smallest
             )
             log_sums[i] = top[r] + np.log(total[r])
         sums[:, :] = 0.0
@@ -722,11 +722,15 @@ def add_matched(weights, mates_from, mates_to, j0, matched):
 
 def _sides_signature(real):
     doubles = float64[::1]
-    return void(real[:, ::1], types.boolean, doubles, doubles, doubles, float64, doubles, doubles, doubles)
+    return void(real[:, ::1], types.boolean, doubles, doubles, doubles, float64, float64, doubles, doubles, doubles)
 
 
 @_kernel(_sides_signature)
-def sides_of_rows(queries, likelihood, matched, total, row_weights, smallest, inside, outside, log_agreement):
+def sides_of_rows(
+    queries, likelihood, matched, total, row_weights, least_agreement, smallest, inside, outside, log_agreement
+):
     """`_sides` for each row of a block; `queries` only carries the precision."""
     for r in range(queries.shape[0]):
-        inside[r], outside[r], log_agreement[r] = _sides(likelihood, matched[r], total[r], row_weights[r], smallest)
+        inside[r], outside[r], log_agreement[r] = _sides(
+            likelihood, matched[r], total[r], row_weights[r], least_agreement, smallest
+        )

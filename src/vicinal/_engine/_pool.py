@@ -53,14 +53,19 @@ class _BlasLimit:
     """Holds BLAS to one thread while anyone is inside: the limit is process-wide, so callers are counted."""
 
     def __init__(self):
-        self.reset()
+        self._start()
 
-    def reset(self):
-        """Nobody is inside: also the truth in a forked child, which inherits a count of threads it does not have."""
+    def _start(self):
         self._lock = threading.Lock()
         self._inside = 0
         self._limiter: Any = None
         self._controller: Any = None
+
+    def restart_in_child(self):
+        """A forked child inherits the limit, and a count of threads that it does not have."""
+        if self._limiter is not None:
+            self._limiter.__exit__(None, None, None)
+        self._start()
 
     def __enter__(self):
         with self._lock:
@@ -80,7 +85,7 @@ class _BlasLimit:
 
 
 _blas_limit = _BlasLimit()
-os.register_at_fork(after_in_child=_blas_limit.reset)
+os.register_at_fork(after_in_child=_blas_limit.restart_in_child)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 
-from vicinal._engine._accuracy import products_are_accurate
+from vicinal._engine._accuracy import accurate_scatter, products_are_accurate, robust_centre
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import ClassShares, SignedPull, SoftmaxMeans, SoftmaxScatter
 from vicinal._engine._pool import in_order
@@ -32,38 +32,45 @@ class ReferenceReductions:
         self.memory = memory
         self.threads = threads
 
-    # -- how one block of rows sees all points -----------------------------------------------------------------
-
-    def _blocks(self, queries, points):
-        # Five arrays of (rows, n) live at once in the signed reduction; two blocks a thread may be alive.
+    def _run(self, work, queries, points):
+        """Yield (rows, work(rows)) for blocks of rows, in order; five arrays of a block live at once in a thread."""
         itemsize = 8 if "64" in str(points.dtype) else 4
-        pairs = self.memory // (5 * itemsize * (self.threads + 1))
+        pairs = self.memory // (10 * itemsize)
         pairs = min(pairs, 2**18) if is_numpy_namespace(array_namespace(points)) else pairs
-        return Blocks.for_pairs(queries.shape[0], points.shape[0], pairs)
-
-    def _each_block(self, work, queries, points):
-        return in_order(work, self._blocks(queries, points), self.threads)
+        threads = int(min(self.threads, max(self.memory // (10 * itemsize * pairs), 1)))
+        blocks = Blocks.for_pairs(queries.shape[0], points.shape[0], pairs)
+        return zip(blocks, in_order(work, blocks, threads), strict=True)
 
     def log_sums(self, queries, points, *, log_weights=None, left_out=None):
         pairs = _Pairs(queries, points, log_weights, left_out)
-        return _concatenate(self._each_block(lambda rows: _log_sum_exp(pairs.scores(rows)), pairs.queries, points))
+        log_sums = np.empty(queries.shape[0])
+        for rows, sums in self._run(lambda rows: _log_sum_exp(pairs.scores(rows)), pairs.queries, points):
+            log_sums[rows] = _numpy(sums)
+        return log_sums
 
     def softmax_means(self, queries, points, values, *, log_weights=None, left_out=None):
         pairs = _Pairs(queries, points, log_weights, left_out)
+        values = _like(values, points)
+        log_sums, means = np.empty(queries.shape[0]), np.empty((queries.shape[0], values.shape[1]))
 
         def work(rows):
-            log_sums, weights = pairs.softmax(rows)
-            return log_sums, weights @ values
+            sums, weights = pairs.softmax(rows)
+            return sums, weights @ values
 
-        log_sums, means = zip(*self._each_block(work, pairs.queries, points), strict=True)
-        return SoftmaxMeans(_concatenate(log_sums), _concatenate(means))
+        for rows, (sums, block) in self._run(work, pairs.queries, points):
+            log_sums[rows], means[rows] = _numpy(sums), _numpy(block)
+        return SoftmaxMeans(log_sums, means)
 
     def softmax_spread(self, queries, points, values, *, log_weights=None, left_out=None):
         pairs = _Pairs(queries, points, log_weights, left_out)
-        return _sum(self._each_block(lambda rows: pairs.softmax(rows)[1].T @ values[rows], pairs.queries, points))
+        values = _like(values, points)
+        total = np.zeros((points.shape[0], values.shape[1]))
+        for _, part in self._run(lambda rows: pairs.softmax(rows)[1].T @ values[rows], pairs.queries, points):
+            total += _numpy(part)
+        return total
 
     def class_shares(self, queries, points, classes, n_classes, *, log_weights=None, left_out=None):
-        one_hot = _like(np.eye(n_classes)[np.asarray(classes)], points)
+        one_hot = np.eye(n_classes)[np.asarray(classes)]
         return ClassShares(*self.softmax_means(queries, points, one_hot, log_weights=log_weights, left_out=left_out))
 
     def softmax_scatter(
@@ -77,55 +84,54 @@ class ReferenceReductions:
         log_weights=None,
         left_out=None,
     ):
-        pairs = _Pairs(queries, points, log_weights, left_out)
-        # The scatter does not see a shift of the values; large offsets would cost digits in the products below.
-        u, v = _centred(
-            queries if query_values is None else query_values,
-            points if point_values is None else point_values,
-        )
-        r = _like(np.ones(u.shape[0]) if row_weights is None else row_weights, u)
+        u = _numpy(queries if query_values is None else query_values)
+        v = points if point_values is None else _like(point_values, points)
+        weights = np.ones(len(u)) if row_weights is None else np.asarray(row_weights, dtype=np.float64)
 
-        def work(rows):
-            log_sums, weights = pairs.softmax(rows)
-            weights = weights * r[rows, None]
-            columns = weights.sum(0)
-            ur = u[rows]
-            cross = ur.T @ (weights @ v)
-            return log_sums, (ur * r[rows, None]).T @ ur - cross - cross.T, columns
+        def about(some, centre):
+            skip = None if left_out is None else np.asarray(left_out)[some]
+            pairs = _Pairs(queries if len(some) == len(u) else queries[some], points, log_weights, skip)
+            theirs, r = u[some] - centre, weights[some]
+            ours = v - _like(centre, v)[None, :]
+            columns, means, log_sums = np.zeros(points.shape[0]), np.empty_like(theirs), np.empty(len(some))
+            factors = _like(r, points)
 
-        log_sums, scatters, columns = zip(*self._each_block(work, pairs.queries, points), strict=True)
-        column = _sum(columns)
-        v = _numpy(v)
-        return SoftmaxScatter(_concatenate(log_sums), _sum(scatters) + (v * column[:, None]).T @ v)
+            def work(rows):
+                sums, softmax = pairs.softmax(rows)
+                return sums, softmax @ ours, factors[rows] @ softmax
+
+            for rows, (sums, block, received) in self._run(work, pairs.queries, points):
+                log_sums[rows], means[rows] = _numpy(sums), _numpy(block)
+                columns += _numpy(received)
+            ours = _numpy(ours)
+            weighted = theirs * r[:, None]
+            scatter = weighted.T @ (theirs - means) - means.T @ weighted + (ours * columns[:, None]).T @ ours
+            size = float(np.vdot(weighted, theirs) + columns @ np.square(ours).sum(axis=1))
+            return log_sums, 0.5 * (scatter + scatter.T), size
+
+        return SoftmaxScatter(*accurate_scatter(about, u, _dtype(points)))
 
     def signed_pull(
-        self,
-        queries,
-        points,
-        match,
-        *,
-        objective="accuracy",
-        row_weights=None,
-        log_weights=None,
-        left_out=None,
+        self, queries, points, match, *, objective="accuracy", row_weights=None, log_weights=None, left_out=None
     ):
         pairs = _Pairs(queries, points, log_weights, left_out)
         agreement = _Agreement(match, points)
-        r = _like(np.ones(queries.shape[0]) if row_weights is None else row_weights, points)
+        m, (n, d) = queries.shape[0], points.shape
+        r = _like(np.ones(m) if row_weights is None else row_weights, points)
         q, z = pairs.queries, pairs.points
+        log_sums, log_agreement = np.empty(m), np.empty(m)
+        on_queries, on_points = np.empty((m, d)), np.zeros((n, d))
 
         def work(rows):
-            weights, log_sums, log_agreement = _signed_weights(pairs.scores(rows), agreement.block(rows), objective)
+            weights, sums, agreed = _signed_weights(pairs.scores(rows), agreement.block(rows), objective)
             weights = weights * r[rows, None]
-            on_queries = weights.sum(1)[:, None] * q[rows] - weights @ z
-            on_points = weights.sum(0)[:, None] * z - weights.T @ q[rows]
-            return log_sums, log_agreement, on_queries, on_points
+            pull = weights.sum(1)[:, None] * q[rows] - weights @ z
+            return sums, agreed, pull, weights.sum(0)[:, None] * z - weights.T @ q[rows]
 
-        parts = zip(*self._each_block(work, queries, points), strict=True)
-        log_sums, log_agreement, on_queries, on_points = parts
-        return SignedPull(
-            _concatenate(log_sums), _concatenate(log_agreement), _concatenate(on_queries), _sum(on_points)
-        )
+        for rows, (sums, agreed, pull, back) in self._run(work, queries, points):
+            log_sums[rows], log_agreement[rows], on_queries[rows] = _numpy(sums), _numpy(agreed), _numpy(pull)
+            on_points += _numpy(back)
+        return SignedPull(log_sums, log_agreement, on_queries, on_points)
 
 
 class _Pairs:
@@ -138,7 +144,7 @@ class _Pairs:
         self.query_squares = (self.queries**2).sum(1)
         self.point_squares = (self.points**2).sum(1)
         largest = max(float(self.query_squares.max()), float(self.point_squares.max()))
-        self.by_products = products_are_accurate(largest, str(points.dtype).removeprefix("torch."))
+        self.by_products = products_are_accurate(largest, _dtype(points))
 
     def scores(self, rows):
         q = self.queries[rows]
@@ -218,9 +224,15 @@ def _log_sum_exp(scores):
 
 
 def _centred(queries, points):
-    """Shift both by the mean of the points: distances do not change, rounding errors shrink."""
-    centre = points.mean(0)[None, :]
+    """Shift both by one point amid the rows: distances do not change, rounding errors shrink."""
+    sample = _numpy(points[:: max(points.shape[0] // 1000, 1)])
+    centre = _like(robust_centre(sample), points)[None, :]
     return (queries - centre, points - centre)
+
+
+def _dtype(array):
+    """The NumPy dtype of an array of any namespace."""
+    return np.dtype(str(array.dtype).removeprefix("torch."))
 
 
 def _like(array, like):
@@ -228,20 +240,9 @@ def _like(array, like):
     xp = array_namespace(like)
     if is_numpy_namespace(xp):
         return np.asarray(array, dtype=like.dtype)
-    return xp.asarray(array, dtype=like.dtype, device=device(like))
+    return xp.asarray(array if hasattr(array, "cpu") else np.array(array), dtype=like.dtype, device=device(like))
 
 
 def _numpy(array):
     """`array` as float64 NumPy."""
     return np.asarray(array.cpu() if hasattr(array, "cpu") else array, dtype=np.float64)
-
-
-def _concatenate(parts):
-    return np.concatenate([_numpy(part) for part in parts])
-
-
-def _sum(parts):
-    total = None
-    for part in parts:
-        total = _numpy(part) if total is None else total + _numpy(part)
-    return total
