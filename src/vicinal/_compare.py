@@ -10,16 +10,17 @@ from sklearn.utils.validation import check_array
 
 from vicinal._checks import check_integer, check_magnitude
 from vicinal._compare_folds import Outcome, Rows, density_outcome, density_rows, metric_outcome
-from vicinal._compare_intervals import Interval, corrected_interval
+from vicinal._compare_intervals import corrected_interval
 from vicinal._compare_methods import FALLBACK_REG, WIDE, Method, density_methods, metric_methods, own_method
 from vicinal._compare_words import comparison_table, verdict_sentence
 from vicinal._engine._choice import as_engine
 
 METRIC_NAMES = ("euclidean", "z-scored", "pca-whitened", "lda", "rca", "lca", "lca-gauss", "nca")
 DENSITY_NAMES = ("gaussian", "parzen-scott", "parzen-loo", "lca", "lca-gauss", "manifold-parzen")
+_MAIN = {"metric": "accuracy", "density": "log_likelihood"}
 _FEWEST_ROWS = 10
 # Dozens of fits follow: compiled kernels are worth loading well before they are for a single pass.
-_LOAD_COMPILED = 500
+_LOAD_COMPILED = 200
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,16 @@ class MethodResult:
         Mean and 95 % interval of each score.
     curve : array or None
         Purity of the first k neighbours of held-out rows, k = 1, 2, ...
-    difference : Interval or None
-        From the best plain method, on the same folds; for learned methods all intervals of one kind hold at once.
+    differences : dict of str to Interval
+        From the best plain method, on the same folds; the intervals of the learned methods of one kind hold at once.
     failure : str or None
         Why there is no score.
     note : str or None
         What else to know, such as a penalty that was needed.
     seconds : float
         For all folds.
+    penalised : bool
+        Whether a penalty was needed in some fold (``reg=0.01``, in units of the standardised variance).
     """
 
     name: str
@@ -55,15 +58,21 @@ class MethodResult:
     scores: dict
     intervals: dict
     curve: np.ndarray | None
-    difference: Interval | None
+    differences: dict
     failure: str | None
     note: str | None
     seconds: float
+    penalised: bool = False
 
     @property
     def main(self):
         """The interval of the score that decides."""
-        return self.intervals.get("accuracy" if self.kind == "metric" else "log_likelihood")
+        return self.intervals.get(_MAIN[self.kind])
+
+    @property
+    def difference(self):
+        """The interval of its difference from the best plain method; None for that one itself."""
+        return self.differences.get(_MAIN[self.kind])
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,10 @@ class Comparison:
         What was done, and what to keep in mind.
     settings : dict
         The arguments that make `compare` give this result again.
+    rows : array
+        Positions of the rows that were compared.
+    methods : dict
+        By kind and name, the unfitted estimators.
     """
 
     metrics: list
@@ -104,6 +117,7 @@ class Comparison:
     notes: list
     settings: dict
     rows: np.ndarray = field(repr=False)
+    methods: dict = field(repr=False)
 
     def __str__(self):
         return comparison_table(self)
@@ -198,13 +212,13 @@ def compare(
     >>> X, y = load_wine(return_X_y=True)
     >>> result = vicinal.compare(X, y, metrics=["euclidean", "z-scored", "rca"], densities=[], n_repeats=1)
     >>> print(result.verdict)
-    RCA helped: ...
+    RCA did not clearly help: it has a held-out 5-nearest-neighbour accuracy of 98.3 % where plain z-scored has 96.1 %, ...
     """
     X = check_array(X, dtype=np.float64, ensure_min_samples=_FEWEST_ROWS, input_name="X")
     check_magnitude(X)
     _check_integers(n_neighbors=n_neighbors, n_splits=n_splits, max_rows=max_rows, fit_rows=fit_rows)
     notes: list[str] = []
-    classes, codes = (None, None) if y is None else _read_classes(y, len(X))
+    classes, codes = (None, None) if y is None else read_classes(y, len(X))
     kept = _sample(len(X), codes, max_rows, random_state, notes)
     X, codes = X[kept], None if codes is None else codes[kept]
     _note_twins(X, notes)
@@ -279,6 +293,10 @@ def compare(
             "random_state": random_state,
         },
         rows=kept,
+        methods={
+            "metric": {method.name: method for method in chosen_metrics},
+            "density": {method.name: method for method in chosen_densities},
+        },
         **summary,
     )
 
@@ -288,7 +306,7 @@ def _check_integers(**values):
         check_integer(value, name, least=2 if name == "n_splits" else 1)
 
 
-def _read_classes(y, n_rows):
+def read_classes(y, n_rows):
     """Class names as text, and a code for each row."""
     labels = np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -425,37 +443,39 @@ def _note_cuts(X, n_train, fit_rows, dimensions, metrics, densities, notes):
 
 
 def _results(kind, chosen: list[Method], outcomes, share):
-    """Intervals of each method, and of its difference from the best plain one."""
-    main = "accuracy" if kind == "metric" else "log_likelihood"
+    """Intervals of each method, and of its differences from the best plain one."""
     kept = {method.name: _gather(outcomes[kind, method.name]) for method in chosen}
     scored = [method for method in chosen if kept[method.name][1] is None]
     plain = [method for method in scored if not method.learned]
     n_learned = max(1, sum(method.learned for method in scored))
-    reference = max(plain, key=lambda method: kept[method.name][0][main].mean(), default=None)
+    reference = max(plain, key=lambda method: kept[method.name][0][_MAIN[kind]].mean(), default=None)
     results = []
     for method in chosen:
         scores, failure, curve, note, seconds = kept[method.name]
-        difference = None
-        if failure is None and reference is not None and method is not reference:
-            difference = corrected_interval(
-                scores[main] - kept[reference.name][0][main],
-                share,
-                n_comparisons=n_learned if method.learned else max(1, len(plain) - 1),
-            )
+        penalised = any(outcome.candidate > 0 for outcome in outcomes[kind, method.name])
         intervals = {name: corrected_interval(values, share) for name, values in scores.items()}
+        differences = {}
+        if reference is not None and method is not reference:
+            at_once = n_learned if method.learned else max(1, len(plain) - 1)
+            differences = {
+                name: corrected_interval(values - kept[reference.name][0][name], share, n_comparisons=at_once)
+                for name, values in scores.items()
+                if name in kept[reference.name][0]
+            }
         results.append(
             MethodResult(
-                method.name,
-                method.label,
-                kind,
-                method.learned,
-                scores,
-                intervals,
-                curve,
-                difference,
-                failure,
-                note,
-                seconds,
+                name=method.name,
+                label=method.label,
+                kind=kind,
+                learned=method.learned,
+                scores=scores,
+                intervals=intervals,
+                curve=curve,
+                differences=differences,
+                failure=failure,
+                note=note,
+                seconds=seconds,
+                penalised=penalised,
             )
         )
     return results

@@ -43,6 +43,6 @@ def corrected_interval(values, test_share, *, level=0.95, n_comparisons=1):
     mean, folds = float(values.mean()), len(values)
     if folds < 2:
         return Interval(mean, -np.inf, np.inf)
-    error = float(values.std(ddof=1)) * np.sqrt(1.0 / folds + test_share)
+    error = float(values.std(ddof=1)) * (1.0 / folds + test_share) ** 0.5
     reach = error * float(student.ppf(1.0 - (1.0 - level) / (2.0 * n_comparisons), folds - 1))
     return Interval(mean, mean - reach, mean + reach)

@@ -1,18 +1,43 @@
 """A comparison in words: the verdict, and a table for the terminal."""
 
+_NOTHING = "Nothing could be judged: no learned method, or no plain one to compare it with, could be fitted."
+_SHORT = {"helped": "helps", "unclear": "does not clearly help", "hurt": "does not help"}
 
-def verdict_sentence(results, *, helped, reference, best, n_neighbors):
-    """What came out, in one sentence for metrics and one for densities."""
-    sentences = []
+
+def headline(helped):
+    """What came out, in one short sentence without figures."""
+    judged = [(kind, helped[kind]) for kind in ("metric", "density") if helped[kind] is not None]
+    if not judged:
+        return _NOTHING
+    if len(judged) == 1:
+        kind, state = judged[0]
+        return f"A learned {kind} {_SHORT[state]} here."
+    (_, first), (_, second) = judged
+    if first == second:
+        return {
+            "helped": "A learned metric helps here, and so does a learned density.",
+            "unclear": "Neither a learned metric nor a learned density clearly helps here.",
+            "hurt": "Neither a learned metric nor a learned density helps here.",
+        }[first]
+    return f"A learned metric {_SHORT[first]} here; a learned density {_SHORT[second].replace('does not clearly help', 'does not clearly')}."
+
+
+def verdict_sentences(results, *, helped, reference, best, n_neighbors):
+    """What came out, in one sentence for metrics and one for densities, by kind."""
+    found = {}
     for kind in ("metric", "density"):
         if helped[kind] is not None:
             by_name = {result.name: result for result in results[kind]}
-            sentences.append(
-                _sentence(kind, helped[kind], by_name[reference[kind]], by_name[best[kind]], n_neighbors, results[kind])
+            found[kind] = _sentence(
+                kind, helped[kind], by_name[reference[kind]], by_name[best[kind]], n_neighbors, results[kind]
             )
-    if not sentences:
-        return "Nothing could be judged: no learned method, or no plain one to compare it with, could be fitted."
-    return " ".join(sentences)
+    return found
+
+
+def verdict_sentence(results, **judged):
+    """The same as one text."""
+    sentences = verdict_sentences(results, **judged).values()
+    return " ".join(sentences) or _NOTHING
 
 
 def _sentence(kind, helped, plain, learned, n_neighbors, results):

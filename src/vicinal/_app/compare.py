@@ -4,8 +4,9 @@ from vicinal._app.columns import prepare
 from vicinal._app.console import one_line
 from vicinal._app.errors import DataFailure, UsageFailure
 from vicinal._app.models import make_engine
-from vicinal._app.outputs import check_writable, write_json, write_lines
-from vicinal._app.tables import TableOptions, read_table
+from vicinal._app.outputs import check_writable, write_json, write_lines, write_text
+from vicinal._app.reading_code import loading_code
+from vicinal._app.tables import TableOptions, read_table, table_format
 
 
 def compare(arguments, console):
@@ -36,7 +37,7 @@ def compare(arguments, console):
         **chosen,
     )
     if arguments.report is not None:
-        _write_report(result, prepared, arguments, console, engine)
+        _write_report(result, table, prepared, arguments, console, engine)
     if arguments.json:
         write_json(result.to_dict())
     else:
@@ -53,7 +54,7 @@ def run(X, y, console, arguments, **settings):
 
     try:
         return vicinal.compare(X, y, random_state=arguments.seed, progress=progress, **settings)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise DataFailure(one_line(error).replace("Leave y out", "Leave --target out")) from error
 
 
@@ -74,9 +75,10 @@ def _chosen(arguments):
     }
 
 
-def _write_report(result, prepared, arguments, console, engine):
+def _write_report(result, table, prepared, arguments, console, engine):
     import vicinal
 
+    options = TableOptions.from_arguments(arguments)
     report = vicinal.report(
         prepared.X,
         None if prepared.labels is None else prepared.labels.to_numpy(),
@@ -84,6 +86,9 @@ def _write_report(result, prepared, arguments, console, engine):
         title=f"vicinal: {'stdin' if arguments.data == '-' else arguments.data}",
         notes=prepared.notes,
         row_names=prepared.rows,
+        loading=loading_code(
+            arguments.data, table_format(arguments.data, options), options, table, prepared, arguments.target
+        ),
         engine=engine,
     )
     arguments.check_interrupted()

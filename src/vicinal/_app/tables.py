@@ -57,6 +57,16 @@ def format_of(path, *, what="file"):
         ) from None
 
 
+def table_format(source, options):
+    """The format of a source: as asked for, by its ending, or CSV on stdin."""
+    if source == "-" or options.format:
+        return options.format or "csv"
+    try:
+        return format_of(source)
+    except UsageFailure as failure:
+        raise UsageFailure(f"{failure} Or say what it is with --format.") from None
+
+
 def read_table(source, options=_AS_NAMED, console=None):
     """Read a table into a DataFrame with unique text column names.
 
@@ -69,13 +79,7 @@ def read_table(source, options=_AS_NAMED, console=None):
         Hears warnings about the header.
     """
     need("pandas", "reading tables")
-    if source == "-":
-        kind = options.format or "csv"
-    else:
-        try:
-            kind = options.format or format_of(source)
-        except UsageFailure as failure:
-            raise UsageFailure(f"{failure} Or say what it is with --format.") from None
+    kind = table_format(source, options)
     name = "stdin" if source == "-" else source
     try:
         with _opened(source) as file:
@@ -266,6 +270,7 @@ def _frame_of_arrays(arrays, name, wanted):
     for key, value in arrays.items():
         if key != wanted and value.ndim == 1 and len(value) == len(frame) and key not in frame:
             frame[key] = value
+    frame.attrs["array"] = wanted
     return frame
 
 

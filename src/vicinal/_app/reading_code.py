@@ -1,0 +1,45 @@
+"""The pandas code that reads and prepares a table as the command did, for the report."""
+
+
+def loading_code(source, kind, options, table, prepared, label):
+    """Lines that make X (and y) from the file; a comment where the table came from stdin."""
+    lines = ["import pandas as pd", ""]
+    if source == "-":
+        lines.append("table = ...  # the table that came on stdin")
+    elif kind in ("csv", "tsv"):
+        sep = options.sep or ("\t" if kind == "tsv" else ",")
+        sep = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
+        extra = "" if sep == "," else f", sep={sep!r}"
+        extra += "" if options.encoding == "utf-8" else f", encoding={options.encoding!r}"
+        extra += ", header=None" if options.no_header else ""
+        lines.append(f"table = pd.read_csv({source!r}{extra}, skipinitialspace=True)")
+        if options.no_header:
+            lines.append('table.columns = [f"x{i}" for i in range(table.shape[1])]')
+    elif kind == "parquet":
+        lines.append(f"table = pd.read_parquet({source!r})")
+    elif kind == "npy":
+        lines.insert(0, "import numpy as np")
+        lines.append(f"table = pd.DataFrame(np.load({source!r}))")
+        lines.append('table.columns = [f"x{i}" for i in range(table.shape[1])]')
+    else:
+        lines.insert(0, "import numpy as np")
+        lines += _from_arrays(source, table)
+    lines += prepared.recipe
+    lines.append("X = features.astype(float)")
+    if label is not None:
+        lines.append("y = labels")
+    return "\n".join(lines)
+
+
+def _from_arrays(source, table):
+    """Lines that put the arrays of an NPZ file together."""
+    import numpy as np
+
+    with np.load(source, allow_pickle=False) as arrays:
+        shape = arrays[table.attrs["array"]].shape
+    width = shape[1] if len(shape) > 1 else 1
+    lines = [
+        f"arrays = np.load({source!r})",
+        f"table = pd.DataFrame(arrays[{table.attrs['array']!r}], columns={list(table.columns[:width])!r})",
+    ]
+    return lines + [f"table[{name!r}] = arrays[{name!r}]" for name in table.columns[width:]]

@@ -1,0 +1,126 @@
+"""Charts as SVG text.  Colours are CSS variables, so that the page is right in light and dark."""
+
+from html import escape
+
+import numpy as np
+
+
+def text(x, y, content, css="tick", anchor="middle", **attributes):
+    """An SVG text element."""
+    extra = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}"{extra}>{escape(str(content))}</text>'
+
+
+def svg(width, height, body, label, css="", most=None):
+    """An SVG image that scales with its container, up to `most` pixels."""
+    limit = "" if most is None else f' style="max-width:{most:.0f}px"'
+    return (
+        f'<svg viewBox="0 0 {width} {height}" class="{css}" role="img" aria-label="{escape(label, quote=True)}"{limit} '
+        f'preserveAspectRatio="xMidYMid meet">{body}</svg>'
+    )
+
+
+def nice_ticks(low, high, about=5):
+    """Round numbers from low to high."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / about
+    power = 10.0 ** np.floor(np.log10(raw))
+    step = power * min((m for m in (1, 2, 2.5, 5, 10) if m * power >= raw), default=10)
+    return [float(value) for value in np.arange(np.ceil(low / step - 1e-9) * step, high + 1e-9 * step, step)]
+
+
+def interval_mark(score, low, high, css, label, width=190):
+    """A dot with its interval on the scale from low to high."""
+
+    def at(value):
+        return 8 + (width - 16) * (min(max(value, low), high) - low) / ((high - low) or 1.0)
+
+    left = at(low if score["low"] is None else score["low"])
+    right = at(high if score["high"] is None else score["high"])
+    body = (
+        f'<line x1="8" x2="{width - 8}" y1="11" y2="11" class="rail"/>'
+        f'<line x1="{left:.1f}" x2="{right:.1f}" y1="11" y2="11" class="whisker {css}"/>'
+        f'<circle cx="{at(score["mean"]):.1f}" cy="11" r="5" class="dot {css}"/>'
+    )
+    return svg(width, 22, body, label, "mark")
+
+
+def line_chart(curves, *, x_label, y_label, label, x_first=1, width=720, height=300, as_percent=False):
+    """Curves over 1, 2, 3 ...; each is (name, values, css class), named at its right end without overlap."""
+    left, right, top, bottom = 58, 120, 12, 44
+    longest = max(len(values) for _, values, _ in curves)
+    flat = [value for _, values, _ in curves for value in values if value is not None]
+    low, high = min(flat), max(flat)
+    pad = 0.06 * (high - low) or 0.5 * abs(high) or 1.0
+    low, high = low - pad, high + pad
+    if as_percent:
+        low, high = max(low, 0.0), min(high, 1.0)
+
+    def at(i, value):
+        x = left + (width - left - right) * (i / max(longest - 1, 1))
+        return x, top + (height - top - bottom) * (1 - (value - low) / (high - low))
+
+    body = []
+    for tick in nice_ticks(low, high):
+        y = at(0, tick)[1]
+        shown = f"{100 * tick:.3g} %" if as_percent else f"{tick:.6g}"
+        body.append(f'<line x1="{left}" x2="{width - right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+        body.append(text(left - 8, y + 4, shown, anchor="end"))
+    for tick in nice_ticks(x_first, x_first + longest - 1, 6):
+        if tick == int(tick):
+            body.append(text(at(tick - x_first, low)[0], height - bottom + 18, int(tick)))
+    body.append(text((left + width - right) / 2, height - 6, x_label, "axis"))
+    body.append(
+        text(
+            14,
+            (top + height - bottom) / 2,
+            y_label,
+            "axis",
+            transform=f"rotate(-90 14 {(top + height - bottom) / 2:.1f})",
+        )
+    )
+    ends = []
+    for name, values, css in curves:
+        points = [at(i, value) for i, value in enumerate(values) if value is not None]
+        body.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}" class="curve {css}"/>')
+        if len(points) <= 60:
+            body.extend(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" class="knot {css}"/>' for x, y in points)
+        if name:
+            ends.append([points[-1][1], points[-1], name, css])
+    ends.sort(key=lambda end: end[0])
+    for place in range(1, len(ends)):  # push names apart, then back up from the bottom
+        ends[place][0] = max(ends[place][0], ends[place - 1][0] + 15)
+    limit = height - bottom + 4
+    for place in range(len(ends) - 1, -1, -1):
+        ends[place][0] = min(ends[place][0], limit)
+        limit = ends[place][0] - 15
+    for y, (x, at_y), name, css in ends:
+        body.append(f'<line x1="{x + 4:.1f}" y1="{at_y:.1f}" x2="{x + 14:.1f}" y2="{y:.1f}" class="lead {css}"/>')
+        body.append(text(x + 17, y + 4, name, f"name {css}", anchor="start"))
+    return svg(width, height, "".join(body), label, "chart")
+
+
+def heatmap(names, matrix, label):
+    """A square of coloured cells: one colour for positive, one for negative, stronger for larger."""
+    n = len(names)
+    cell = 26 if n <= 14 else 20
+    short = [name if len(name) <= 18 else name[:17] + "…" for name in names]
+    margin = 14 + int(6.6 * max(map(len, short)))
+    size = margin + n * cell + 6
+    body = []
+    for i, row in enumerate(matrix):
+        y = margin + i * cell
+        body.append(text(margin - 6, y + cell * 0.66, short[i], "tick", anchor="end"))
+        x = margin + i * cell + cell * 0.66
+        body.append(
+            text(x, margin - 6, short[i], "tick", anchor="start", transform=f"rotate(-90 {x:.1f} {margin - 6})")
+        )
+        for j, value in enumerate(row):
+            value = 0.0 if value is None else value
+            css = "plus" if value >= 0 else "minus"
+            body.append(
+                f'<rect x="{margin + j * cell}" y="{y}" width="{cell - 1}" height="{cell - 1}" rx="2" class="cell {css}" '
+                f'fill-opacity="{min(1.0, abs(value)) ** 0.7:.3f}"><title>{escape(f"{names[i]} × {names[j]}: {value:+.3f}")}</title></rect>'
+            )
+    return svg(size, size, "".join(body), label, "heat", most=1.25 * size)

@@ -1,0 +1,211 @@
+"use strict";
+(() => {
+  const NS = "http://www.w3.org/2000/svg";
+  const SIZE = 480, PAD = 22;
+  const byId = (id) => document.getElementById(id);
+  // Texts are only ever set as text, never as HTML.
+  const make = (name, attributes = {}, content = null) => {
+    const node = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    if (content !== null) node.textContent = content;
+    return node;
+  };
+  const draw = (name, attributes) => {
+    const node = document.createElementNS(NS, name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    return node;
+  };
+
+  const copy = byId("copy");
+  if (copy) {
+    copy.addEventListener("click", async () => {
+      const source = byId("source");
+      try {
+        await navigator.clipboard.writeText(source.textContent);
+      } catch {
+        const range = document.createRange();
+        range.selectNodeContents(source);
+        const selection = window.getSelection();
+        selection.removeAllRanges();
+        selection.addRange(range);
+        document.execCommand("copy");
+      }
+      copy.textContent = "Copied";
+      setTimeout(() => { copy.textContent = "Copy"; }, 1500);
+    });
+  }
+
+  const data = JSON.parse(byId("views").textContent);
+  if (!data) return;
+  const sides = ["before", "after"];
+  const count = data.rows.length;
+  const codes = data.codes;
+  // More classes than colours: the most frequent ones have their own, the others share grey.
+  const colours = (() => {
+    if (!codes) return null;
+    const sizes = data.classes.map((_, i) => codes.filter((code) => code === i).length);
+    const order = sizes.map((_, i) => i).sort((a, b) => sizes[b] - sizes[a]);
+    const own = data.classes.length <= 9 ? data.classes.map((_, i) => i) : order.slice(0, 9);
+    return data.classes.map((_, i) => `var(--c${own.includes(i) ? own.indexOf(i) : 9})`);
+  })();
+  const colour = (i) => (codes ? colours[codes[i]] : "var(--c0)");
+  const planes = {};
+  let selected = null, focusClass = null;
+
+  for (const side of sides) {
+    const svg = byId(`plane-${side}`);
+    svg.setAttribute("viewBox", `0 0 ${SIZE} ${SIZE}`);
+    const points = data[side].points;
+    const xs = points.map((p) => p[0]), ys = points.map((p) => p[1]);
+    const low = [Math.min(...xs), Math.min(...ys)], high = [Math.max(...xs), Math.max(...ys)];
+    // One scale for both axes: distances in the picture are distances.
+    const span = Math.max(high[0] - low[0], high[1] - low[1]) || 1;
+    const scale = (SIZE - 2 * PAD) / span;
+    const place = points.map((p) => [
+      SIZE / 2 + (p[0] - (low[0] + high[0]) / 2) * scale,
+      SIZE / 2 - (p[1] - (low[1] + high[1]) / 2) * scale,
+    ]);
+    const links = draw("g", { class: "links" });
+    const dots = draw("g", { class: "dots" });
+    svg.append(links, dots);
+    const radius = count > 600 ? 3 : count > 250 ? 3.8 : 4.6;
+    const nodes = place.map(([x, y], i) => {
+      const node = draw("circle", {
+        cx: x.toFixed(1), cy: y.toFixed(1), r: radius, class: "point", "data-i": i,
+        style: `stroke:${colour(i)};fill:${data.held_out[i] ? colour(i) : "var(--paper)"}`,
+      });
+      dots.append(node);
+      return node;
+    });
+    planes[side] = { svg, links, dots, nodes, place, radius };
+    svg.addEventListener("pointermove", (event) => hover(nearest(side, event), event));
+    svg.addEventListener("pointerleave", () => hover(null));
+    svg.addEventListener("click", (event) => { const i = nearest(side, event); if (i !== null) select(i); });
+    svg.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (step) { event.preventDefault(); select(selected === null ? 0 : (selected + step + count) % count); }
+      if (event.key === "Escape") select(null);
+    });
+  }
+
+  function nearest(side, event) {
+    const box = planes[side].svg.getBoundingClientRect();
+    const x = ((event.clientX - box.left) / box.width) * SIZE, y = ((event.clientY - box.top) / box.height) * SIZE;
+    let best = null, least = 14 * 14;
+    planes[side].place.forEach(([px, py], i) => {
+      const gap = (px - x) ** 2 + (py - y) ** 2;
+      if (gap < least && (focusClass === null || codes[i] === focusClass)) { least = gap; best = i; }
+    });
+    return best;
+  }
+
+  const tip = byId("tip");
+  let hot = null;
+  function hover(i, event) {
+    if (hot !== i) {
+      for (const side of sides) {
+        if (hot !== null && hot !== selected) planes[side].nodes[hot].classList.remove("hot");
+        if (i !== null) planes[side].nodes[i].classList.add("hot");
+      }
+      hot = i;
+      if (i !== null) tip.replaceChildren(...describe(i));
+    }
+    tip.hidden = i === null;
+    if (i !== null && event) {
+      const box = tip.getBoundingClientRect();
+      const x = event.clientX + 16 + box.width > window.innerWidth ? event.clientX - 16 - box.width : event.clientX + 16;
+      const y = Math.min(event.clientY + 14, window.innerHeight - box.height - 8);
+      tip.style.left = `${Math.max(4, x)}px`;
+      tip.style.top = `${Math.max(4, y)}px`;
+    }
+  }
+
+  const named = (i) => `row ${data.rows[i]}`;
+  function describe(i) {
+    const parts = [make("b", {}, named(i) + (codes ? `, ${data.classes[codes[i]]}` : ""))];
+    parts.push(make("span", {}, data.held_out[i] ? "held out" : "used for learning"));
+    const list = make("dl");
+    data.columns.slice(0, 12).forEach((name, j) => {
+      list.append(make("dt", {}, name), make("dd", {}, String(data.values[i][j] ?? "")));
+    });
+    parts.push(list);
+    if (data.columns.length > 12) parts.push(make("span", {}, `and ${data.columns.length - 12} more columns`));
+    return parts;
+  }
+
+  function select(i) {
+    selected = i;
+    byId("pick").value = i === null ? "" : data.rows[i];
+    for (const side of sides) {
+      const { svg, links, dots, nodes, place, radius } = planes[side];
+      links.replaceChildren();
+      nodes.forEach((node) => { node.classList.remove("on", "hot"); node.setAttribute("r", radius); });
+      if (i === null) continue;
+      const near = data[side].neighbors[i];
+      for (const j of near) {
+        nodes[j].classList.add("on");
+        links.append(draw("line", { class: "link", x1: place[i][0], y1: place[i][1], x2: place[j][0], y2: place[j][1] }));
+      }
+      nodes[i].classList.add("on", "hot");
+      nodes[i].setAttribute("r", radius + 3);
+      dots.append(nodes[i]);
+    }
+    mark();
+    details(i);
+  }
+
+  function mark() {
+    for (const side of sides) {
+      const { svg, nodes } = planes[side];
+      svg.classList.toggle("dim", selected !== null || focusClass !== null);
+      if (selected === null) nodes.forEach((node, i) => node.classList.toggle("on", focusClass !== null && codes[i] === focusClass));
+    }
+  }
+
+  function details(i) {
+    const box = byId("details");
+    if (i === null) { box.replaceChildren(make("p", { class: "muted" }, "No row is selected.")); return; }
+    const head = make("p");
+    head.append(make("strong", {}, named(i)), make("span", {}, codes ? `, class ${data.classes[codes[i]]}` : ""));
+    const table = make("table");
+    for (const side of sides) {
+      const near = data[side].neighbors[i];
+      const row = make("tr");
+      const right = codes ? near.filter((j) => codes[j] === codes[i]).length : null;
+      const title = make("th", { scope: "row" }, `${side === "before" ? "Before" : "After"}, ${data[side].label}`);
+      const cell = make("td");
+      if (codes) cell.append(make("div", {}, `${right} of ${near.length} neighbours are of its class`));
+      for (const j of near) {
+        const css = codes ? (codes[j] === codes[i] ? "chip right" : "chip wrong") : "chip";
+        cell.append(make("span", { class: css }, data.rows[j] + (codes ? ` ${data.classes[codes[j]]}` : "")));
+      }
+      row.append(title, cell);
+      table.append(row);
+    }
+    const values = make("p", { class: "muted" },
+      data.columns.slice(0, 20).map((name, j) => `${name} ${data.values[i][j] ?? ""}`).join(", "));
+    box.replaceChildren(head, table, values);
+  }
+
+  const legend = byId("legend");
+  if (codes) {
+    data.classes.slice(0, 30).forEach((name, code) => {
+      const button = make("button", { type: "button", "aria-pressed": "false" });
+      button.append(make("i", { style: `background:${colours[code]}` }), make("span", {}, name));
+      button.addEventListener("click", () => {
+        focusClass = focusClass === code ? null : code;
+        legend.querySelectorAll("button").forEach((other) => other.setAttribute("aria-pressed", "false"));
+        button.setAttribute("aria-pressed", String(focusClass === code));
+        select(null);
+      });
+      legend.append(button);
+    });
+  }
+  byId("clear").addEventListener("click", () => select(null));
+  byId("pick").addEventListener("change", (event) => {
+    const wanted = event.target.value.trim();
+    const i = data.rows.indexOf(wanted);
+    select(i < 0 ? null : i);
+    if (i < 0 && wanted) byId("details").replaceChildren(make("p", { class: "muted" }, `Row ${wanted} is not drawn.`));
+  });
+})();

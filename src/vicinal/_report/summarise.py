@@ -1,0 +1,278 @@
+"""All that a report says, as a dict of plain values."""
+
+import numpy as np
+
+from vicinal._compare import read_classes
+from vicinal._compare_methods import density_methods, metric_methods
+from vicinal._compare_words import headline, percent, signed, verdict_sentences
+from vicinal._report import views
+from vicinal._report.code import reproducing_code
+from vicinal._report.views import number
+from vicinal._version import __version__
+
+_STATES = {"helped": "good", "unclear": "even", "hurt": "bad", None: "even"}
+
+
+def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loading, engine):
+    """The summary; see `vicinal._report` for the way from here to HTML."""
+    kept = comparison.rows
+    names = np.arange(len(X)) if row_names is None else np.asarray(row_names)
+    if len(names) != len(X):
+        raise ValueError(f"row_names must hold one name a row: expected {len(X)}, got {len(names)}.")
+    if len(feature_names) != X.shape[1]:
+        raise ValueError(f"feature_names must hold one name a column: expected {X.shape[1]}, got {len(feature_names)}.")
+    if X.shape[1] != comparison.n_features or (len(kept) and kept[-1] >= len(X)):
+        raise ValueError("comparison must be of the same X: the number of rows or columns differs.")
+    classes, codes = (None, None) if y is None or not comparison.metrics else read_classes(y, len(X))
+    X, names, codes = X[kept], names[kept], None if codes is None else codes[kept]
+    seed, fit_rows = comparison.settings["random_state"], comparison.settings["fit_rows"]
+    metrics = {**metric_methods(X.shape[1], seed, engine), **comparison.methods["metric"]}
+    densities = {**density_methods(X.shape[1], seed, engine), **comparison.methods["density"]}
+    summary = {
+        "title": title,
+        "version": __version__,
+        "verdict": _verdict(comparison),
+        "data": _data(comparison, codes, classes, feature_names, notes),
+        "headline": _headline(comparison),
+        "metrics": [_line(result, comparison) for result in comparison.metrics],
+        "densities": [_line(result, comparison) for result in comparison.densities],
+        "purity": _purity(comparison),
+        "views": None,
+        "metric": None,
+        "path": None,
+        "outliers": None,
+        "code": reproducing_code(comparison, loading, codes is not None),
+    }
+    _add_views(summary, X, codes, classes, names, feature_names, comparison, metrics, fit_rows, seed)
+    density = comparison.best["density"] or comparison.reference["density"]
+    if density in densities:
+        summary["outliers"] = views.outliers(densities[density], X, feature_names, names, fit_rows, seed)
+    return summary
+
+
+def _verdict(comparison):
+    results = {"metric": comparison.metrics, "density": comparison.densities}
+    sentences = verdict_sentences(
+        results,
+        helped=comparison.helped,
+        reference=comparison.reference,
+        best=comparison.best,
+        n_neighbors=comparison.n_neighbors,
+    )
+    states = [_STATES[comparison.helped[kind]] for kind in sentences]
+    return {
+        "text": headline(comparison.helped),
+        "state": states[0] if len(set(states)) == 1 else "even",
+        "details": [{"text": text, "state": _STATES[comparison.helped[kind]]} for kind, text in sentences.items()],
+    }
+
+
+def _data(comparison, codes, classes, feature_names, notes):
+    counts = [] if codes is None else np.bincount(codes, minlength=len(classes)).tolist()
+    remarks = [
+        f"{result.label} ({'metric' if result.kind == 'metric' else 'density'}): {result.note}."
+        for result in [*comparison.metrics, *comparison.densities]
+        if result.note
+    ]
+    done = [
+        *notes,
+        *comparison.notes,
+        "Scaling, whitening and learning saw the training rows of each fold only.",
+        *(
+            []
+            if not comparison.densities
+            else ["Densities saw standardised columns; log-likelihoods are in the units of the data."]
+        ),
+        *remarks,
+    ]
+    return {
+        "rows": comparison.n_rows,
+        "columns": comparison.n_features,
+        "names": feature_names[: views.MOST_COLUMNS_SHOWN],
+        "folds": comparison.n_folds,
+        "neighbors": comparison.n_neighbors,
+        "largest_class": comparison.largest_class,
+        "classes": []
+        if classes is None
+        else [{"name": name, "count": count} for name, count in zip(classes, counts, strict=True)],
+        "notes": done,
+    }
+
+
+def before_metric(comparison):
+    """The metric in use before anything is learned: the better of Euclidean and z-scored."""
+    plain = [
+        result for result in comparison.metrics if result.name in ("euclidean", "z-scored") and result.failure is None
+    ]
+    return max(plain, key=lambda result: result.main.mean, default=None)
+
+
+def _headline(comparison):
+    """Scores before, of the best plain and of the best learned method, with the difference of the last two."""
+    cards = []
+    k = comparison.n_neighbors
+    wanted = [
+        (
+            "metric",
+            "accuracy",
+            f"{k}-nearest-neighbour accuracy",
+            "share of held-out rows that their neighbours vote into the right class",
+        ),
+        ("metric", "recall@1", "Recall@1", "share of held-out rows whose nearest neighbour is of their class"),
+        (
+            "metric",
+            "recall@10",
+            "Recall@10",
+            "share of held-out rows with one of their class among the first ten neighbours",
+        ),
+        (
+            "metric",
+            "recall@5",
+            "Recall@5",
+            "share of held-out rows with one of their class among the first five neighbours",
+        ),
+        ("metric", "purity", f"Purity of {k} neighbours", "share of right neighbours among the first"),
+        ("density", "log_likelihood", "Log-likelihood", "mean log-density of held-out rows, in nats; higher is better"),
+    ]
+    for kind, score, name, meaning in wanted:
+        if comparison.best[kind] is None or comparison.reference[kind] is None:
+            continue
+        reference = comparison.result(kind, comparison.reference[kind])
+        best = comparison.result(kind, comparison.best[kind])
+        if score not in best.differences or _saturated(score, reference, best):
+            continue
+        before = before_metric(comparison) if kind == "metric" else None
+        bars = [] if before is None or before is reference else [_bar("before", before, score)]
+        bars += [_bar("best plain", reference, score), _bar("learned", best, score)]
+        cards.append(
+            {
+                "kind": kind,
+                "name": name,
+                "meaning": meaning,
+                "bars": bars,
+                "change": _change(kind, best.differences[score]),
+            }
+        )
+    return cards
+
+
+def _saturated(score, reference, best):
+    """Whether a recall is all but 1 for both, and tells nothing; only one recall beyond @1 is shown."""
+    if score == "recall@10":
+        return min(reference.intervals[score].mean, best.intervals[score].mean) > 0.9995
+    return score == "recall@5" and "recall@10" in best.scores and not _saturated("recall@10", reference, best)
+
+
+def _bar(role, result, score):
+    return {"role": role, "label": result.label, **_interval(result.intervals[score])}
+
+
+def _change(kind, found):
+    state = "good" if found.low > 0 else "bad" if found.high < 0 else "even"
+    return {**_interval(found), "text": signed(kind, found), "state": state}
+
+
+def _interval(interval):
+    return {name: number(value, 8) for name, value in interval._asdict().items()}
+
+
+def _line(result, comparison):
+    difference = result.difference
+    state = None
+    if difference is not None:
+        state = "good" if difference.low > 0 else "bad" if difference.high < 0 else "even"
+    shown = {name: percent(interval.mean) for name, interval in result.intervals.items() if name != "log_likelihood"}
+    return {
+        "name": result.name,
+        "label": result.label,
+        "learned": result.learned,
+        "reference": not result.learned and result.name == comparison.reference[result.kind],
+        "best": result.learned and result.name == comparison.best[result.kind],
+        "score": None if result.main is None else _interval(result.main),
+        "others": {name: shown[name] for name in ("recall@1", "recall@10", "purity") if name in shown},
+        "difference": None
+        if difference is None
+        else {**_interval(difference), "text": signed(result.kind, difference)},
+        "state": state,
+        "failure": result.failure,
+        "note": result.note,
+        "seconds": number(result.seconds, 3),
+    }
+
+
+def _purity(comparison):
+    curves = [result for result in comparison.metrics if result.curve is not None]
+    if not curves:
+        return None
+    return {
+        "curves": [
+            {
+                "label": result.label,
+                "learned": result.learned,
+                "best": result.name == comparison.best["metric"],
+                "values": [number(value) for value in result.curve],
+            }
+            for result in curves
+        ]
+    }
+
+
+def _add_views(summary, X, codes, classes, names, feature_names, comparison, metrics, fit_rows, seed):
+    """Fit the metrics before and after to one split, and show what they do."""
+    before_name, after_name = _names_to_show(comparison, codes)
+    if before_name is None or after_name not in metrics:
+        return
+    train, test = views.split_rows(len(X), codes, fit_rows, seed)
+    before = views.fitted(metrics[before_name], X, codes, train)
+    after = views.fitted(metrics[after_name], X, codes, train)
+    if before is None or after is None:
+        return
+    rows, held_out = views.shown_rows(len(X), test, seed)
+    try:
+        points = {name: views.plane(metric, X, rows, train) for name, metric in (("before", before), ("after", after))}
+    except ValueError:
+        return
+    label = metrics[after_name].label
+    columns = min(X.shape[1], views.MOST_COLUMNS_SHOWN)
+    summary["views"] = {
+        "before": _plane(points["before"], metrics[before_name].label),
+        "after": _plane(points["after"], label),
+        "rows": [str(name) for name in names[rows]],
+        "held_out": [int(flag) for flag in held_out],
+        "codes": None if codes is None else [int(code) for code in codes[rows]],
+        "classes": classes,
+        "columns": feature_names[:columns],
+        "values": [[number(value, 4) for value in row[:columns]] for row in X[rows]],
+        "n": len(X),
+    }
+    matrix = views.linear_map(after, X[train])
+    if matrix is not None:
+        summary["metric"] = views.learned_metric(
+            matrix, views.shares_before(before_name, X[train]), feature_names, label
+        )
+    summary["path"] = views.path_of(after, label)
+    if summary["path"] is None and comparison.best["density"] in ("lca", "lca-gauss"):
+        other = metrics[comparison.best["density"]]
+        fit = views.fitted(other, X, codes, train)
+        summary["path"] = None if fit is None else views.path_of(fit, other.label)
+
+
+def _names_to_show(comparison, codes):
+    """The metric before and the learned one to show; without classes, z-scored and LCA."""
+    if codes is not None:
+        before = before_metric(comparison) or next(
+            (result for result in comparison.metrics if not result.learned and result.failure is None), None
+        )
+        return (before and before.name), comparison.best["metric"]
+    best = comparison.best["density"]
+    return "z-scored", best if best in ("lca", "lca-gauss") else "lca"
+
+
+def _plane(found, label):
+    points, explained, images = found
+    return {
+        "label": label,
+        "points": [[number(value) for value in point] for point in points],
+        "explained": number(explained, 3),
+        "neighbors": views.neighbors_among(images).tolist(),
+    }

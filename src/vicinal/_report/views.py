@@ -1,0 +1,170 @@
+"""What a report shows of single fits: the plane before and after, the learned metric, its path, outliers.
+
+The fits here are made once, on the training rows of one split; scores come from the comparison's folds, never from
+here.
+"""
+
+import warnings
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
+
+from vicinal._compare_folds import fit_first, images_of, last_step
+
+MOST_POINTS = 1_000
+MOST_COLUMNS_SHOWN = 40
+MOST_IN_HEATMAP = 24
+_NEIGHBORS_SHOWN = 10
+_HELD_OUT = 0.3
+_DIGITS = 5
+
+
+def split_rows(n, codes, fit_rows, seed):
+    """Positions of training rows (at most `fit_rows`) and of held-out rows."""
+    stratify = (
+        codes if codes is not None and np.bincount(codes).min() >= 2 and n * _HELD_OUT >= codes.max() + 1 else None
+    )
+    train, test = train_test_split(np.arange(n), test_size=_HELD_OUT, random_state=seed, stratify=stratify)
+    return np.sort(train[:fit_rows]), np.sort(test)
+
+
+def shown_rows(n, test, seed):
+    """At most MOST_POINTS rows to draw, held-out and training rows in proportion."""
+    rows = np.arange(n)
+    if n > MOST_POINTS:
+        rows = np.sort(np.random.default_rng(seed).choice(n, MOST_POINTS, replace=False))
+    return rows, np.isin(rows, test)
+
+
+def fitted(method, X, y, train):
+    """The method fitted to the training rows, or None where it cannot be."""
+    try:
+        return fit_first(method.candidates, X[train], None if y is None else y[train])[0]
+    except (ValueError, np.linalg.LinAlgError):
+        return None
+
+
+def plane(metric, X, rows, train):
+    """Points of the rows in the plane of most variance of the training rows' images, on one scale for both axes."""
+    images = images_of(metric, X[np.concatenate([rows, train])])
+    shown, learned_from = images[: len(rows)], images[len(rows) :]
+    if shown.shape[1] == 1:
+        # One direction is all there is; the second axis only keeps points from hiding each other.
+        spread = float(np.ptp(shown)) or 1.0
+        second = np.random.default_rng(0).uniform(-0.05, 0.05, len(shown)) * spread
+        return np.column_stack([shown[:, 0] - learned_from.mean(), second]), 1.0, shown
+    projection = PCA(2, svd_solver="full").fit(learned_from)
+    return projection.transform(shown), float(projection.explained_variance_ratio_.sum()), shown
+
+
+def neighbors_among(images):
+    """The nearest of the other rows for each row, nearest first."""
+    k = min(_NEIGHBORS_SHOWN, len(images) - 1)
+    search = NearestNeighbors(n_neighbors=k).fit(images - images.mean(axis=0))
+    return search.kneighbors(return_distance=False)
+
+
+def linear_map(metric, X):
+    """The metric's map in standard deviations of the columns: (k, d), or None when it is not linear."""
+    mean, spread = X.mean(axis=0), X.std(axis=0)
+    steps = np.vstack([mean, mean + np.diag(spread), mean - 2.0 * spread])
+    try:
+        images = images_of(metric, steps)
+    except (ValueError, TypeError):
+        return None
+    matrix = (images[1:-1] - images[0]).T
+    predicted = images[0] - 2.0 * matrix.sum(axis=1)
+    size = np.abs(matrix).sum() or 1.0
+    return matrix if np.abs(images[-1] - predicted).max() <= 1e-6 * size else None
+
+
+def learned_metric(matrix, before, names, label):
+    """How much each column moves a row, and how columns work together.
+
+    With A the map in standard deviations and M = A'A, the share of column j is M_jj / tr M: the squared distance
+    that one standard deviation of it makes.  The heatmap is M divided by its largest entry.
+    """
+    M = matrix.T @ matrix
+    shares = np.diag(M) / np.trace(M)
+    order = np.argsort(-shares, kind="stable")
+    top = order[:MOST_IN_HEATMAP]
+    return {
+        "label": label,
+        "relevance": [
+            {"name": names[j], "before": None if before is None else number(before[j]), "after": number(shares[j])}
+            for j in order[:MOST_COLUMNS_SHOWN]
+        ],
+        "columns": [names[j] for j in top],
+        "matrix": [[number(value) for value in row] for row in M[np.ix_(top, top)] / np.abs(M).max()],
+        "left_out": int(len(order) - len(top)),
+    }
+
+
+def shares_before(name, X):
+    """The same shares under a plain metric: by variance (Euclidean) or equal (z-scored)."""
+    variance = X.var(axis=0)
+    if name == "euclidean":
+        return variance / variance.sum()
+    return np.full(X.shape[1], 1.0 / X.shape[1]) if name == "z-scored" else None
+
+
+def path_of(metric, label):
+    """The objective after each pass, where the fit has passes."""
+    objectives = getattr(last_step(metric), "objectives_", None)
+    if objectives is None or len(objectives) < 2:
+        return None
+    return {
+        "label": label,
+        "values": [number(value, 8) for value in objectives],
+        "converged": bool(getattr(last_step(metric), "converged_", True)),
+    }
+
+
+def outliers(method, X, names, row_names, fit_rows, seed, most=10):
+    """The least likely rows, each scored under the density of the others."""
+    from vicinal import DensityOutlierDetector
+
+    rows = np.arange(len(X))
+    if len(X) > fit_rows:
+        rows = np.sort(np.random.default_rng(seed).choice(len(X), fit_rows, replace=False))
+    scaler = StandardScaler().fit(X[rows])
+    Z = scaler.transform(X[rows])
+    for candidate in method.candidates:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                detector = DensityOutlierDetector(candidate).fit(Z)
+            break
+        except (ValueError, np.linalg.LinAlgError):
+            continue
+    else:
+        return None
+    volume = float(np.log(scaler.scale_).sum())
+    found = []
+    for i in np.argsort(detector.training_scores_, kind="stable")[:most]:
+        strange = np.argsort(-np.abs(Z[i]), kind="stable")[:3]
+        found.append(
+            {
+                "row": str(row_names[rows[i]]),
+                "log_density": number(detector.training_scores_[i] - volume),
+                "p_value": number(detector.training_p_values_[i]),
+                "outlier": bool(detector.training_scores_[i] < detector.offset_),
+                "why": [{"name": names[j], "value": number(X[rows[i], j]), "z": number(Z[i, j], 3)} for j in strange],
+            }
+        )
+    return {
+        "density": method.label,
+        "rows": found,
+        "flagged": int((detector.training_scores_ < detector.offset_).sum()),
+        "n": len(rows),
+        "typical": number(np.median(detector.training_scores_) - volume),
+    }
+
+
+def number(value, digits=_DIGITS):
+    """A number for JSON, to some significant digits; None when it is not finite."""
+    value = float(value)
+    return float(f"{value:.{digits}g}") if np.isfinite(value) else None
