@@ -1,0 +1,320 @@
+"""The report: what it says is what was computed, and nothing in the data can get out of its place."""
+
+import html.parser
+import json
+import re
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.decomposition import PCA
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
+
+import vicinal
+from vicinal._demo import draw_densities, machine_states, slanted_bars
+from vicinal._report import views
+from vicinal._report.charts import nice_ticks
+from vicinal.cli import main
+
+EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'&\u2028${title}"
+FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1}
+
+
+@pytest.fixture(scope="module")
+def machine():
+    X, y = machine_states(240)
+    X = pd.DataFrame(X, columns=[f"sensor {i}" for i in range(8)])
+    return X, y, vicinal.compare(X, y, **FEW)
+
+
+@pytest.fixture(scope="module")
+def report(machine):
+    X, y, comparison = machine
+    return vicinal.report(X, y, comparison=comparison, title="machine", notes=["One note."])
+
+
+class Outline(html.parser.HTMLParser):
+    """Tags, attributes and texts of a document; every opened element must be closed in order."""
+
+    VOID = frozenset({"meta", "link", "input", "br", "img"})
+
+    def __init__(self, document):
+        super().__init__()
+        self.open, self.tags, self.texts, self.attributes = [], [], [], []
+        self.feed(document)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes.extend(attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_the_verdict_comes_first_and_the_figures_are_the_comparisons(machine, report):
+    _, _, comparison = machine
+    summary = report.summary
+    assert summary["verdict"]["text"] == "A learned metric helps here, and so does a learned density."
+    assert " ".join(detail["text"] for detail in summary["verdict"]["details"]) == comparison.verdict
+    accuracy = next(card for card in summary["headline"] if "accuracy" in card["name"])
+    lca = comparison.result("metric", "lca")
+    assert [bar["label"] for bar in accuracy["bars"]][-1] == "LCA"
+    assert accuracy["bars"][-1]["mean"] == pytest.approx(lca.main.mean)
+    assert accuracy["change"]["low"] == pytest.approx(lca.difference.low, rel=1e-6)
+    names = [card["name"] for card in summary["headline"]]
+    assert "Recall@1" in names
+    assert "Log-likelihood" in names
+    document = report.html()
+    body = document[document.index("<body>") :]
+    assert body.index("A learned metric helps here") < body.index("<section")
+    for curve, result in zip(summary["purity"]["curves"], comparison.metrics, strict=True):
+        np.testing.assert_allclose(curve["values"], result.curve, rtol=1e-4)
+
+
+def test_views_are_honest_planes(machine, report):
+    """The plane is that of a metric fitted to the training rows only; neighbours are those of its full image."""
+    X, y, _ = machine
+    seen = report.summary["views"]
+    codes = np.unique(y, return_inverse=True)[1]
+    train, test = views.split_rows(len(X), codes, 4000, 0)
+    assert set(train) | set(test) == set(range(240))
+    np.testing.assert_array_equal(np.flatnonzero(seen["held_out"]), test)
+    values = X.to_numpy()
+    scaler = StandardScaler().fit(values[train])
+    plane = PCA(2).fit(scaler.transform(values[train])).transform(scaler.transform(values))
+    np.testing.assert_allclose(np.abs(seen["before"]["points"]), np.abs(plane), rtol=1e-3, atol=1e-4)
+    near = NearestNeighbors(n_neighbors=10).fit(scaler.transform(values)).kneighbors(return_distance=False)
+    np.testing.assert_array_equal(seen["before"]["neighbors"], near)
+    np.testing.assert_allclose(seen["values"], values, rtol=1e-3)
+    assert seen["classes"] == ["failing", "hot", "idle", "running"]
+
+
+def test_learned_metric_and_relevance_literally(machine, report):
+    X, y, _ = machine
+    codes = np.unique(y, return_inverse=True)[1]
+    train, _ = views.split_rows(len(X), codes, 4000, 0)
+    scaler = StandardScaler().fit(X.to_numpy()[train])
+    lca = vicinal.LCA(tol=1e-5, random_state=0).fit(scaler.transform(X.to_numpy()[train]))
+    M = lca.get_mahalanobis_matrix()
+    shares = {entry["name"]: entry["after"] for entry in report.summary["metric"]["relevance"]}
+    np.testing.assert_allclose([shares[name] for name in X], np.diag(M) / np.trace(M), rtol=1e-3)
+    order = [list(X).index(name) for name in report.summary["metric"]["columns"]]
+    np.testing.assert_allclose(report.summary["metric"]["matrix"], M[np.ix_(order, order)] / np.abs(M).max(), atol=1e-3)
+    np.testing.assert_allclose(report.summary["path"]["values"], lca.objectives_, rtol=1e-5)
+
+
+def test_outliers_are_left_out_scores():
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(size=(99, 2)) * [100.0, 0.1], [[900.0, 0.0]]])
+    comparison = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
+    found = vicinal.report(X, comparison=comparison, row_names=[f"r{i}" for i in range(100)]).summary["outliers"]
+    first = found["rows"][0]
+    assert first["row"] == "r99"
+    assert first["p_value"] == 0.01
+    assert first["outlier"]
+    assert first["why"][0]["name"] == "x0"
+    assert first["log_density"] < found["typical"] - 5
+
+
+def test_without_classes():
+    X = slanted_bars()
+    report = vicinal.report(X, comparison=vicinal.compare(X, densities=["gaussian", "parzen-loo", "lca"], n_repeats=1))
+    summary = report.summary
+    assert summary["verdict"]["text"] == "A learned density helps here."
+    assert summary["purity"] is None
+    assert summary["views"]["codes"] is None
+    assert summary["views"]["after"]["label"] == "LCA"
+    document = report.html()
+    Outline(document)
+    assert "Neighbour purity" not in document
+    assert "    X,\n    densities=" in summary["code"]
+
+
+def test_a_metric_of_ones_own():
+    X, y = machine_states(150)
+    comparison = vicinal.compare(
+        X, y, metrics={"mine": vicinal.NCA(n_components=2, random_state=0)}, densities=[], n_repeats=1
+    )
+    summary = vicinal.report(X, y, comparison=comparison).summary
+    assert summary["views"]["after"]["label"] == "mine"
+    assert summary["outliers"] is None
+    Outline(vicinal.report(X, y, comparison=comparison).html())
+
+
+def test_nothing_worked_is_a_report_too():
+    X, y = machine_states(60)
+    comparison = vicinal.compare(X, y, metrics=["euclidean"], densities=["gaussian"], n_repeats=1)
+    report = vicinal.report(X, y, comparison=comparison)
+    assert "Nothing could be judged" in report.summary["verdict"]["text"]
+    Outline(report.html())
+
+
+def test_texts_of_the_data_stay_texts():
+    """Titles, names, classes, rows and notes full of markup: no new element, no new attribute, no lost character."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 2)), columns=[EVIL, "b<i>"])
+    y = np.where(np.arange(60) % 2, EVIL, "<b>bold</b>")
+    comparison = vicinal.compare(X, y, **{**FEW, "densities": ["gaussian", "lca"]})
+    arguments = {
+        "row_names": [f"{EVIL}{i}" for i in range(60)],
+        "notes": [EVIL],
+        "loading": f"# {EVIL}".replace("\u2028", ""),
+    }
+    evil = vicinal.report(X, y, comparison=comparison, title=EVIL, **arguments)
+    tame = vicinal.report(
+        X.to_numpy(),
+        np.where(np.arange(60) % 2, "p", "q"),
+        comparison=comparison,
+        feature_names=["a", "b"],
+        notes=["x"],
+        loading="# x",
+    )
+    found, expected = Outline(evil.html()), Outline(tame.html())
+    assert found.tags == expected.tags
+    assert "img" not in found.tags
+    assert not any(name.startswith("on") for name, _ in found.attributes)
+    assert evil.html().count("<script") == 2
+    assert EVIL in "".join(found.texts[: found.texts.index(EVIL) + 1])
+    block = re.search(r'<script type="application/json" id="views">(.*?)</script>', evil.html(), re.DOTALL)[1]
+    assert "<" not in block
+    assert json.loads(block)["columns"][0] == EVIL
+    assert json.loads(block)["rows"][3] == f"{EVIL}3"
+
+
+def test_one_self_contained_document(report):
+    document = report.html()
+    outline = Outline(document)
+    assert document.startswith("<!doctype html>")
+    assert "default-src 'none'" in document
+    for name, value in outline.attributes:
+        if name in ("src", "href"):
+            assert value.startswith(("#", "data:")), value
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", document)
+    assert len(document) < 3_000_000
+    assert "prefers-color-scheme: dark" in document
+    headings = [int(tag[1]) for tag in outline.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert headings.count(1) == 1
+    assert all(b - a <= 1 for a, b in pairwise(headings))
+    for attributes in re.findall(r"<svg ([^>]*)>", document):
+        assert 'aria-label="' in attributes
+
+
+def test_size_stays_small_for_many_rows_and_columns():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 60))
+    y = rng.integers(15, size=3000)
+    comparison = vicinal.compare(X, y, metrics=["euclidean", "rca"], densities=[], n_repeats=1, n_splits=2)
+    report = vicinal.report(X, y, comparison=comparison)
+    assert len(report.summary["views"]["rows"]) == views.MOST_POINTS
+    assert "1,000 of 3,000 rows are drawn" in report.html()
+    assert len(report.html()) < 3_000_000
+
+
+def test_json_save_and_notebook(report, tmp_path):
+    assert json.loads(report.json()) == json.loads(json.dumps(report.summary))
+    report.save(tmp_path / "r.html")
+    assert (tmp_path / "r.html").read_text(encoding="utf-8") == report.html()
+    report.save(tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["title"] == "machine"
+    shown = report._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert "<script" not in shown
+    assert "A learned metric helps here" in repr(report)
+
+
+def test_defaults_run_the_comparison():
+    X, y = load_wine(return_X_y=True, as_frame=True)
+    told = []
+    report = vicinal.report(X[["alcohol", "hue"]], y, progress=lambda *step: told.append(step))
+    assert told
+    assert report.summary["data"]["names"] == ["alcohol", "hue"]
+    assert len(report.summary["metrics"]) == 8
+    assert len(report.summary["densities"]) == 6
+
+
+def test_bad_input(machine):
+    X, y, comparison = machine
+    with pytest.raises(ValueError, match="same X"):
+        vicinal.report(X.iloc[:, :3], y, comparison=comparison)
+    with pytest.raises(ValueError, match="row_names must hold one name a row"):
+        vicinal.report(X, y, comparison=comparison, row_names=[1, 2])
+    with pytest.raises(ValueError, match="feature_names must hold one name a column"):
+        vicinal.report(X, y, comparison=comparison, feature_names=["a"])
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
+def test_the_code_in_the_report_runs_and_says_the_same(tmp_path, monkeypatch, capsys, ending):
+    monkeypatch.chdir(tmp_path)
+    X, y = machine_states(120)
+    frame = pd.DataFrame(X[:, :4], columns=["a", "b", "c", "d"])
+    frame["e"] = X[:, 4]
+    if ending != "npz":
+        frame.loc[5, "e"] = np.nan
+        frame["colour"] = np.where(np.arange(120) % 3 == 0, "red", "blue")
+        frame["same"] = 1.0
+    frame["y"] = y
+    frame.insert(0, "id", np.arange(120))
+    if ending == "csv":
+        frame.to_csv("data.csv", index=False)
+    elif ending == "parquet":
+        frame.to_parquet("data.parquet")
+    else:
+        np.savez("data.npz", X=frame.drop(columns="y").to_numpy(), names=list(frame.columns[:-1]), y=y)
+    methods = "euclidean,z-scored,lca,gaussian"
+    options = [
+        "--target",
+        "y",
+        "--drop",
+        "id",
+        "--one-hot",
+        "--drop-missing",
+        "--methods",
+        methods,
+        "--repeats",
+        "1",
+        "-q",
+    ]
+    assert main(["compare", f"data.{ending}", *options, "--report", "report.html"]) == 0
+    said = capsys.readouterr().out
+    outline = Outline((tmp_path / "report.html").read_text(encoding="utf-8"))
+    code = next(text for text in outline.texts if "vicinal.compare(" in text)
+    (tmp_path / "again.py").write_text(code + "print(classifier.score(X, y) > 0.5)\n")
+    done = subprocess.run([sys.executable, "again.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == said + "True\n"
+
+
+def test_demo_writes_its_files_and_speaks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "-q"]) == 0
+    said = capsys.readouterr().out
+    assert "Parzen windows, Scott's rule" in said
+    assert "LCA explains a row that it has never seen" in said
+    assert "LCA helped: held-out 5-nearest-neighbour accuracy rose from" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["vicinal-demo.html", "vicinal-demo.png"]
+    assert (tmp_path / "vicinal-demo.png").read_bytes().startswith(b"\x89PNG")
+    Outline((tmp_path / "vicinal-demo.html").read_text(encoding="utf-8"))
+
+
+def test_demo_picture_is_drawn_from_the_densities(tmp_path):
+    X = slanted_bars(60)
+    with open(tmp_path / "p.png", "wb") as file:
+        draw_densities(X, [vicinal.ParzenWindows("scott").fit(X)], ["one"], file)
+    assert (tmp_path / "p.png").stat().st_size > 5000
+
+
+def test_nice_ticks():
+    np.testing.assert_allclose(nice_ticks(0, 1), [0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    np.testing.assert_allclose(nice_ticks(-31.5, -22.2), [-30, -28, -26, -24])
+    assert nice_ticks(3, 3) == [3]

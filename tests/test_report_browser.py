@@ -1,0 +1,220 @@
+"""The report in a real browser (Debian's chromium); skipped where there is none."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vicinal
+from vicinal._demo import machine_states, slanted_bars
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+DRIVER = shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.skipif(
+        not CHROMIUM or not DRIVER, reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)"
+    ),
+    # Selenium leaves closing its own sockets to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+FLAGS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
+]  # fmt: skip
+EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
+FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Three reports: with classes, with markup in every text, without classes."""
+    folder = tmp_path_factory.mktemp("pages")
+    X, y = machine_states(240)
+    named = pd.DataFrame(X, columns=[f"sensor {i}" for i in range(8)])
+    comparison = vicinal.compare(X, y, **FEW)
+    vicinal.report(named, y, comparison=comparison, title="machine").save(folder / "plain.html")
+    evil = pd.DataFrame(X, columns=[EVIL, *("a very long column name " * 4 + str(i) for i in range(7))])
+    labels = np.array([EVIL + str(value) for value in y])
+    names = [f"{EVIL}{i}" for i in range(240)]
+    vicinal.report(evil, labels, comparison=comparison, title=EVIL, row_names=names, notes=[EVIL]).save(
+        folder / "evil.html"
+    )
+    bars = slanted_bars()
+    alone = vicinal.compare(bars, densities=["gaussian", "lca"], n_repeats=1)
+    vicinal.report(bars, comparison=alone).save(folder / "bars.html")
+    return folder
+
+
+def open_page(browser, path, width=1400, scheme="light"):
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    )
+    browser.get(Path(path).as_uri())
+
+
+def mouse(browser, kind, x, y):
+    browser.execute_cdp_cmd(
+        "Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
+    )
+
+
+def centre_of(browser, side, i):
+    """Where the i-th point lies in the window, after scrolling it into view."""
+    script = """
+      const point = document.querySelector(`#plane-${arguments[0]} .point[data-i="${arguments[1]}"]`);
+      point.scrollIntoView({block: "center", behavior: "instant"});
+      const box = point.getBoundingClientRect();
+      return [box.x + box.width / 2, box.y + box.height / 2];"""
+    return browser.execute_script(script, side, i)
+
+
+def lonely_point(browser, side):
+    """A point with no other within reach of the pointer."""
+    script = """
+      const all = [...document.querySelectorAll(`#plane-${arguments[0]} .point`)].map((p) => [p.dataset.i, +p.getAttribute("cx"), +p.getAttribute("cy")]);
+      let best = null, widest = -1;
+      for (const [i, x, y] of all) {
+        const gap = Math.min(...all.filter((other) => other[0] !== i).map((other) => Math.hypot(other[1] - x, other[2] - y)));
+        if (gap > widest) { widest = gap; best = +i; }
+      }
+      return best;"""
+    return browser.execute_script(script, side)
+
+
+@pytest.mark.parametrize("page", ["plain", "evil", "bars"])
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
+def test_no_errors_no_requests_no_overflow(browser, pages, page, width, scheme):
+    path = pages / f"{page}.html"
+    open_page(browser, path, width, scheme)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    outside = """
+      const inside = (node) => node.closest(".scroll, pre, .hidden, .skip, #tip") !== null;
+      return [...document.querySelectorAll("body *")].filter((node) => !inside(node) && !(node instanceof SVGElement))
+        .filter((node) => node.getBoundingClientRect().right > innerWidth + 1).map((node) => node.outerHTML.slice(0, 80));"""
+    assert browser.execute_script(outside) == []
+    assert browser.get_log("browser") == []
+    requests = []
+    for entry in browser.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            requests.append(message["params"]["request"]["url"])
+    assert [url for url in requests if not url.startswith(("data:", path.as_uri()))] == []
+    assert browser.execute_script("return window.hacked") is None
+    assert browser.execute_script("return document.images.length") == 0
+
+
+def test_texts_are_shown_as_they_are(browser, pages):
+    open_page(browser, pages / "evil.html")
+    assert browser.title == EVIL
+    assert browser.execute_script("return document.querySelector('h1').textContent") == EVIL
+    assert EVIL in browser.execute_script("return document.querySelector('#metric').textContent")
+    assert EVIL in browser.execute_script("return document.querySelector('#legend').textContent")
+
+
+@pytest.mark.parametrize("page", ["plain", "evil"])
+def test_hover_shows_the_row(browser, pages, page):
+    open_page(browser, pages / f"{page}.html")
+    i = lonely_point(browser, "before")
+    mouse(browser, "mouseMoved", *centre_of(browser, "before", i))
+    tip = browser.execute_script("const t = document.querySelector('#tip'); return [t.hidden, t.textContent]")
+    data = browser.execute_script("return JSON.parse(document.querySelector('#views').textContent)")
+    assert tip[0] is False
+    assert tip[1].startswith(f"row {data['rows'][i]}, {data['classes'][data['codes'][i]]}")
+    for name, value in zip(data["columns"], data["values"][i], strict=True):
+        assert name in tip[1]
+        assert f"{value:g}"[:4] in tip[1]
+    hot = "return [...document.querySelectorAll('.point.hot')].map((p) => p.closest('svg').id + p.dataset.i)"
+    assert browser.execute_script(hot) == [f"plane-before{i}", f"plane-after{i}"]
+    mouse(browser, "mouseMoved", 2, 2)
+    assert browser.execute_script("return document.querySelector('#tip').hidden") is True
+    assert browser.execute_script("return window.hacked") is None
+
+
+def test_click_shows_neighbours_before_and_after(browser, pages):
+    open_page(browser, pages / "plain.html")
+    data = browser.execute_script("return JSON.parse(document.querySelector('#views').textContent)")
+    i = lonely_point(browser, "after")
+    x, y = centre_of(browser, "after", i)
+    for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+        mouse(browser, kind, x, y)
+    lit = "return [...document.querySelectorAll(`#plane-${arguments[0]} .point.on`)].map((p) => +p.dataset.i)"
+    for side in ("before", "after"):
+        assert set(browser.execute_script(lit, side)) == {i, *data[side]["neighbors"][i]}
+        assert browser.execute_script(f"return document.querySelectorAll('#plane-{side} .link').length") == 10
+        right = sum(data["codes"][j] == data["codes"][i] for j in data[side]["neighbors"][i])
+        assert f"{right} of 10 neighbours" in browser.execute_script(
+            "return document.querySelector('#details').textContent"
+        )
+    browser.execute_script("document.querySelector('#clear').click()")
+    assert browser.execute_script("return document.querySelectorAll('.link').length") == 0
+    assert "No row is selected" in browser.execute_script("return document.querySelector('#details').textContent")
+    assert browser.get_log("browser") == []
+
+
+def test_keyboard_legend_and_row_search(browser, pages):
+    open_page(browser, pages / "plain.html")
+    press = "document.querySelector('#plane-before').dispatchEvent(new KeyboardEvent('keydown', {key: arguments[0], bubbles: true}))"
+    details = "return document.querySelector('#details').textContent"
+    browser.execute_script(press, "ArrowRight")
+    assert browser.execute_script(details).startswith("row 0")
+    browser.execute_script(press, "ArrowLeft")
+    assert browser.execute_script(details).startswith("row 239")
+    browser.execute_script(press, "Escape")
+    assert "No row" in browser.execute_script(details)
+    find = "const i = document.querySelector('#pick'); i.value = arguments[0]; i.dispatchEvent(new Event('change'))"
+    browser.execute_script(find, "17")
+    assert browser.execute_script(details).startswith("row 17")
+    browser.execute_script(find, "no such row")
+    assert "is not drawn" in browser.execute_script(details)
+    browser.execute_script("document.querySelector('#legend button').click()")
+    codes = browser.execute_script("return JSON.parse(document.querySelector('#views').textContent).codes")
+    assert browser.execute_script("return document.querySelectorAll('#plane-after .point.on').length") == codes.count(0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_of_texts(browser, pages, scheme):
+    """WCAG AA: 4.5 to 1 for texts, against the nearest background behind them."""
+    open_page(browser, pages / "plain.html", scheme=scheme)
+    script = """
+      const parse = (text) => (text.match(/[0-9.]+/g) || []).map(Number);
+      const shade = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+      const behind = (node) => {
+        for (; node; node = node.parentElement) {
+          const colour = parse(getComputedStyle(node).backgroundColor);
+          if (colour.length === 3 || colour[3] === 1) return colour;
+        }
+        return [255, 255, 255];
+      };
+      const weak = [];
+      for (const node of document.querySelectorAll("body *")) {
+        const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+        if (!own || node.closest("script, .skip, .hidden, #tip")) continue;
+        const style = getComputedStyle(node);
+        const ink = shade(parse(node instanceof SVGElement ? style.fill : style.color)), paper = shade(behind(node));
+        const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+        if (ratio < 4.5) weak.push([ratio.toFixed(2), node.tagName, node.className.baseVal ?? node.className, node.textContent.slice(0, 30)]);
+      }
+      return weak;"""
+    assert browser.execute_script(script) == []
