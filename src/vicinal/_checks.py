@@ -60,9 +60,10 @@ def check_positive(value, name, *, strict=True):
     relation = "greater than 0" if strict else "at least 0"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number {relation}, got {type(value).__name__}.")
-    if not np.isfinite(value) or value < 0 or (strict and value == 0):
+    number = float(value)
+    if not np.isfinite(number) or number < 0 or (strict and number == 0):
         raise ValueError(f"{name} must be a finite number {relation}, got {value!r}.")
-    return float(value)
+    return number
 
 
 def check_integer(value, name, *, least=1):

@@ -202,7 +202,7 @@ def _sums(components, queries, skips, kind, engine, how):
             return np.where(tops == -np.inf, 0.0, tops) + np.log(totals)
 
     with one_blas_thread():
-        parts = list(in_order(work, Blocks(len(queries), n, rows), threads))
+        parts = list(in_order(work, Blocks(len(queries), rows), threads))
     return np.concatenate(parts, axis=2) + components.shift[:, :, None]
 
 
@@ -232,7 +232,7 @@ def _sums_in_cache(components, queries, skips, engine):
         with np.errstate(divide="ignore"):  # a query that saw no component has log 0
             return np.where(tops == -np.inf, 0.0, tops) + np.log(totals)
 
-    parts = list(in_order(work, Blocks(len(queries), n, 4 * _ROWS), available_threads(engine.threads)))
+    parts = list(in_order(work, Blocks(len(queries), 4 * _ROWS), available_threads(engine.threads)))
     return np.concatenate(parts) + components.shift[0, 0]
 
 
@@ -272,7 +272,7 @@ def _screened_sums(components, queries, skips, error, engine):
         return components.sums_by_removal(q, i[kept], j[kept])
 
     with one_blas_thread():
-        parts = list(in_order(work, Blocks(len(queries), n, rows), threads))
+        parts = list(in_order(work, Blocks(len(queries), rows), threads))
     return np.concatenate(parts) + components.shift[0, 0]
 
 
