@@ -102,16 +102,44 @@ def evaluation_sklearn(case, X, y, A):
     return run
 
 
-def fit_vicinal(case, X, y):
+TRACE = []  # of the last fit of vicinal: seconds since its start, and the matrix, after each iteration
+
+
+def fit_vicinal(case, X, y, init=None):
     from vicinal import NCA
 
-    return lambda: NCA(case["rank"], init=case["init"], engine="cpu", random_state=0).fit(X, y).components_
+    def run():
+        TRACE.clear()
+        start = time.perf_counter()
+        model = NCA(
+            case["rank"],
+            init=init or case["init"],
+            engine="cpu",
+            random_state=0,
+            callback=lambda A, _: TRACE.append((time.perf_counter() - start, A.reshape(-1, X.shape[1]))),
+        )
+        return model.fit(X, y).components_
+
+    return run
 
 
 def fit_vicinal_auto(case, X, y):
-    from vicinal import NCA
+    return fit_vicinal(case, X, y, "auto")
 
-    return lambda: NCA(case["rank"], engine="cpu", random_state=0).fit(X, y).components_
+
+def seconds_to_reach(objective, X, y):
+    """When the last fit of vicinal first had this objective by the common reference; None if never.
+
+    Bisection: the objective hardly ever falls from one iteration to the next.
+    """
+    low, high = 0, len(TRACE)
+    while low < high:
+        middle = (low + high) // 2
+        if reference(TRACE[middle][1], X, y) >= objective - 1e-6:
+            high = middle
+        else:
+            low = middle + 1
+    return TRACE[low][0] if low < len(TRACE) else None
 
 
 def fit_sklearn(case, X, y):
@@ -176,7 +204,10 @@ def worker(case, name):
         say(**state)
     except ImportError as missing:
         return say(ready=False, why=f"not installed or not able ({missing})")
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        if line.startswith("reach"):
+            say(reached=seconds_to_reach(float(line.split()[1]), X, y))
+            continue
         start = time.perf_counter(), time.process_time()
         answer = run()
         seconds, processor = time.perf_counter() - start[0], time.process_time() - start[1]
@@ -211,6 +242,12 @@ class Contender:
         else:
             self.state = {"ready": False, "why": answer.get("why", "the process ended")}
 
+    def reach(self, objective):
+        """Seconds until the last fit had this objective."""
+        self.process.stdin.write(f"reach {objective!r}\n")
+        self.process.stdin.flush()
+        return self._read().get("reached")
+
     def close(self):
         self.process.stdin.close()
         self.process.wait()
@@ -225,6 +262,12 @@ def run_case(case, rounds, names=None):
     rows = []
     ours = contenders[0]
     for contender in contenders:
+        if case["kind"] == "fit" and contender.name.startswith("vicinal") and contender.times:
+            contender.state["seconds_to_reach"] = {
+                other.name: contender.reach(other.times[-1]["objective"])
+                for other in contenders
+                if other.times and not other.name.startswith("vicinal")
+            }
         contender.close()
         row = {"contender": contender.name} | {k: v for k, v in contender.state.items() if k != "ready"}
         if contender.times:
