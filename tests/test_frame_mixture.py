@@ -309,7 +309,7 @@ def test_bad_requests():
         (lambda: mixture.marginal(["z"]), "not a column"),
         (lambda: mixture.marginal([0, 0]), "repeat"),
         (lambda: mixture.conditional({"a": np.nan}), "finite"),
-        (lambda: mixture.conditional({"a": 1e200}), "no component explains"),
+        (lambda: mixture.conditional({"a": 1e200}), "no component explains|overflow"),
         (lambda: mixture.score_samples(np.zeros((2, 4))), "3 columns, got 4"),
         (lambda: mixture.sample(0), "positive integer"),
     ]:
