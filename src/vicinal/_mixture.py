@@ -61,7 +61,7 @@ class SharedMixture:
     def _log_norm(self):
         return -0.5 * self.n_features * _LOG_2PI - np.log(np.diag(self._lower)).sum()
 
-    def _scaled(self, X):
+    def scaled(self, X):
         """Rows in the coordinates where the covariance is the identity, centred on the components, in X's precision."""
         shifted = X - robust_centre(self.centres)
         if _is_diagonal(self._lower):
@@ -70,12 +70,16 @@ class SharedMixture:
             scaled = solve_triangular(self._lower, shifted.T, lower=True, check_finite=False).T
         return np.ascontiguousarray(scaled, dtype=self.centres.dtype)
 
+    def unscaled(self, Z):
+        """Rows back in the coordinates of the data."""
+        return Z @ self._lower.T + robust_centre(self.centres)
+
     def score_samples(self, X):
         """Return the log-density of each row of X, shape (m,)."""
         X = check_queries(X, self.n_features)
-        points = self._scaled(self.centres)
+        points = self.scaled(self.centres)
         pairs = pair_reductions(self.engine, len(X), *points.shape)
-        sums = pairs.log_sums(self._scaled(X), points, log_weights=self._log_weights_or_none())
+        sums = pairs.log_sums(self.scaled(X), points, log_weights=self._log_weights_or_none())
         return _finite(sums + (self._log_norm + self._weight_offset()))
 
     def left_out_score_samples(self):
@@ -86,7 +90,7 @@ class SharedMixture:
                 "leave-one-out needs at least two rows of positive weight: no component is left without the row."
             )
         others = log_weight_of_others(self.log_weights)
-        points = self._scaled(self.centres)
+        points = self.scaled(self.centres)
         pairs = pair_reductions(self.engine, n, *points.shape)
         sums = pairs.log_sums(points, points, log_weights=self._log_weights_or_none(), left_out=np.arange(n))
         return _finite(sums + (self._log_norm + self._weight_offset()) - others)

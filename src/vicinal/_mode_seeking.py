@@ -52,18 +52,17 @@ def in_kernel_units(mixture, rows):
     rows = np.asarray(rows, dtype=np.float64)
     if isinstance(mixture, FrameMixture):
         return (rows - mixture.centres.mean(axis=0, dtype=np.float64)) / np.sqrt(mixture.noise)
-    return mixture._scaled(rows).astype(np.float64)
+    return mixture.scaled(rows).astype(np.float64)
 
 
 def _shared_step(mixture, X):
     """One step for each row, and its length in units of the kernel."""
-    points = mixture._scaled(mixture.centres)
-    queries = mixture._scaled(X)
+    points = mixture.scaled(mixture.centres)
+    queries = mixture.scaled(X)
     pairs = pair_reductions(mixture.engine, len(X), *points.shape)
     log_weights = mixture._log_weights_or_none()
     means = pairs.softmax_means(queries, points, points, log_weights=log_weights).means
-    offset = mixture.centres.mean(axis=0, dtype=np.float64)
-    return means @ mixture._lower.T + offset, np.linalg.norm(means - queries, axis=1)
+    return mixture.unscaled(means), np.linalg.norm(means - queries, axis=1)
 
 
 def _frame_step(mixture, X):
