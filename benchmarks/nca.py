@@ -80,7 +80,7 @@ def reference(A, X, y, gradient=False):
 
 def evaluation_vicinal(case, X, y, A):
     from vicinal._engine import Match, pair_reductions
-    from vicinal._nca_objectives import neighbor_objective
+    from vicinal._nca.objectives import neighbor_objective
 
     order = np.argsort(y, kind="stable")  # as NCA does, once a fit
     X, y = X[order] - X.mean(0), y[order]

@@ -22,7 +22,7 @@ templates_path = ["_templates"]
 def _skip_inherited(app, what, name, member, skip, options):
     """Leave out what scikit-learn documents itself (its references lead nowhere here)."""
     module = getattr(getattr(member, "func", member), "__module__", "") or ""
-    return True if module.startswith("sklearn") or name.startswith("set_") and name.endswith("_request") else None
+    return True if module.startswith("sklearn") or (name.startswith("set_") and name.endswith("_request")) else None
 
 
 def setup(app):

@@ -16,8 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vicinal
-from vicinal._compare_folds import RECALL_AT, neighbor_scores
-from vicinal._compare_intervals import corrected_interval
+from vicinal._compare.folds import RECALL_AT, neighbor_scores
+from vicinal._compare.intervals import corrected_interval
 
 PLAIN = ["euclidean", "z-scored", "pca-whitened", "lda"]
 

@@ -15,8 +15,8 @@ from sklearn import datasets as sklearn_datasets
 from sklearn.utils import Bunch
 
 from vicinal import datasets
-from vicinal._real_set_table import REAL_SETS
-from vicinal._spiral import _curve
+from vicinal._datasets.real_set_table import REAL_SETS
+from vicinal._datasets.spiral import _curve
 
 GENERATORS = [
     datasets.make_two_gaussians,
@@ -180,9 +180,7 @@ def test_spiral_density_literal(noise):
     end = 0.04 * 15 * np.array([np.sin(15), np.cos(15)])
     points = np.vstack([inside, end + 0.5 * noise, [0.0, 0.0], [1.0, -1.5]])
     expected = literal_spiral_log_density(points, noise)
-    np.testing.assert_allclose(
-        datasets.spiral_log_density(points, noise=noise), expected, rtol=1e-12, atol=1e-12
-    )
+    np.testing.assert_allclose(datasets.spiral_log_density(points, noise=noise), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_spiral_density_integrates_to_one():
@@ -229,13 +227,9 @@ def test_face_pairs_follow_the_paper():
     groups = ["ann", "bob", "cid"] * 4
     pairs = datasets.make_face_pairs(faces, 2000, groups=groups, size=9, random_state=0)
     first, second = pairs.pairs.T
-    assert all(
-        groups[a] != groups[b] for a, b in zip(pairs.sources[first], pairs.sources[second], strict=True)
-    )
+    assert all(groups[a] != groups[b] for a, b in zip(pairs.sources[first], pairs.sources[second], strict=True))
     turn, grow = pairs.angles[second] - pairs.angles[first], pairs.heights[second] - pairs.heights[first]
-    np.testing.assert_allclose(
-        pairs.weights, np.exp(-(turn**2) / (2 * 1.22**2) - grow**2 / (2 * 1.5**2)), rtol=1e-9
-    )
+    np.testing.assert_allclose(pairs.weights, np.exp(-(turn**2) / (2 * 1.22**2) - grow**2 / (2 * 1.5**2)), rtol=1e-9)
     assert turn.std() == pytest.approx(1.22, rel=0.05)
     assert grow.std() == pytest.approx(1.5, rel=0.05)
     assert np.abs(pairs.angles[first]).max() <= 45
@@ -328,9 +322,7 @@ def test_usps_blurred(tmp_path, no_network):
     weight = np.exp(-(offsets**2) / (2 * 0.75**2))
     weight /= weight.sum()
     padded = np.pad(X[0].reshape(16, 16) / 1000, 3, constant_values=-1)
-    expected = np.array(
-        [[weight @ padded[r : r + 7, c : c + 7] @ weight for c in range(16)] for r in range(16)]
-    )
+    expected = np.array([[weight @ padded[r : r + 7, c : c + 7] @ weight for c in range(16)] for r in range(16)])
     np.testing.assert_allclose(pool.data[0].reshape(16, 16), expected, atol=1e-12)
     data, target = datasets.usps_blurred(tmp_path, return_X_y=True)
     assert (len(data), len(target)) == (8298, 8298)
@@ -466,9 +458,7 @@ def test_a_failed_download_says_what_to_do(monkeypatch, no_network, name):
         datasets.load(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["yale_b", "frey_faces", "glove", "boston_housing", "xing_protein", "satimage"]
-)
+@pytest.mark.parametrize("name", ["yale_b", "frey_faces", "glove", "boston_housing", "xing_protein", "satimage"])
 def test_sets_without_a_source_say_where_to_get_them(no_network, name, tmp_path):
     real = REAL_SETS[name]
     with pytest.raises(FileNotFoundError) as caught:

@@ -18,9 +18,7 @@ REPETITION = (
     "the check repeats rows instead of weighing them: the leave-one-out bandwidth sees a repeated row as its "
     "own twin, a weighted row is left out as a whole"
 )
-TWINS = (
-    "the check's classes hold every row several times: the leave-one-out bandwidth refuses them and says why"
-)
+TWINS = "the check's classes hold every row several times: the leave-one-out bandwidth refuses them and says why"
 EXPECTED_FAILURES = {
     ManifoldParzen: {"check_sample_weight_equivalence_on_dense_data": ONE_ROW},
     type(None): {
@@ -62,9 +60,7 @@ def test_probabilities_are_bayes_rule_by_hand(two_classes):
     classifier = DensityClassifier(ParzenWindows(0.7)).fit(X, y)
     assert classifier.classes_.tolist() == ["far", "near"]
     np.testing.assert_allclose(classifier.priors_, [0.25, 0.75])
-    np.testing.assert_allclose(
-        classifier.predict_proba(queries)[:, 0], 0.25 * likelihood["far"] / evidence, rtol=1e-12
-    )
+    np.testing.assert_allclose(classifier.predict_proba(queries)[:, 0], 0.25 * likelihood["far"] / evidence, rtol=1e-12)
     np.testing.assert_allclose(
         logsumexp(classifier.predict_joint_log_proba(queries), axis=1), np.log(evidence), rtol=1e-12
     )

@@ -155,9 +155,7 @@ def test_follows_a_curve_where_an_ellipse_cannot():
 def test_names_and_weights():
     rng = np.random.default_rng(7)
     frame = pd.DataFrame(rng.normal(size=(50, 2)), columns=["a", "b"])
-    detector = DensityOutlierDetector(ManifoldParzen(1, 5, 0.1, metric=StandardScaler().fit(frame))).fit(
-        frame
-    )
+    detector = DensityOutlierDetector(ManifoldParzen(1, 5, 0.1, metric=StandardScaler().fit(frame))).fit(frame)
     assert detector.feature_names_in_.tolist() == ["a", "b"]
     assert detector.predict(frame).shape == (50,)
     weight = np.arange(50) % 3

@@ -8,8 +8,8 @@ from scipy.special import logsumexp
 from scipy.stats import ks_2samp, multivariate_normal
 
 from vicinal import Engine
-from vicinal._frame_mixture import FrameMixture
-from vicinal._frame_sums import Skips, frame_log_sums
+from vicinal._manifold_parzen.frame_mixture import FrameMixture
+from vicinal._manifold_parzen.frame_sums import Skips, frame_log_sums
 
 KINDS = ["reference", "cpu"]
 
@@ -100,14 +100,14 @@ def test_screening_by_products_changes_nothing(kind, noise, monkeypatch):
     mixture = random_mixture(120, 25, 4, noise=noise, engine=kind)
     rng = np.random.default_rng(8)
     X = mixture.centres[:30] + 2.0 * np.sqrt(noise) * rng.normal(size=(30, 25))
-    monkeypatch.setattr("vicinal._frame_sums._TILE", 32)
+    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._TILE", 32)
     got, left_out = mixture.score_samples(X), mixture.left_out_score_samples()
-    monkeypatch.setattr("vicinal._frame_sums._SCREEN", -1.0)
+    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._SCREEN", -1.0)
     np.testing.assert_allclose(got, mixture.score_samples(X), rtol=1e-11)
     np.testing.assert_allclose(left_out, mixture.left_out_score_samples(), rtol=1e-11)
     # By products alone the answer would be off.
-    monkeypatch.setattr("vicinal._frame_sums.products_are_accurate", lambda *_: True)
-    monkeypatch.setattr("vicinal._frame_sums._IN_CACHE_FEATURES", 0)
+    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums.products_are_accurate", lambda *_: True)
+    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._IN_CACHE_FEATURES", 0)
     assert np.abs(mixture.score_samples(X) - got).max() > 1e-15 / noise
 
 
@@ -121,11 +121,11 @@ def test_answers_do_not_depend_on_tiles_threads_or_memory(kind, monkeypatch):
     for engine in (Engine(kind, threads=3), Engine(kind, memory="1 MB", threads=2)):
         mixture.engine = engine
         np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-13)
-    monkeypatch.setattr("vicinal._frame_sums._TILE", 7)
+    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._TILE", 7)
     np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-13)
-    monkeypatch.setattr("vicinal._frame_sums._IN_CACHE_FEATURES", 0)
+    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._IN_CACHE_FEATURES", 0)
     np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-12)
-    monkeypatch.setattr("vicinal._frame_sums._FEW_FEATURES", 100)
+    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._FEW_FEATURES", 100)
     np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-12)
 
 

@@ -24,9 +24,9 @@ from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal import LCA, NCA, RCA, Engine, ManifoldParzen, ParzenWindows, io
-from vicinal._model_file import _DIGEST_AT, _DIGEST_END, FORMAT
-from vicinal._model_reader import Reader
-from vicinal._model_writer import Writer
+from vicinal._model_files.model_file import _DIGEST_AT, _DIGEST_END, FORMAT
+from vicinal._model_files.reader import Reader
+from vicinal._model_files.writer import Writer
 
 N, D = 61, 3  # a prime number of rows: an array that holds them is seen by its length
 X = np.random.default_rng(0).normal(size=(N, D)) * [1.0, 0.3, 2.0]

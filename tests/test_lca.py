@@ -16,8 +16,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, ParzenWindows
 from vicinal._engine import pair_reductions
-from vicinal._lca_checks import count_twins
-from vicinal._lca_steps import leave_one_out, nearest_structured, objective_and_gradient
+from vicinal._lca.checks import count_twins
+from vicinal._lca.steps import leave_one_out, nearest_structured, objective_and_gradient
 
 ALL_TWINS = (
     "the check's data hold every row four times, where the leave-one-out likelihood is unbounded: refused, "

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, LCAGauss
-from vicinal._lca_gauss_steps import Split, all_local, split_at_one, transfer
+from vicinal._lca.gauss_steps import Split, all_local, split_at_one, transfer
 
 ALL_TWINS = (
     "the check's data hold every row four times, where the leave-one-out likelihood is unbounded: refused, "

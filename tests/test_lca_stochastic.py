@@ -8,9 +8,9 @@ from test_lca import literal_objective
 
 from vicinal import LCA
 from vicinal._engine import pair_reductions
-from vicinal._lca_steps import Structure, leave_one_out
-from vicinal._lca_stochastic import blend, look, minibatches, sweep_path
-from vicinal._lca_stream import Stream
+from vicinal._lca.steps import Structure, leave_one_out
+from vicinal._lca.stochastic import blend, look, minibatches, sweep_path
+from vicinal._lca.stream import Stream
 
 FULL = Structure("full")
 

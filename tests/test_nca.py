@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import NCA, Engine
 from vicinal._engine import Match, pair_reductions
-from vicinal._nca_objectives import neighbor_objective
+from vicinal._nca.objectives import neighbor_objective
 
 LEFT_OUT_WHOLE = (
     "a row of weight 2 is left out as a whole when its own neighbours are chosen, while the second copy "

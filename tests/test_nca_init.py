@@ -4,7 +4,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from vicinal import NCA
-from vicinal._nca_init import (
+from vicinal._nca.init import (
     auto_kind,
     auto_start,
     best_scale,

@@ -6,7 +6,7 @@ from sklearn.datasets import load_iris
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from vicinal._engine import Match, pair_reductions
-from vicinal._nca_objectives import (
+from vicinal._nca.objectives import (
     effective_neighbors,
     listed_pairs,
     neighbor_objective,
@@ -66,9 +66,7 @@ def literal_gradient(A, p, agreement, objective, weight):
         matched = p[i] * agreement[i]
         a = matched.sum()
         if objective == "accuracy":
-            S += weight[i] * (
-                a * np.einsum("k,kab->ab", p[i], outer) - np.einsum("k,kab->ab", matched, outer)
-            )
+            S += weight[i] * (a * np.einsum("k,kab->ab", p[i], outer) - np.einsum("k,kab->ab", matched, outer))
         else:
             S += weight[i] * (np.einsum("k,kab->ab", p[i] - matched / a, outer))
     return 2.0 * matrix(A) @ S / weight.sum()
@@ -127,9 +125,7 @@ def test_one_hot_rows_are_classes():
     one_hot = np.eye(3)[CODES]
     for objective in ("accuracy", "likelihood"):
         hard = neighbor_objective(STARTS["full"], X, MATCHES["class"], PAIRS, objective=objective)
-        soft = neighbor_objective(
-            STARTS["full"], X, Match("dot", one_hot, one_hot), PAIRS, objective=objective
-        )
+        soft = neighbor_objective(STARTS["full"], X, Match("dot", one_hot, one_hot), PAIRS, objective=objective)
         np.testing.assert_allclose(hard.value, soft.value, rtol=1e-13)
         np.testing.assert_allclose(hard.gradient, soft.gradient, atol=1e-13)
         far = 100.0 * one_hot  # targets so far apart that only equal ones agree
@@ -144,9 +140,7 @@ def test_equals_scikit_learns_loss():
     for A in (np.eye(4), RNG.normal(size=(2, 4))):
         loss, gradient = theirs._loss_grad_lbfgs(A.ravel(), X, y[:, None] == y)
         for engine in ("reference", "cpu"):
-            ours = neighbor_objective(
-                A, X - X.mean(0), Match("class", y, y), pair_reductions(engine, 1, 1, 1)
-            )
+            ours = neighbor_objective(A, X - X.mean(0), Match("class", y, y), pair_reductions(engine, 1, 1, 1))
             np.testing.assert_allclose(150 * ours.value, loss, rtol=1e-10)
             atol = 1e-9 * abs(gradient).max()
             np.testing.assert_allclose(150 * ours.gradient.ravel(), gradient, rtol=1e-8, atol=atol)
@@ -169,15 +163,10 @@ def literal_equation_8(A, pairs, pair_weight, weight):
     """The negative of Eq. 8 with sum of pair weights one: c and d over all ordered pairs."""
     y = X @ matrix(A).T
     total = sum(
-        weight[c] * weight[d] * np.exp(-np.sum((y[c] - y[d]) ** 2))
-        for c in range(N)
-        for d in range(N)
-        if c != d
+        weight[c] * weight[d] * np.exp(-np.sum((y[c] - y[d]) ** 2)) for c in range(N) for d in range(N) if c != d
     )
     share = pair_weight / pair_weight.sum()
-    return sum(
-        s * (-np.sum((y[a] - y[b]) ** 2) - np.log(total)) for s, (a, b) in zip(share, pairs, strict=True)
-    )
+    return sum(s * (-np.sum((y[a] - y[b]) ** 2) - np.log(total)) for s, (a, b) in zip(share, pairs, strict=True))
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])

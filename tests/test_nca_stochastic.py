@@ -6,9 +6,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import NCA
 from vicinal._engine import Match, pair_reductions
-from vicinal._nca_objectives import neighbor_objective, scaled_images
-from vicinal._nca_rows import prepare_rows
-from vicinal._nca_stochastic import _AllNeighbors, _batches, _KeptNeighbors, _nearest_others, default_batch
+from vicinal._nca.objectives import neighbor_objective, scaled_images
+from vicinal._nca.rows import prepare_rows
+from vicinal._nca.stochastic import _AllNeighbors, _batches, _KeptNeighbors, _nearest_others, default_batch
 
 
 @parametrize_with_checks(

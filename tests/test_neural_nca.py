@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 from vicinal import NCA, NeuralNCA, SoftNeighborsClassifier  # noqa: E402
 from vicinal._engine import Match, pair_reductions  # noqa: E402
-from vicinal._nca_objectives import listed_pairs, neighbor_objective, pair_objective  # noqa: E402
-from vicinal._neural_objectives import agreement, neighbor_terms, pair_term  # noqa: E402
+from vicinal._nca.neural_objectives import agreement, neighbor_terms, pair_term  # noqa: E402
+from vicinal._nca.objectives import listed_pairs, neighbor_objective, pair_objective  # noqa: E402
 from vicinal.datasets import make_face_pairs, make_faces  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -225,7 +225,7 @@ def test_honest_convergence_warm_start_and_interrupt(monkeypatch):
     first = nca.objectives_
     nca.set_params(max_iter=30).fit(X, y)
     assert nca.objectives_[0] > first[0]
-    from vicinal import _neural_nca
+    from vicinal._nca import neural_nca as _neural_nca
 
     def interrupting(name, verbose):
         def report(epoch, objective):

@@ -7,7 +7,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, ManifoldParzen, ManifoldParzenCV, ParzenMeanShift, ParzenWindows
-from vicinal._mode_seeking import climb
+from vicinal._density.mode_seeking import climb
 
 TWINS = "the check's data hold every row several times: the leave-one-out bandwidth refuses them and says why"
 

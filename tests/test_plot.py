@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vicinal import LCA, NCA, RCA, ManifoldParzen, ParzenWindows
-from vicinal._plot_density import share_inside
+from vicinal._plot.density import share_inside
 from vicinal.plot import plot_density, plot_embedding, plot_metric, plot_path, plot_purity
 from vicinal.quality import neighbor_purity
 

@@ -19,9 +19,7 @@ from vicinal.quality import (
     neighbor_purity,
 )
 
-labelings = st.integers(2, 12).flatmap(
-    lambda n: st.tuples(*[st.lists(st.integers(0, 4), min_size=n, max_size=n)] * 2)
-)
+labelings = st.integers(2, 12).flatmap(lambda n: st.tuples(*[st.lists(st.integers(0, 4), min_size=n, max_size=n)] * 2))
 
 
 # --- literal versions -------------------------------------------------------------------------------------
@@ -220,9 +218,7 @@ def test_purity_of_twins():
 
 
 @pytest.mark.parametrize("d", [3, 25])
-@pytest.mark.parametrize(
-    ("scale", "offset"), [(2.0**600, 0), (2.0**-600, 0), (1, 2.0**20), (2.0**-20, 2.0**10)]
-)
+@pytest.mark.parametrize(("scale", "offset"), [(2.0**600, 0), (2.0**-600, 0), (1, 2.0**20), (2.0**-20, 2.0**10)])
 def test_purity_does_not_depend_on_scale_and_offset(d, scale, offset):
     rng = np.random.default_rng(4)
     X = rng.integers(-(2**16), 2**16, size=(80, d)) / 2.0**16  # so that X * scale + offset is exact

@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import RCA, simulate_teachers
-from vicinal._rca import contrast_shrinkage
+from vicinal._rca.rca import contrast_shrinkage
 
 
 @parametrize_with_checks([RCA(), RCA(n_components=1, shrinkage=0.1), RCA(shrinkage=0, unbiased=True)])

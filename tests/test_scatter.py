@@ -3,7 +3,7 @@ import pytest
 from scipy.linalg import helmert
 
 from vicinal import _scatter
-from vicinal._chunklets import read_chunklets
+from vicinal._rca.chunklets import read_chunklets
 from vicinal._scatter import chunklet_scatter
 
 
@@ -101,9 +101,7 @@ def test_outliers_first_cost_no_digits():
     X = np.random.default_rng(4).normal(size=(400, 3))
     X[0] = 1e7
     entries = read_chunklets(np.r_[-1, -1, np.arange(398) // 2], 400)[0]
-    np.testing.assert_allclose(
-        chunklet_scatter(X, entries).within, literal_within(X, entries), rtol=1e-12, atol=1e-12
-    )
+    np.testing.assert_allclose(chunklet_scatter(X, entries).within, literal_within(X, entries), rtol=1e-12, atol=1e-12)
 
 
 def test_sums_of_parts_are_the_sums_of_the_whole():
@@ -145,6 +143,4 @@ def test_read_only_memory_maps(tmp_path):
     np.save(tmp_path / "X.npy", X)
     entries = read_chunklets(np.arange(50) // 2, 50)[0]
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    np.testing.assert_array_equal(
-        chunklet_scatter(mapped, entries).within, chunklet_scatter(X, entries).within
-    )
+    np.testing.assert_array_equal(chunklet_scatter(mapped, entries).within, chunklet_scatter(X, entries).within)

@@ -323,9 +323,7 @@ def soft_frames(X, Z, n_components, weight=None, *, threads=1):
             shares = np.exp(scores - scores.max())
         near = np.flatnonzero(shares > 1e-20)
         rows = np.zeros((max(len(near), n_components), D))
-        rows[: len(near)] = (X[near].astype(np.float64) - X[i]) * np.sqrt(shares[near] / shares[near].sum())[
-            :, None
-        ]
+        rows[: len(near)] = (X[near].astype(np.float64) - X[i]) * np.sqrt(shares[near] / shares[near].sum())[:, None]
         directions, squares = leading_directions(rows[None], n_components)
         frames[:, i], variances[:, i] = directions[:, 0], squares[:, 0]
 

@@ -16,11 +16,11 @@ papers prepared USPS, `blur_images`.  Files are looked for in the folder that
 ``data_home`` or the environment variable ``VICINAL_DATA`` names.
 """
 
-from vicinal._face_pairs import make_face_pairs, make_faces
-from vicinal._real_sets import available, blur_images, load, usps_blurred
-from vicinal._spiral import make_spiral, spiral_log_density
-from vicinal._text_picture import make_text
-from vicinal._toy_sets import (
+from vicinal._datasets.face_pairs import make_face_pairs, make_faces
+from vicinal._datasets.real_sets import available, blur_images, load, usps_blurred
+from vicinal._datasets.spiral import make_spiral, spiral_log_density
+from vicinal._datasets.text_picture import make_text
+from vicinal._datasets.toy_sets import (
     add_noise_dimensions,
     make_anisotropic_mixture,
     make_balance_scale,

@@ -11,10 +11,10 @@ import os
 import sklearn
 from sklearn.base import BaseEstimator
 
-from vicinal._exports import to_faiss, to_onnx, to_torch
-from vicinal._model_file import parse_model, read_arrays, write_arrays
-from vicinal._model_reader import Reader
-from vicinal._model_writer import Writer
+from vicinal._model_files.exports import to_faiss, to_onnx, to_torch
+from vicinal._model_files.model_file import parse_model, read_arrays, write_arrays
+from vicinal._model_files.reader import Reader
+from vicinal._model_files.writer import Writer
 from vicinal._version import __version__
 
 __all__ = ["describe", "load", "load_components", "save", "to_faiss", "to_onnx", "to_torch"]

@@ -9,8 +9,8 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer
-from vicinal._plot_density import prepared_density, range_of, share_inside, warn_if_too_coarse
-from vicinal._plot_parts import (
+from vicinal._plot.density import prepared_density, range_of, share_inside, warn_if_too_coarse
+from vicinal._plot.parts import (
     COLOURS,
     GREY,
     LINES,

@@ -181,9 +181,7 @@ def balanced_rand_score(y_true, y_pred, *, balance="predicted"):
     # Departure 3: by either partition; the paper does not say which.
     pair = (predicted, true) if balance == "predicted" else (true, predicted)
     agreement = pair_confusion_matrix(*pair)
-    shares = [
-        int(agreement[kind, kind]) / int(agreement[kind].sum()) for kind in (0, 1) if agreement[kind].any()
-    ]
+    shares = [int(agreement[kind, kind]) / int(agreement[kind].sum()) for kind in (0, 1) if agreement[kind].any()]
     return sum(shares) / len(shares)
 
 
@@ -237,9 +235,7 @@ def neighbor_purity(X, y, n_neighbors):
         raise ValueError(f"y must hold one label a row of X: expected {n}, got {len(y)}.")
     k = check_integer(n_neighbors, "n_neighbors")
     if k > n - 1:
-        raise ValueError(
-            f"n_neighbors={k} needs at least {k + 1} rows, got {n}. Lower n_neighbors or add data."
-        )
+        raise ValueError(f"n_neighbors={k} needs at least {k + 1} rows, got {n}. Lower n_neighbors or add data.")
     # Departure 2: ties share their places; the paper does not speak of them.
     right = right_neighbors_by_place(X, y, k)
     return np.cumsum(right) / np.arange(1, k + 1) / n
@@ -369,9 +365,7 @@ def condition_numbers(X, y, metric=None):
     labels = np.asarray(y).ravel()
     first = np.array([np.flatnonzero(codes == code)[0] for code in range(codes.max() + 1)])
     order = np.argsort(labels[first]) if labels.dtype != object else np.argsort(labels[first].astype(str))
-    before, after = (
-        np.array([_condition_number(rows[codes == code]) for code in order]) for rows in (X, images)
-    )
+    before, after = (np.array([_condition_number(rows[codes == code]) for code in order]) for rows in (X, images))
     return ConditionNumbers(labels[first][order], before, after)
 
 
@@ -414,9 +408,7 @@ def _label_codes(y, name):
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels.ravel()
     if labels.ndim != 1 or not labels.size:
-        raise ValueError(
-            f"{name} must hold one label a row, expected shape (n,) with n >= 1, got {labels.shape}."
-        )
+        raise ValueError(f"{name} must hold one label a row, expected shape (n,) with n >= 1, got {labels.shape}.")
     missing = sum(map(_is_missing, labels)) if labels.dtype == object else int((labels != labels).sum())
     if missing:
         raise ValueError(
@@ -424,13 +416,9 @@ def _label_codes(y, name):
         )
     if labels.dtype == object:
         code: dict = {}
-        return np.fromiter(
-            (code.setdefault(label, len(code)) for label in labels), dtype=np.intp, count=len(labels)
-        )
+        return np.fromiter((code.setdefault(label, len(code)) for label in labels), dtype=np.intp, count=len(labels))
     if labels.dtype.kind == "f" and (np.floor(labels) != labels).any():
-        raise ValueError(
-            f"{name} must hold labels, got fractional numbers. Bin them first, as with numpy.digitize."
-        )
+        raise ValueError(f"{name} must hold labels, got fractional numbers. Bin them first, as with numpy.digitize.")
     return np.unique(labels, return_inverse=True)[1]
 
 

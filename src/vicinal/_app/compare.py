@@ -60,7 +60,7 @@ def run(X, y, console, arguments, **settings):
 
 def _chosen(arguments):
     """Which metrics and densities ``--methods`` names."""
-    from vicinal._compare import DENSITY_NAMES, METRIC_NAMES
+    from vicinal._compare.compare import DENSITY_NAMES, METRIC_NAMES
 
     if arguments.methods is None:
         return {}

@@ -9,7 +9,7 @@ import sys
 
 from vicinal._app.errors import DataFailure, OutputFailure
 from vicinal._app.tables import format_of
-from vicinal._files import replacing
+from vicinal._model_files.replacing import replacing
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import os
 
 import numpy as np
 
-from vicinal._compare import compare
+from vicinal._compare.compare import compare
 from vicinal._report.summarise import summarise
 
 __all__ = ["Report", "report"]
@@ -45,7 +45,7 @@ class Report:
 
     def save(self, path):
         """Write the report to a file, replaced whole or not at all: JSON by the ending .json, else HTML."""
-        from vicinal._files import replacing
+        from vicinal._model_files.replacing import replacing
 
         text = self.json() if os.fspath(path).lower().endswith(".json") else self.html()
         with replacing(path) as file:

@@ -1,6 +1,6 @@
 """The Python code that reproduces a report's figures."""
 
-from vicinal._compare_methods import FALLBACK_REG
+from vicinal._compare.methods import FALLBACK_REG
 
 _METRIC_STEPS = {
     "euclidean": ([], []),

@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare_folds import fit_first, images_of, last_step
+from vicinal._compare.folds import fit_first, images_of, last_step
 
 MOST_POINTS = 1_000
 MOST_COLUMNS_SHOWN = 40

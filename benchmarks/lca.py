@@ -1,0 +1,249 @@
+"""Figures of LCA: passes of the accelerated solver, large sets, statsmodels, LCA-Gauss.
+
+    VICINAL_DATA=folder python benchmarks/lca.py                      # all figures, each in a process of its own
+    VICINAL_DATA=folder python benchmarks/lca.py passes covertype     # some of them
+    python benchmarks/lca.py --quick                                  # generated data only, small
+
+Writes results/lca.json, figure by figure. Counts of passes and log-likelihoods do not depend on the machine; of the
+times, ratios within one figure mean most (see README.md).
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from run import machine
+from sklearn.exceptions import ConvergenceWarning
+
+from vicinal import LCA, LCAGauss, ParzenWindows, datasets
+from vicinal._engine import pair_reductions
+
+RESULTS = Path(__file__).parent / "results" / "lca.json"
+UCI = [
+    "iris", "wine", "glass", "boston_housing", "pima_diabetes", "breast_cancer_wdbc", "breast_cancer_original",
+    "vehicle", "ionosphere", "sonar", "balance_scale", "xing_protein", "image_segmentation", "letter", "pendigits",
+    "optdigits", "satimage",
+]  # fmt: skip
+
+
+def full_rank(X):
+    """Standardised principal coordinates that carry variance, twins merged into weights.
+
+    LCA with a full covariance does not see the linear map; constant and dependent columns have to go.
+    """
+    X, counts = np.unique(np.asarray(X, dtype=np.float64), axis=0, return_counts=True)
+    X = X[:, np.ptp(X, axis=0) > 0]
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    values, vectors = np.linalg.eigh(X.T @ X / len(X))
+    return X @ vectors[:, values > 1e-9 * values[-1]], counts
+
+
+def passes_to(objectives, level):
+    """The number of passes after which the best objective so far reaches a level, or None."""
+    reached = np.flatnonzero(np.maximum.accumulate(objectives) >= level)
+    return int(reached[0]) + 1 if len(reached) else None
+
+
+def compare_passes(X, weight=None, reg=0.0):
+    """EM's passes and the accelerated solver's, to within 1e-6 nats a row of EM's limit."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", (ConvergenceWarning, UserWarning))
+        em = LCA(solver="em", reg=reg, tol=1e-12, max_iter=3000).fit(X, sample_weight=weight)
+        fast = LCA(solver="accelerated", reg=reg).fit(X, sample_weight=weight)
+    limit = em.objectives_[-1]
+    gains = np.diff(em.objectives_)
+    row = {
+        "n": len(X),
+        "d": X.shape[1],
+        "reg": reg,
+        "em_to_1e-6": passes_to(em.objectives_, limit - 1e-6),
+        "em_to_default_tol": int(np.flatnonzero(gains <= 1e-8)[0]) + 2,
+        "accelerated_to_1e-6": passes_to(fast.objectives_, limit - 1e-6),
+        "accelerated_n_iter": fast.n_iter_,
+        "difference": float(fast.objectives_[-1] - limit),
+    }
+    if row["accelerated_to_1e-6"]:
+        row["ratio"] = row["accelerated_to_1e-6"] / row["em_to_1e-6"]
+        row["ratio_as_run"] = row["accelerated_n_iter"] / row["em_to_default_tol"]
+    return row
+
+
+def passes(quick):
+    """Over the UCI sets (at most 2,000 rows), USPS and anisotropic mixtures."""
+    sets = {}
+    rng = np.random.default_rng(0)
+    for d in (2, 5) if quick else (2, 5, 10, 20):
+        mixture = datasets.make_anisotropic_mixture(300 if quick else 1500, d, random_state=d)
+        sets[f"anisotropic mixture, {d} dimensions"] = (mixture.data, None)
+    for name in [] if quick else UCI:
+        X = datasets.load(name, download_if_missing=False).data
+        sets[name] = full_rank(X[rng.permutation(len(X))[:2000]])
+    rows = {}
+    for name, (X, weight) in sets.items():
+        try:
+            rows[name] = compare_passes(X, weight)
+        except ValueError as error:
+            if "collapses" not in str(error):
+                raise
+            # No maximum without a penalty: a hundredth of the variance of the standardised columns.
+            rows[name] = compare_passes(X, weight, reg=0.01)
+        print(name, rows[name], file=sys.stderr, flush=True)
+    if not quick:
+        usps = datasets.usps_blurred(subset="train", download_if_missing=False).data[:2000]
+        rows["usps, 2000 rows"] = compare_passes(usps, reg=0.01)
+    ratios = [row.get("ratio", np.inf) for row in rows.values()]
+    as_run = [row.get("ratio_as_run", np.inf) for row in rows.values()]
+    return {"sets": rows, "median_ratio": float(np.median(ratios)), "median_ratio_as_run": float(np.median(as_run))}
+
+
+def statsmodels(quick):
+    """A full fit at n=2000, d=5 against KDEMultivariate(bw="cv_ml"), whose optimum is LCA's with covariance="diag"."""
+    n = 300 if quick else 2000
+    mixture = datasets.make_anisotropic_mixture(2 * n, 5, random_state=0)
+    train, test = mixture.data[:n], mixture.data[n:]
+    LCA().fit(train)  # loads the compiled kernels
+    start = time.perf_counter()
+    lca = LCA().fit(train)
+    seconds = time.perf_counter() - start
+    result = {
+        "n": n,
+        "seconds": seconds,
+        "passes": lca.n_iter_,
+        "held_out": lca.score(test),
+        "held_out_cv_ml": LCA("diag").fit(train).score(test),
+        "held_out_truth": float(mixture.log_density[n:].mean()),
+    }
+    try:
+        from statsmodels.nonparametric.kernel_density import KDEMultivariate
+    except ImportError:
+        return result
+    kde = KDEMultivariate(train, var_type="c" * 5, bw=np.full(5, 0.3))
+    start = time.perf_counter()
+    kde.loo_likelihood(np.full(5, 0.3), func=np.log)
+    evaluation = time.perf_counter() - start
+    # Its optimiser had not ended after 307 evaluations.
+    result |= {"statsmodels_evaluation_seconds": evaluation, "times_faster": 307 * evaluation / seconds}
+    return result
+
+
+def usps(quick):
+    """Stochastic at 6000 x 256, B=100, N=3000, gamma=0.6, against exact."""
+    pool = datasets.usps_blurred(download_if_missing=False).data
+    pool = pool[np.random.default_rng(0).permutation(len(pool))]
+    train, test = pool[:6000], pool[6000:]
+    result = {}
+    solvers = {
+        "exact": {"solver": "accelerated", "tol": 1e-5},
+        "stochastic": {"solver": "stochastic", "batch_size": 100, "neighborhood": 3000, "discount": 0.6},
+        "stochastic, default": {"solver": "stochastic"},
+    }
+    for name, parameters in solvers.items():
+        start = time.perf_counter()
+        lca = LCA(reg=0.005, random_state=0, **parameters).fit(train)
+        result[name] = {"seconds": time.perf_counter() - start, "n_iter": lca.n_iter_, "test": lca.score(test)}
+        print(name, result[name], file=sys.stderr, flush=True)
+    result["loss"] = result["exact"]["test"] - result["stochastic"]["test"]
+    return result
+
+
+def mnist(quick):
+    """Stochastic at 60,000 x 50 against exact EM: its time is that of a pass times its passes (23 to tol=1e-9)."""
+    data = datasets.load("mnist", download_if_missing=False).data.astype(np.float64).reshape(70_000, -1) / 255.0
+    train, test = data[:60_000], data[60_000:62_000]
+    centre = train.mean(axis=0)
+    axes = np.linalg.eigh((train - centre).T @ (train - centre) / len(train))[1][:, ::-1][:, :50]
+    train, test = (train - centre) @ axes, (test - centre) @ axes
+    start = time.perf_counter()
+    lca = LCA(solver="stochastic", random_state=0).fit(train)
+    seconds = time.perf_counter() - start
+    images = lca.transform(train)
+    pairs = pair_reductions("cpu", *images.shape, 50)
+    start = time.perf_counter()
+    pairs.softmax_scatter(images[:6000], images, left_out=np.arange(6000))
+    a_pass = 10 * (time.perf_counter() - start)
+    return {
+        "seconds": seconds,
+        "sweeps": lca.n_iter_,
+        "test": lca.score(test),
+        "seconds_of_an_exact_pass": a_pass,
+        "passes_worth": seconds / a_pass,
+    }
+
+
+def covertype(quick):
+    """581,012 x 10 with the default solver; held-out rows; ParzenWindows on 20,000 rows."""
+    data = datasets.load("covertype", download_if_missing=False).data.astype(np.float64)
+    data = data[np.random.default_rng(0).permutation(len(data))]
+    train, test = data[:-2000], data[-2000:]
+    start = time.perf_counter()
+    lca = LCA(random_state=0).fit(train)
+    seconds = time.perf_counter() - start
+    held_out = lca.score(test)
+    scale = train.std(axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        parzen = ParzenWindows().fit(train[:20_000] / scale)
+    return {
+        "n": len(train),
+        "seconds": seconds,
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "solver": lca.solver_,
+        "sweeps": lca.n_iter_,
+        "converged": lca.converged_,
+        "held_out": held_out,
+        "held_out_parzen_20000": parzen.score(test / scale) - float(np.log(scale).sum()),
+    }
+
+
+def gauss(quick):
+    """LCAGauss on USPS, 2000 x 256, 40 passes."""
+    pool = datasets.usps_blurred(download_if_missing=False).data
+    pool = pool[np.random.default_rng(0).permutation(len(pool))]
+    train, test = pool[:2000], pool[2000:5000]
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = LCAGauss(reg=0.01, reg_gauss=0.001, max_iter=40, tol=0.0).fit(train)
+    seconds = time.perf_counter() - start
+    lca = LCA(reg=0.005).fit(train)
+    return {
+        "seconds": seconds,
+        "passes": model.n_iter_,
+        "local_directions": model.n_components_,
+        "test_nll": -model.score(test),
+        "test_nll_lca": -lca.score(test),
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+FIGURES = {f.__name__: f for f in (passes, statsmodels, usps, mnist, covertype, gauss)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="*", default=[], help=", ".join(FIGURES))
+    parser.add_argument("--quick", action="store_true", help="small, and only what needs no data")
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.alone:
+        print(json.dumps(FIGURES[arguments.alone](arguments.quick)))
+        return
+    names = arguments.figures or (["passes", "statsmodels"] if arguments.quick else list(FIGURES))
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in names:
+        command = [sys.executable, __file__, "--alone", name, *(["--quick"] if arguments.quick else [])]
+        figure = json.loads(subprocess.run(command, check=True, capture_output=False, stdout=subprocess.PIPE).stdout)
+        print(name, json.dumps(figure, indent=1), flush=True)
+        kept[name] = figure
+        if not arguments.quick:
+            RESULTS.write_text(json.dumps({**kept, "machine": machine()}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,541 @@
+"""Would a learned metric or density help on these data?  A cross-validated comparison that says so either way."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold, train_test_split
+from sklearn.utils.validation import check_array
+
+from vicinal._checks import check_integer, check_magnitude
+from vicinal._compare.folds import Outcome, Rows, density_outcome, density_rows, metric_outcome
+from vicinal._compare.intervals import corrected_interval
+from vicinal._compare.methods import FALLBACK_REG, WIDE, Method, density_methods, metric_methods, own_method
+from vicinal._compare.words import comparison_table, verdict_sentence
+from vicinal._engine._choice import as_engine
+
+METRIC_NAMES = ("euclidean", "z-scored", "pca-whitened", "lda", "rca", "lca", "lca-gauss", "nca")
+DENSITY_NAMES = ("gaussian", "parzen-scott", "parzen-loo", "lca", "lca-gauss", "manifold-parzen")
+_MAIN = {"metric": "accuracy", "density": "log_likelihood"}
+_FEWEST_ROWS = 10
+# Dozens of fits follow: compiled kernels are worth loading well before they are for a single pass.
+_LOAD_COMPILED = 200
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """What one metric or density reached.
+
+    Attributes
+    ----------
+    name, label : str
+    kind : "metric" or "density"
+    learned : bool
+        Whether it is judged against the best plain method.
+    scores : dict of str to array
+        One value a fold: "accuracy", "recall@1", ..., "purity" for metrics, "log_likelihood" for densities.
+    intervals : dict of str to Interval
+        Mean and 95 % interval of each score.
+    curve : array or None
+        Purity of the first k neighbours of held-out rows, k = 1, 2, ...
+    differences : dict of str to Interval
+        From the best plain method, on the same folds; the intervals of the learned methods of one kind hold at once.
+    failure : str or None
+        Why there is no score.
+    note : str or None
+        What else to know, such as a penalty that was needed.
+    seconds : float
+        For all folds.
+    penalised : bool
+        Whether a penalty was needed in some fold (``reg=0.01``, in units of the standardised variance).
+    """
+
+    name: str
+    label: str
+    kind: str
+    learned: bool
+    scores: dict
+    intervals: dict
+    curve: np.ndarray | None
+    differences: dict
+    failure: str | None
+    note: str | None
+    seconds: float
+    penalised: bool = False
+
+    @property
+    def main(self):
+        """The interval of the score that decides."""
+        return self.intervals.get(_MAIN[self.kind])
+
+    @property
+    def difference(self):
+        """The interval of its difference from the best plain method; None for that one itself."""
+        return self.differences.get(_MAIN[self.kind])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of `compare`; print it, or read its fields.
+
+    Attributes
+    ----------
+    metrics, densities : list of MethodResult
+    verdict : str
+        One sentence, or two where both metrics and densities were compared.
+    helped : dict
+        For "metric" and "density": "helped", "hurt", "unclear", or None where nothing was compared.
+    reference, best : dict
+        The name of the best plain and of the best learned method of each kind.
+    n_rows, n_features, n_neighbors, n_folds : int
+    classes : list of str
+    largest_class : float or None
+        The accuracy of always naming the largest class.
+    notes : list of str
+        What was done, and what to keep in mind.
+    settings : dict
+        The arguments that make `compare` give this result again.
+    rows : array
+        Positions of the rows that were compared.
+    methods : dict
+        By kind and name, the unfitted estimators.
+    """
+
+    metrics: list
+    densities: list
+    verdict: str
+    helped: dict
+    reference: dict
+    best: dict
+    n_rows: int
+    n_features: int
+    n_neighbors: int
+    n_folds: int
+    classes: list
+    largest_class: float | None
+    notes: list
+    settings: dict
+    rows: np.ndarray = field(repr=False)
+    methods: dict = field(repr=False)
+
+    def __str__(self):
+        return comparison_table(self)
+
+    def result(self, kind, name):
+        """The MethodResult of a kind ("metric" or "density") and name."""
+        for result in self.metrics if kind == "metric" else self.densities:
+            if result.name == name:
+                return result
+        raise KeyError(f"there is no {kind} {name!r} in this comparison.")
+
+    def to_dict(self):
+        """All of it as plain values for JSON."""
+        return {
+            "verdict": self.verdict,
+            "helped": self.helped,
+            "reference": self.reference,
+            "best": self.best,
+            "n_rows": self.n_rows,
+            "n_features": self.n_features,
+            "n_neighbors": self.n_neighbors,
+            "n_folds": self.n_folds,
+            "classes": self.classes,
+            "largest_class": self.largest_class,
+            "metrics": [_plain(result) for result in self.metrics],
+            "densities": [_plain(result) for result in self.densities],
+            "notes": self.notes,
+            "settings": self.settings,
+        }
+
+
+def compare(
+    X,
+    y=None,
+    *,
+    metrics=None,
+    densities=None,
+    n_neighbors=5,
+    n_splits=5,
+    n_repeats=None,
+    max_rows=20_000,
+    fit_rows=4_000,
+    random_state=0,
+    engine=None,
+    progress=None,
+):
+    """Compare metrics and densities by cross-validation.
+
+    Everything that is fitted (scaling, whitening, the metric or density) sees the training folds only. Metrics are
+    judged by the accuracy of k nearest neighbours: held-out rows are the queries, the training rows are searched.
+    Densities are judged by the mean log-likelihood of held-out rows. Learned methods are set against the best plain
+    method on the same folds, with intervals that hold for all of them at once (`corrected_interval`).
+
+    Parameters
+    ----------
+    X : array-like of shape (n, n_features)
+    y : array-like of shape (n,), optional
+        Classes. Without them only densities are compared.
+    metrics, densities : None, list of str or dict, optional
+        Which ones: names (see Notes), or a dict of your own unfitted estimators by name, to be judged besides the plain
+        methods. None compares all, an empty list none.
+    n_neighbors : int, default=5
+        Neighbours that vote.
+    n_splits : int, default=5
+        Folds; fewer if the classes are small.
+    n_repeats : int, optional
+        Repetitions with other folds; the default is 3 up to 1,000 rows, 2 up to 3,000, then 1.
+    max_rows : int, default=20_000
+        Larger sets are represented by a random sample of so many rows, classes in proportion.
+    fit_rows : int, default=4_000
+        Methods whose cost grows with the square of the rows are fitted to so many rows of the training fold; densities
+        all see the same ones. Neighbours are searched among all rows of the training fold.
+    random_state : int, default=0
+    engine : None, str or Engine, default=None
+    progress : callable, optional
+        Called as ``progress(done, total, text)``.
+
+    Returns
+    -------
+    Comparison
+
+    Notes
+    -----
+    Metrics: euclidean, z-scored, pca-whitened, lda (plain); rca, lca, lca-gauss, nca (learned). Densities: gaussian,
+    parzen-scott, parzen-loo (plain); lca, lca-gauss, manifold-parzen (learned). Log-likelihoods are in the units of the
+    data, although the columns are standardised first.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> import vicinal
+    >>> X, y = load_wine(return_X_y=True)
+    >>> result = vicinal.compare(X, y, metrics=["euclidean", "z-scored", "rca"], densities=[], n_repeats=1)
+    >>> print(result.verdict)
+    RCA did not clearly help: it has a held-out 5-nearest-neighbour accuracy of 98.3 % where plain z-scored has 96.1 %, ...
+    """
+    X = check_array(X, dtype=np.float64, ensure_min_samples=_FEWEST_ROWS, input_name="X")
+    check_magnitude(X)
+    _check_integers(n_neighbors=n_neighbors, n_splits=n_splits, max_rows=max_rows, fit_rows=fit_rows)
+    notes: list[str] = []
+    classes, codes = (None, None) if y is None else read_classes(y, len(X))
+    kept = _sample(len(X), codes, max_rows, random_state, notes)
+    X, codes = X[kept], None if codes is None else codes[kept]
+    _note_twins(X, notes)
+    splits, n_splits, n_repeats = _folds(X, codes, n_splits, n_repeats, random_state, notes)
+    n_train = len(splits[0][0])
+    engine = as_engine(engine)
+    if engine.kind == "auto" and n_train > _LOAD_COMPILED:
+        engine = replace(engine, kind="cpu")
+    if codes is not None:
+        n_neighbors = min(n_neighbors, n_train)
+
+    chosen_metrics = (
+        [] if codes is None else _choose(metrics, metric_methods(X.shape[1], random_state, engine), "metrics")
+    )
+    chosen_densities = _choose(densities, density_methods(X.shape[1], random_state, engine), "densities")
+    if not chosen_metrics and not chosen_densities:
+        raise ValueError("there is nothing to compare: metrics need y, and densities is empty.")
+    total = len(splits) * (len(chosen_metrics) + len(chosen_densities))
+    tell = _counter(progress, total)
+
+    outcomes: dict[tuple[str, str], list[Outcome]] = {}
+    dimensions = set()
+    for fold, (train, test) in enumerate(splits):
+        rows = _rows_of_fold(X, codes, train, test, fit_rows, random_state + fold)
+        for method in chosen_metrics:
+            tell(f"metric {method.label}, fold {fold + 1} of {len(splits)}")
+            outcomes.setdefault(("metric", method.name), []).append(
+                metric_outcome(method, rows, n_neighbors, len(classes or ()))
+            )
+        if chosen_densities:
+            ready = density_rows(rows)
+            dimensions.add(ready.n_dimensions)
+            fitting = density_methods(ready.n_dimensions, random_state, engine)
+        for method in chosen_densities:
+            tell(f"density {method.label}, fold {fold + 1} of {len(splits)}")
+            outcomes.setdefault(("density", method.name), []).append(
+                density_outcome(fitting.get(method.name, method), ready)
+            )
+    tell(None)
+
+    share = len(splits[0][1]) / n_train
+    results = {
+        kind: _results(kind, chosen, outcomes, share)
+        for kind, chosen in (("metric", chosen_metrics), ("density", chosen_densities))
+    }
+    _note_cuts(X, n_train, fit_rows, dimensions, chosen_metrics, chosen_densities, notes)
+    judged = {kind: _judge(found) for kind, found in results.items()}
+    summary = {
+        "helped": {kind: found[0] for kind, found in judged.items()},
+        "reference": {kind: found[1] for kind, found in judged.items()},
+        "best": {kind: found[2] for kind, found in judged.items()},
+    }
+    return Comparison(
+        metrics=results["metric"],
+        densities=results["density"],
+        verdict=verdict_sentence(results, n_neighbors=n_neighbors, **summary),
+        n_rows=len(X),
+        n_features=X.shape[1],
+        n_neighbors=n_neighbors,
+        n_folds=len(splits),
+        classes=[] if classes is None else classes,
+        largest_class=None if codes is None else float(np.bincount(codes).max() / len(codes)),
+        notes=notes,
+        settings={
+            "metrics": [method.name for method in chosen_metrics],
+            "densities": [method.name for method in chosen_densities],
+            "n_neighbors": n_neighbors,
+            "n_splits": n_splits,
+            "n_repeats": n_repeats,
+            "max_rows": max_rows,
+            "fit_rows": fit_rows,
+            "random_state": random_state,
+        },
+        rows=kept,
+        methods={
+            "metric": {method.name: method for method in chosen_metrics},
+            "density": {method.name: method for method in chosen_densities},
+        },
+        **summary,
+    )
+
+
+def _check_integers(**values):
+    for name, value in values.items():
+        check_integer(value, name, least=2 if name == "n_splits" else 1)
+
+
+def read_classes(y, n_rows):
+    """Class names as text, and a code for each row."""
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels.ravel()
+    if labels.shape != (n_rows,):
+        raise ValueError(f"y must hold one class a row: expected {n_rows}, got shape {labels.shape}.")
+    if labels.dtype.kind == "f":
+        if np.isnan(labels).any():
+            raise ValueError(f"y must not hold missing classes, got {int(np.isnan(labels).sum())}. Drop those rows.")
+        if (np.floor(labels) != labels).any():
+            raise ValueError(
+                "y must hold classes, got fractional numbers. Bin them first, as with numpy.digitize, or leave y out to compare "
+                "densities."
+            )
+        labels = labels.astype(np.int64)
+    missing = sum(label is None or label != label for label in labels) if labels.dtype == object else 0
+    if missing:
+        raise ValueError(f"y must not hold missing classes, got {missing}. Drop those rows.")
+    if labels.dtype.kind in "iub":
+        values, codes = np.unique(labels, return_inverse=True)
+    else:
+        values, codes = np.unique(labels.astype(str), return_inverse=True)
+    if len(values) < 2:
+        raise ValueError(
+            f"y holds one class only, {str(values[0])!r}: nothing can be told apart. Leave y out to compare densities."
+        )
+    if np.bincount(codes).max() < 2:
+        raise ValueError(
+            f"y holds {len(values)} different values in {n_rows} rows, none of them twice: it looks like an identifier, not a class."
+        )
+    return [str(value) for value in values], codes
+
+
+def _sample(n, codes, max_rows, seed, notes):
+    """Positions of at most `max_rows` rows, classes in proportion."""
+    if n <= max_rows:
+        return np.arange(n)
+    notes.append(f"Compared on a random sample of {max_rows:,} of the {n:,} rows.")
+    rows = np.arange(n)
+    if codes is None or np.bincount(codes).min() < 2 or len(np.unique(codes)) > min(max_rows, n - max_rows):
+        return np.sort(np.random.default_rng(seed).choice(n, max_rows, replace=False))
+    return np.sort(train_test_split(rows, train_size=max_rows, stratify=codes, random_state=seed)[0])
+
+
+def _note_twins(X, notes):
+    twins = len(X) - len(np.unique(X, axis=0))
+    if twins:
+        notes.append(
+            f"{twins:,} of the {len(X):,} rows repeat another row exactly: a held-out row may have its twin among the training rows, "
+            "which flatters nearest neighbours, and densities of repeated values can be made as high as one likes."
+        )
+
+
+def _folds(X, codes, n_splits, n_repeats, seed, notes):
+    n = len(X)
+    if n_repeats is None:
+        n_repeats = 3 if n <= 1_000 else 2 if n <= 3_000 else 1
+    check_integer(n_repeats, "n_repeats")
+    most = n // 2 if codes is None else int(np.bincount(codes).max())
+    if n_splits > most:
+        notes.append(f"{most} folds instead of {n_splits}: no class has more rows.")
+        n_splits = most
+    if codes is None:
+        return (
+            list(RepeatedKFold(n_splits=n_splits, n_repeats=n_repeats, random_state=seed).split(X)),
+            n_splits,
+            n_repeats,
+        )
+    small = int((np.bincount(codes) < n_splits).sum())
+    if small:
+        notes.append(
+            f"{small} {'class has' if small == 1 else 'classes have'} fewer rows than there are folds, and are missing from some of them."
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # said above
+        folds = RepeatedStratifiedKFold(n_splits=n_splits, n_repeats=n_repeats, random_state=seed)
+        return list(folds.split(X, codes)), n_splits, n_repeats
+
+
+def _choose(wanted, known, name):
+    """The methods to compare: all, some by name, or the plain ones besides the caller's own."""
+    if wanted is None:
+        return list(known.values())
+    if isinstance(wanted, Mapping):
+        plain = [method for method in known.values() if not method.learned]
+        return plain + [own_method(str(key), estimator) for key, estimator in wanted.items()]
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    unknown = [key for key in wanted if key not in known]
+    if unknown:
+        raise ValueError(f"{name} must be among {', '.join(known)}, got {', '.join(map(repr, unknown))}.")
+    return [known[key] for key in known if key in set(wanted)]
+
+
+def _counter(progress, total):
+    done = -1
+
+    def tell(text):
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total, "done" if text is None else text)
+
+    return tell
+
+
+def _rows_of_fold(X, codes, train, test, fit_rows, seed):
+    fit = np.arange(len(train))
+    if len(train) > fit_rows:
+        fit = _sample(len(train), None if codes is None else codes[train], fit_rows, seed, [])
+    return Rows(X[train], X[test], None if codes is None else codes[train], None if codes is None else codes[test], fit)
+
+
+def _note_cuts(X, n_train, fit_rows, dimensions, metrics, densities, notes):
+    """Say what was done to keep the cost in bounds."""
+    if n_train > fit_rows:
+        names = ", ".join(method.label for method in metrics if method.costly)
+        if names:
+            notes.append(
+                f"{names} were fitted to {fit_rows:,} of the {n_train:,} training rows of each fold; neighbours were searched among all."
+            )
+        if densities:
+            notes.append(f"All densities were fitted to {fit_rows:,} of the {n_train:,} training rows of each fold.")
+    if X.shape[1] > WIDE and metrics:
+        notes.append(
+            f"LCA, LCA-Gauss, NCA and PCA-whitening saw the {WIDE} leading principal components of the {X.shape[1]:,} standardised "
+            "columns, computed on the training rows."
+        )
+    if dimensions and max(dimensions) < X.shape[1]:
+        notes.append(
+            f"Densities saw the {max(dimensions)} leading principal components of the {X.shape[1]:,} standardised columns (dependent "
+            "columns, or too few rows for so many columns)."
+        )
+
+
+def _results(kind, chosen: list[Method], outcomes, share):
+    """Intervals of each method, and of its differences from the best plain one."""
+    kept = {method.name: _gather(outcomes[kind, method.name]) for method in chosen}
+    scored = [method for method in chosen if kept[method.name][1] is None]
+    plain = [method for method in scored if not method.learned]
+    n_learned = max(1, sum(method.learned for method in scored))
+    reference = max(plain, key=lambda method: kept[method.name][0][_MAIN[kind]].mean(), default=None)
+    results = []
+    for method in chosen:
+        scores, failure, curve, note, seconds = kept[method.name]
+        penalised = any(outcome.candidate > 0 for outcome in outcomes[kind, method.name])
+        intervals = {name: corrected_interval(values, share) for name, values in scores.items()}
+        differences = {}
+        if reference is not None and method is not reference:
+            at_once = n_learned if method.learned else max(1, len(plain) - 1)
+            differences = {
+                name: corrected_interval(values - kept[reference.name][0][name], share, n_comparisons=at_once)
+                for name, values in scores.items()
+                if name in kept[reference.name][0]
+            }
+        results.append(
+            MethodResult(
+                name=method.name,
+                label=method.label,
+                kind=kind,
+                learned=method.learned,
+                scores=scores,
+                intervals=intervals,
+                curve=curve,
+                differences=differences,
+                failure=failure,
+                note=note,
+                seconds=seconds,
+                penalised=penalised,
+            )
+        )
+    return results
+
+
+def _gather(outcomes):
+    """Scores by name over the folds, or the first reason why there are none."""
+    failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    if failures:
+        where = "" if len(failures) == len(outcomes) else f" (in {len(failures)} of {len(outcomes)} folds)"
+        return {}, f"{failures[0]}{where}", None, None, seconds
+    notes = []
+    penalised = sum(outcome.candidate > 0 for outcome in outcomes)
+    if penalised:
+        notes.append(f"needed reg={FALLBACK_REG} in {penalised} of {len(outcomes)} fits")
+    unfinished = sum(not outcome.converged for outcome in outcomes)
+    if unfinished:
+        notes.append(f"stopped before convergence in {unfinished} of {len(outcomes)} fits")
+    names = [name for name in outcomes[0].scores if all(name in outcome.scores for outcome in outcomes)]
+    scores = {name: np.array([outcome.scores[name] for outcome in outcomes]) for name in names}
+    curve = None
+    if outcomes[0].curve is not None:
+        length = min(len(outcome.curve) for outcome in outcomes)
+        curve = np.mean([outcome.curve[:length] for outcome in outcomes], axis=0)
+    return scores, None, curve, "; ".join(notes) or None, seconds
+
+
+def _judge(results):
+    """("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
+    scored = [result for result in results if result.failure is None]
+    plain = [result for result in scored if not result.learned]
+    learned = [result for result in scored if result.learned]
+    best_plain = max(plain, key=lambda result: result.main.mean, default=None)
+    clear = [result for result in learned if result.difference is not None and result.difference.low > 0]
+    best = max(clear or learned, key=lambda result: result.main.mean, default=None)
+    names = (best_plain and best_plain.name, best and best.name)
+    if best is None or best_plain is None:
+        return None, *names
+    if clear:
+        return "helped", *names
+    return ("hurt" if best.difference.high < 0 else "unclear"), *names
+
+
+def _plain(result):
+    return {
+        "name": result.name,
+        "label": result.label,
+        "learned": result.learned,
+        "scores": {name: [float(value) for value in values] for name, values in result.scores.items()},
+        "intervals": {name: _triple(interval) for name, interval in result.intervals.items()},
+        "difference": _triple(result.difference),
+        "purity_curve": None if result.curve is None else [float(value) for value in result.curve],
+        "failure": result.failure,
+        "note": result.note,
+        "seconds": round(result.seconds, 3),
+    }
+
+
+def _triple(interval):
+    if interval is None:
+        return None
+    return {name: float(value) if np.isfinite(value) else None for name, value in interval._asdict().items()}

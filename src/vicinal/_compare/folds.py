@@ -1,0 +1,164 @@
+"""One fold of a comparison: fit on its training rows only, score its test rows."""
+
+import time
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import NearestNeighbors
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from vicinal._compare.methods import ALL_VARIANCE, WIDE
+
+RECALL_AT = (1, 5, 10)
+LONGEST_CURVE = 30
+# Fewer training rows than this for each dimension tell a density next to nothing about its shape.
+_ROWS_PER_DIMENSION = 4
+
+
+class Outcome(NamedTuple):
+    """What a method reached on a fold, or why it could not.
+
+    scores : numbers by name, None on failure
+    curve : purity of the first k neighbours, for metrics
+    failure : the reason
+    candidate : which of the method's candidates was fitted
+    converged : whether all its parts did
+    seconds : for fitting and scoring
+    """
+
+    scores: dict[str, float] | None
+    curve: np.ndarray | None
+    failure: str | None
+    candidate: int
+    converged: bool
+    seconds: float
+
+
+class Rows(NamedTuple):
+    """Training and test rows of a fold; `fit` are the training positions that costly methods are fitted to."""
+
+    X_train: np.ndarray
+    X_test: np.ndarray
+    y_train: Any
+    y_test: Any
+    fit: np.ndarray
+
+
+def fit_first(candidates, X, y=None):
+    """Fit the first candidate that can be; returns (estimator, which, converged) or raises the last reason."""
+    for which, candidate in enumerate(candidates):
+        estimator = clone(candidate)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                estimator.fit(X) if y is None else estimator.fit(X, y)
+            except (ValueError, np.linalg.LinAlgError, FloatingPointError):
+                if which + 1 < len(candidates):
+                    continue
+                raise
+        return estimator, which, not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
+    raise ValueError("there is no candidate to fit.")
+
+
+def metric_outcome(method, rows, n_neighbors, n_classes):
+    """k-nearest-neighbour scores of the test rows among all training rows, under a metric fitted to training rows."""
+    start = time.perf_counter()
+    used = rows.fit if method.costly else slice(None)
+    try:
+        metric, which, converged = fit_first(method.candidates, rows.X_train[used], rows.y_train[used])
+        images, queries = images_of(metric, rows.X_train), images_of(metric, rows.X_test)
+    except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
+        return Outcome(None, None, " ".join(str(error).split()), 0, True, time.perf_counter() - start)
+    longest = min(len(images), max(n_neighbors, *RECALL_AT, LONGEST_CURVE))
+    found = nearest(images, queries, longest)
+    scores, curve = neighbor_scores(rows.y_train[found], rows.y_test, n_neighbors, n_classes)
+    return Outcome(scores, curve, None, which, converged, time.perf_counter() - start)
+
+
+def images_of(metric, X):
+    """Rows where the metric is Euclidean, as float64; refuses an image without columns."""
+    images = np.asarray(metric.transform(X), dtype=np.float64)
+    if images.shape[1] == 0:
+        raise ValueError("it found no direction to keep")
+    if not np.isfinite(images).all():
+        raise ValueError("its image is not finite")
+    return images
+
+
+def nearest(points, queries, n_neighbors):
+    """Positions of the nearest points of each query, nearest first."""
+    # A common shift changes no distance and keeps the digits of the search's matrix products.
+    centre = points.mean(axis=0)
+    search = NearestNeighbors(n_neighbors=n_neighbors).fit(points - centre)
+    return search.kneighbors(queries - centre, return_distance=False)
+
+
+def neighbor_scores(neighbor_labels, labels, n_neighbors, n_classes):
+    """Accuracy of the vote of k neighbours, recall@k, and the purity curve.
+
+    neighbor_labels : (m, longest) codes of the neighbours' classes, nearest first; labels : (m,)
+    """
+    right = neighbor_labels == labels[:, None]
+    k = min(n_neighbors, right.shape[1])
+    votes = np.zeros((len(labels), n_classes), dtype=np.intp)
+    np.add.at(votes, (np.arange(len(labels))[:, None], neighbor_labels[:, :k]), 1)
+    # Ties go to the first class, as in scikit-learn's KNeighborsClassifier.
+    scores = {"accuracy": float((votes.argmax(axis=1) == labels).mean())}
+    for at in RECALL_AT:
+        if at <= right.shape[1]:
+            scores[f"recall@{at}"] = float(right[:, :at].any(axis=1).mean())
+    scores["purity"] = float(right[:, :k].mean())
+    curve = right.mean(axis=0).cumsum() / np.arange(1, right.shape[1] + 1)
+    return scores, curve[:LONGEST_CURVE]
+
+
+class DensityRows(NamedTuple):
+    """Rows of a fold made ready for densities: standardised on the training rows, projected where needed.
+
+    log_scale : add it to nothing, subtract it from a log-density to have it in the units of the data
+    n_dimensions : what is left of the columns
+    """
+
+    train: np.ndarray
+    test: np.ndarray
+    log_scale: float
+    n_dimensions: int
+
+
+def density_rows(rows):
+    """Standardise the columns, and project wide or linearly dependent ones on principal components."""
+    X = rows.X_train[rows.fit]
+    scaler = StandardScaler().fit(X)
+    train, test = scaler.transform(X), scaler.transform(rows.X_test)
+    most = max(1, min(WIDE, len(X) // _ROWS_PER_DIMENSION))
+    correlations = np.atleast_2d(np.cov(train.T, bias=True))
+    eigenvalues = np.linalg.eigvalsh(correlations)
+    rank = int((eigenvalues > (1.0 - ALL_VARIANCE) * eigenvalues.sum()).sum())
+    dimensions = min(most, rank)
+    if dimensions < X.shape[1]:
+        projection = PCA(dimensions, svd_solver="full").fit(train)
+        train, test = projection.transform(train), projection.transform(test)
+    return DensityRows(train, test, float(np.log(scaler.scale_).sum()), dimensions)
+
+
+def density_outcome(method, rows):
+    """The mean log-density of the test rows, in the units of the data."""
+    start = time.perf_counter()
+    try:
+        density, which, converged = fit_first(method.candidates, rows.train)
+        log_density = float(np.mean(density.score_samples(rows.test))) - rows.log_scale
+        if not np.isfinite(log_density):
+            raise ValueError("its held-out log-likelihood is not finite")
+    except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
+        return Outcome(None, None, " ".join(str(error).split()), 0, True, time.perf_counter() - start)
+    return Outcome({"log_likelihood": log_density}, None, None, which, converged, time.perf_counter() - start)
+
+
+def last_step(estimator):
+    """The estimator that does the work: the last step of a pipeline, or the estimator itself."""
+    return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator

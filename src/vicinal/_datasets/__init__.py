@@ -1,0 +1,1 @@
+"""The makers and loaders behind `vicinal.datasets`."""

@@ -1,0 +1,322 @@
+"""Clusters, rings and mixtures: the papers' synthetic problems, by their stated rules."""
+
+import itertools
+
+import numpy as np
+from scipy.stats import ortho_group
+from sklearn.utils import Bunch, check_array, check_random_state, shuffle
+
+from vicinal._checks import check_integer, check_magnitude, check_positive
+
+
+def make_two_gaussians(n_samples=500, *, random_state=None):
+    """Two round Gaussians of unit variance with means (-3, 0) and (3, 0) (LCA paper, Fig. 2, left).
+
+    Parameters
+    ----------
+    n_samples : int, default=500
+        Rows in all, half of them in each cluster.
+    random_state : int, RandomState or None
+        Seed.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 2)
+    y : ndarray of shape (n_samples,)
+        The cluster, 0 or 1.
+
+    Examples
+    --------
+    >>> from vicinal.datasets import make_two_gaussians
+    >>> X, y = make_two_gaussians(1000, random_state=0)
+    >>> X[y == 1].mean(axis=0).round(1)
+    array([3., 0.])
+    """
+    n = check_integer(n_samples, "n_samples", least=2)
+    rng = check_random_state(random_state)
+    return _gaussians(np.array([[-3.0, 0.0], [3.0, 0.0]]), _shares(n, [1, 1]), rng)
+
+
+def make_two_circles(n_samples=500, *, noise=0.1, random_state=None):
+    """Two concentric circles of radii 1 and 2 with Gaussian noise (LCA paper, Fig. 2, centre).
+
+    Parameters
+    ----------
+    n_samples : int, default=500
+        Rows in all, half of them on each circle.
+    noise : float, default=0.1
+        Standard deviation of the noise, in both coordinates.
+    random_state : int, RandomState or None
+        Seed.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 2)
+    y : ndarray of shape (n_samples,)
+        The circle: 0 for radius 1, 1 for radius 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.datasets import make_two_circles
+    >>> X, y = make_two_circles(1000, random_state=0)
+    >>> float(np.linalg.norm(X[y == 1], axis=1).mean().round(2))
+    2.0
+    """
+    n = check_integer(n_samples, "n_samples", least=2)
+    noise = check_positive(noise, "noise", strict=False)
+    rng = check_random_state(random_state)
+    return _circles([1.0, 2.0], n, noise, rng)
+
+
+def make_five_gaussians(n_samples=800, *, radius=5.0, random_state=None):
+    """Five round Gaussians of unit variance, the central one four times as large (LCA paper, Fig. 2, right).
+
+    The paper gives neither centres nor widths.  Here the outer four sit on
+    the axes at distance ``radius`` from the centre, so that both marginals
+    have one peak and are nearly Gaussian, as the paper says of its own:
+    their fourth cumulant is that of a Gaussian up to ``radius**4 / 16``.
+
+    Parameters
+    ----------
+    n_samples : int, default=800
+        Rows in all: an eighth in each outer cluster, the rest in the centre.
+    radius : float, default=5.0
+        Distance of the outer centres; 5 keeps the overlap below one per cent of the rows.
+    random_state : int, RandomState or None
+        Seed.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 2)
+    y : ndarray of shape (n_samples,)
+        The cluster: 0 is the centre, 1 to 4 are the outer ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.datasets import make_five_gaussians
+    >>> X, y = make_five_gaussians(80, random_state=0)
+    >>> np.bincount(y)
+    array([40, 10, 10, 10, 10])
+    """
+    n = check_integer(n_samples, "n_samples", least=5)
+    radius = check_positive(radius, "radius")
+    rng = check_random_state(random_state)
+    # Departure 1: the layout is not in the paper.
+    centers = radius * np.array([[0, 0], [1, 0], [0, 1], [-1, 0], [0, -1]], dtype=float)
+    return _gaussians(centers, _shares(n, [4, 1, 1, 1, 1]), rng)
+
+
+def add_noise_dimensions(X, n_dimensions, *, random_state=None):
+    r"""Whiten the data, then append columns of white Gaussian noise (LCA paper, sec. 6.1).
+
+    The columns are standardised and multiplied by the symmetric root of their
+    inverse correlation, which whitens them whatever their units and turns them
+    as little as can be.  The noise has unit variance and is independent of
+    everything; after it, no covariance tells signal from noise.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+        Rows; their covariance must not be singular.
+    n_dimensions : int
+        Columns of noise to append; 0 only whitens.
+    random_state : int, RandomState or None
+        Seed.
+
+    Returns
+    -------
+    ndarray of shape (n, d + n_dimensions)
+        The whitened columns first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.datasets import add_noise_dimensions, make_two_gaussians
+    >>> X, y = make_two_gaussians(1000, random_state=0)
+    >>> noisy = add_noise_dimensions(X, 3, random_state=0)
+    >>> noisy.shape, bool(np.allclose(np.cov(noisy[:, :2].T, bias=True), np.eye(2)))
+    ((1000, 5), True)
+    """
+    X = check_array(X, dtype=np.float64, ensure_min_samples=2, input_name="X")
+    check_magnitude(X)
+    k = check_integer(n_dimensions, "n_dimensions", least=0)
+    rng = check_random_state(random_state)
+    n, d = X.shape
+    X = X - X.mean(axis=0)
+    X /= np.maximum(np.abs(X).max(axis=0), np.finfo(np.float64).tiny)  # then squares neither overflow nor vanish
+    X /= np.maximum(X.std(axis=0), np.finfo(np.float64).tiny)
+    values, vectors = np.linalg.eigh(X.T @ X / n)
+    rank = int((values > values[-1] * max(n, d) * np.finfo(np.float64).eps).sum())
+    if rank < d:
+        raise ValueError(
+            f"X must have a covariance of full rank to be whitened, got rank {rank} with {d} columns and {n} "
+            "rows. Drop constant or repeated columns, or project with sklearn.decomposition.PCA first."
+        )
+    # Departure 2: the paper says "whitened"; any rotation of this is white too.
+    whitened = (X @ vectors / np.sqrt(values)) @ vectors.T
+    return np.hstack([whitened, rng.standard_normal((n, k))])
+
+
+def make_rings(n_samples=500, *, n_classes=5, thickness=0.1, noise=4.0, random_state=None):
+    """Concentric rings in a plane, with a third column of pure noise (NCA paper, Fig. 2, top row).
+
+    The paper gives neither radii nor widths.  Here class c has radius c + 1,
+    all classes have the same number of rows, and the noise is larger than the
+    standard deviation of the plane's columns (2.3 with five classes), so that
+    PCA keeps the noise and a full-rank Euclidean metric is misled.
+
+    Parameters
+    ----------
+    n_samples : int, default=500
+        Rows in all.
+    n_classes : int, default=5
+        Rings.
+    thickness : float, default=0.1
+        Standard deviation around the ring, in both coordinates of the plane.
+    noise : float, default=4.0
+        Standard deviation of the third column.
+    random_state : int, RandomState or None
+        Seed.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 3)
+    y : ndarray of shape (n_samples,)
+        The ring, from the inside out.
+
+    Examples
+    --------
+    >>> from vicinal.datasets import make_rings
+    >>> X, y = make_rings(500, random_state=0)
+    >>> X.std(axis=0).round(1)
+    array([2.4, 2.3, 3.9])
+    """
+    classes = check_integer(n_classes, "n_classes")
+    n = check_integer(n_samples, "n_samples", least=classes)
+    thickness = check_positive(thickness, "thickness", strict=False)
+    noise = check_positive(noise, "noise", strict=False)
+    rng = check_random_state(random_state)
+    # Departure 3: radii and widths are not in the paper.
+    plane, y = _circles(np.arange(1.0, classes + 1), n, thickness, rng)
+    return np.column_stack([plane, noise * rng.standard_normal(n)]), y
+
+
+def make_balance_scale():
+    """Balance scale (UCI), all 625 rows by its rule: which side goes down?
+
+    Every combination of a left weight, left distance, right weight and right
+    distance from 1 to 5, in the order of the UCI file; the class compares the
+    torques, weight times distance.  Used in the RCA paper's Fig. 10 and the NCA paper's Fig. 1.
+
+    Returns
+    -------
+    X : ndarray of shape (625, 4)
+    y : ndarray of shape (625,)
+        0: left (288 rows), 1: balanced (49), 2: right (288).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.datasets import make_balance_scale
+    >>> X, y = make_balance_scale()
+    >>> np.bincount(y)
+    array([288,  49, 288])
+    """
+    X = np.array(list(itertools.product(range(1, 6), repeat=4)), dtype=float)
+    return X, (1 + np.sign(X[:, 2] * X[:, 3] - X[:, 0] * X[:, 1])).astype(np.int64)
+
+
+def make_anisotropic_mixture(
+    n_samples=500, n_features=2, *, n_components=3, condition=100.0, separation=4.0, random_state=None
+):
+    r"""Gaussian mixture with one narrow, rotated covariance, and its truth: a test for density estimates.
+
+    .. math:: p(x) = \frac1m \sum_{c=1}^m N(x; \mu_c, \Sigma), \qquad
+              \Sigma = R \operatorname{diag}(1, \dots, 1/\kappa) R'
+
+    with a random rotation :math:`R`, variances falling geometrically from 1 to
+    :math:`1/\kappa`, and means drawn from a Gaussian of standard deviation
+    ``separation`` times that of :math:`\Sigma` in each of its directions.
+
+    Parameters
+    ----------
+    n_samples : int, default=500
+        Rows.
+    n_features : int, default=2
+        Columns.
+    n_components : int, default=3
+        Components m, of equal weight.
+    condition : float, default=100.0
+        Condition number :math:`\kappa \ge 1` of the covariance.
+    separation : float, default=4.0
+        Spread of the means in units of the components' own.
+    random_state : int, RandomState or None
+        Seed.
+
+    Returns
+    -------
+    Bunch
+        ``data`` (n_samples, n_features), ``target`` (component of each row), ``weights``, ``means``,
+        ``covariance`` and ``log_density``, the true log-density of each row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.datasets import make_anisotropic_mixture
+    >>> mixture = make_anisotropic_mixture(1000, 5, condition=100, random_state=0)
+    >>> float(np.linalg.cond(mixture.covariance).round(6))
+    100.0
+    """
+    n = check_integer(n_samples, "n_samples")
+    d = check_integer(n_features, "n_features")
+    m = check_integer(n_components, "n_components")
+    separation = check_positive(separation, "separation", strict=False)
+    condition = check_positive(condition, "condition")
+    if condition < 1 or condition > 1e12:
+        raise ValueError(
+            f"condition must be between 1 and 1e12, got {condition:g}: beyond, the covariance is singular."
+        )
+    rng = check_random_state(random_state)
+    rotation = ortho_group.rvs(d, random_state=rng) if d > 1 else np.ones((1, 1))
+    root = rotation * np.sqrt(np.geomspace(1, 1 / condition, d) if d > 1 else np.ones(1))  # root @ root.T = Sigma
+    standard_means = separation * rng.standard_normal((m, d))
+    y = rng.randint(m, size=n)
+    standard = standard_means[y] + rng.standard_normal((n, d))
+    return Bunch(
+        data=standard @ root.T,
+        target=y,
+        weights=np.full(m, 1 / m),
+        means=standard_means @ root.T,
+        covariance=root @ root.T,
+        log_density=_round_mixture_log_density(standard, standard_means) - np.linalg.slogdet(root)[1],
+    )
+
+
+def _round_mixture_log_density(X, means):
+    """Log-density of equally weighted unit Gaussians."""
+    exponent = np.stack([-0.5 * ((X - mean) ** 2).sum(axis=1) for mean in means])
+    constant = -0.5 * X.shape[1] * np.log(2 * np.pi) - np.log(len(means))
+    return np.logaddexp.reduce(exponent, axis=0) + constant
+
+
+def _gaussians(centers, counts, rng):
+    y = np.repeat(np.arange(len(centers)), counts)
+    X = centers[y] + rng.standard_normal((len(y), centers.shape[1]))
+    return tuple(shuffle(X, y, random_state=rng))
+
+
+def _circles(radii, n, noise, rng):
+    y = np.repeat(np.arange(len(radii)), _shares(n, np.ones(len(radii))))
+    angle = rng.uniform(0, 2 * np.pi, size=n)
+    circle = np.asarray(radii)[y, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+    return tuple(shuffle(circle + noise * rng.standard_normal((n, 2)), y, random_state=rng))
+
+
+def _shares(n, parts):
+    """Cut n rows in proportion to ``parts``; what does not divide goes to the first, one each."""
+    parts = np.asarray(parts)
+    counts = (n * parts / parts.sum()).astype(int)
+    counts[: n - counts.sum()] += 1
+    return counts

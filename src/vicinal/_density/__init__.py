@@ -1,0 +1,1 @@
+"""Parzen windows, the shared-covariance mixture, and meta-estimators on any density."""

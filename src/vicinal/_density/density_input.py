@@ -1,0 +1,34 @@
+"""What the meta-estimators on a ``density=`` share: checks of the density, and rows as it wants them."""
+
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import has_fit_parameter
+
+from vicinal._density.parzen import ParzenWindows
+
+
+def as_density(density):
+    """Return the density to clone: ``ParzenWindows()`` for None, else what was passed, checked."""
+    if density is None:
+        return ParzenWindows()
+    if isinstance(density, type) or not (hasattr(density, "fit") and hasattr(density, "score_samples")):
+        what = f"the class {density.__name__}" if isinstance(density, type) else type(density).__name__
+        raise TypeError(
+            f"density must be an estimator with fit and score_samples, got {what}. Pass an instance such as "
+            "ParzenWindows()."
+        )
+    return density
+
+
+def check_takes_weights(density, weight):
+    """Refuse weights that the density's fit would not accept."""
+    if weight is not None and not has_fit_parameter(density, "sample_weight"):
+        raise ValueError(
+            f"sample_weight needs a density whose fit accepts it; {type(density).__name__} does not. Use "
+            "ParzenWindows, KernelDensity or ManifoldParzen, or leave sample_weight out."
+        )
+
+
+def rows_as_passed(passed, X, chosen=None):
+    """Rows as passed where they carry column names, which a density's metric may know; else as checked."""
+    rows = passed if hasattr(passed, "columns") else X
+    return rows if chosen is None else _safe_indexing(rows, chosen)

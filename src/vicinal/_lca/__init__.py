@@ -1,0 +1,1 @@
+"""Local Component Analysis: LCA, LCA-Gauss, Local LCA."""

@@ -1,0 +1,181 @@
+r"""LCA-Gauss's pass over the pairs and its M-step (Proposition 1), as pure functions of arrays.
+
+Everything happens in coordinates where the Gaussian's covariance :math:`M_1 = C_G + \nu_G I` is the identity:
+``w = R (x - mu)`` with ``R M_1 R' = I``. There Proposition 1 says: take the eigenvalues e and eigenvectors
+u of :math:`M_2 = C_L + \nu I`; directions with e >= 1 are Gaussian (unit variance), directions with e < 1
+are local, with kernel variance e. In other words the kernel's covariance is :math:`M_2` with its
+eigenvalues cut at 1, and a direction is Gaussian where the cut bites.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vicinal._fit_loops import INTERRUPTED, FitPath
+from vicinal._lca.steps import COLLAPSE, LOG_2PI, CollapseError
+
+# Runs that differ by less need not be told apart: the best one is continued to the user's tolerance. (At 1e-4 some runs
+# stop on a plateau.)
+ROUGH = 1e-5
+
+
+class GaussProblem(NamedTuple):
+    """The problem: whitened rows, their weights, the penalty, and who does the pair work."""
+
+    rows: np.ndarray  # (n, d), w = R (x - mu)
+    root: np.ndarray  # (d, d), R
+    weight: np.ndarray  # (n,), mean one
+    log_weights: np.ndarray | None
+    log_others: np.ndarray
+    pairs: Any
+    reg: float  # nu of the local covariance
+
+
+class Split(NamedTuple):
+    """Which directions are local: orthonormal columns (in whitened coordinates), and kernel variances < 1."""
+
+    local: np.ndarray  # (d, d2)
+    variances: np.ndarray  # (d2,), ascending
+    gaussian: np.ndarray  # (d, d1)
+
+
+def all_local(d):
+    """Algorithm 1's start: every direction local, with the Gaussian's covariance."""
+    return Split(np.eye(d), np.ones(d), np.empty((d, 0)))
+
+
+def split_at_one(matrix):
+    """Proposition 1: eigenvalues below 1 are local, the others Gaussian."""
+    # Departure 5 (LCAGauss): Algorithm 1's cut is off by one; this is the proposition's.
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] < COLLAPSE:
+        raise CollapseError
+    n_local = int(np.searchsorted(values, 1.0))
+    return Split(vectors[:, :n_local], values[:n_local], vectors[:, n_local:])
+
+
+def transfer(split, moved):
+    """Make the `moved` local directions with the largest kernel variances Gaussian."""
+    kept = len(split.variances) - moved
+    return Split(
+        split.local[:, :kept],
+        split.variances[:kept],
+        np.concatenate([split.local[:, kept:], split.gaussian], axis=1),
+    )
+
+
+def local_images(problem, split):
+    """The rows in the local coordinates, where the kernel's covariance is the identity; shape (n, d2)."""
+    return problem.rows @ (split.local / np.sqrt(split.variances)).astype(problem.rows.dtype)
+
+
+def em_step(problem, split):
+    """The penalised objective per row at a split, and the next split.
+
+    .. math::
+
+        F = \\frac1W \\sum_i w_i \\Big( \\log|\\det B| - \\tfrac d2 \\log 2\\pi - \\tfrac12 |B_G'(x_i -
+        \\mu)|^2
+            + \\log \\Big[ \\frac{1}{W - w_i} \\sum_{j \\ne i} w_j e^{-|B_L'(x_i - x_j)|^2 / 2} \\Big] \\Big)
+            - \\tfrac{\\nu_G}2 \\operatorname{tr} B_G B_G' - \\tfrac\\nu2 \\operatorname{tr} B_L B_L'
+    """
+    n = len(problem.rows)
+    if len(split.variances) == 0:
+        # Departure 6 (LCAGauss). All Gaussian: no direction is left to see neighbours in, so all are equally near, their scatter is
+        # twice the covariance, and all stay Gaussian. The state absorbs.
+        return gaussian_part(problem, split), split
+    images = local_images(problem, split)
+    sums, scatter = problem.pairs.softmax_scatter(
+        images,
+        images,
+        query_values=problem.rows,
+        point_values=problem.rows,
+        row_weights=problem.weight,
+        log_weights=problem.log_weights,
+        left_out=np.arange(n),
+    )
+    mass = problem.weight.sum()
+    fit = problem.weight @ (sums - problem.log_others) / mass
+    matrix = scatter / mass + problem.reg * (problem.root @ problem.root.T)
+    return float(fit + gaussian_part(problem, split)), split_at_one(0.5 * (matrix + matrix.T))
+
+
+def gaussian_part(problem, split):
+    """Everything in F but the neighbours' term: log-norms, the Gaussian's exponent, the penalties."""
+    d = problem.rows.shape[1]
+    log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
+    # tr B_G' M_1 B_G = d1: the mean exponent and the Gaussian's penalty together.
+    exponent = -0.5 * split.gaussian.shape[1]
+    local = (split.local / np.sqrt(split.variances)).T @ problem.root
+    return float(log_norm + exponent - 0.5 * problem.reg * np.square(local).sum())
+
+
+def left_out_scores(problem, split):
+    """The log-density of each training row, its own kernel left out."""
+    d = problem.rows.shape[1]
+    n = len(problem.rows)
+    log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
+    scores = log_norm - 0.5 * np.square(problem.rows @ split.gaussian).sum(axis=1)
+    if len(split.variances):
+        images = local_images(problem, split)
+        sums = problem.pairs.log_sums(images, images, log_weights=problem.log_weights, left_out=np.arange(n))
+        scores = scores + sums - problem.log_others
+    return scores
+
+
+def search_directions(run, path, tol):
+    """LCA-Gauss-Red: make some local directions Gaussian and run again, for the best number of them.
+
+    Parameters
+    ----------
+    run : callable
+        ``path = run(split, tol)``: EM from a split.
+    path : FitPath
+        EM's own answer.
+    tol : float
+        Of the last run; the others are compared after runs to a tolerance of 1e-5.
+
+    Returns
+    -------
+    FitPath
+        Of the best split found; its objectives are the best so far, one entry a pass of all runs.
+    """
+    best, record = path, [path.objectives]
+    rough = max(tol, ROUGH)
+    # Departure 7 (LCAGauss): which directions move (those with the largest kernel variances, the most Gaussian-like),
+    # the score (the penalised leave-one-out objective) and the bracket (from none to all) are our reading.
+    while True:
+        found = _golden_round(lambda split: run(split, rough), best, record)
+        gained = found.objectives[-1] - best.objectives[-1]
+        best = found if gained > 0 else best
+        if gained <= rough or found.reason == INTERRUPTED:
+            break
+    if best is not path and best.reason != INTERRUPTED:
+        best = run(best.parameters, tol)
+        record.append(best.objectives)
+    every_pass = np.maximum.accumulate(np.concatenate(record))
+    return FitPath(best.parameters, every_pass, len(every_pass), best.converged, best.reason)
+
+
+def _golden_round(run, path, record):
+    """The best of the runs that golden sections over the number of transferred directions ask for."""
+    split = path.parameters
+    tried = {0: path}
+
+    def value(moved):
+        if moved not in tried:
+            try:
+                tried[moved] = run(transfer(split, moved))
+                record.append(tried[moved].objectives)
+            except CollapseError:
+                tried[moved] = path._replace(objectives=np.array([-np.inf]))
+        return tried[moved].objectives[-1]
+
+    low, high = 0, len(split.variances)
+    while high - low > 2 and not any(run.reason == INTERRUPTED for run in tried.values()):
+        left = low + round(0.382 * (high - low))
+        right = max(low + round(0.618 * (high - low)), left + 1)
+        low, high = (left, high) if value(left) < value(right) else (low, right)
+    for moved in range(low, high + 1):
+        value(moved)
+    return max(tried.values(), key=lambda path: path.objectives[-1])

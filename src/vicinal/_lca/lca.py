@@ -1,0 +1,385 @@
+"""Local Component Analysis (Le Roux and Bach, 2011): the metric in which data are locally isotropic."""
+
+import sys
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import check_random_state
+
+from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._density.mixture import MixtureDensityMixin, SharedMixture
+from vicinal._density.parzen import bandwidth_covariance
+from vicinal._engine import pair_reductions
+from vicinal._fit_loops import fixed_point, progress, warn_if_not_converged
+from vicinal._lca.accelerated import accelerated_fixed_point
+from vicinal._lca.checks import check_answerable, check_two_rows, collapse_message
+from vicinal._lca.steps import (
+    CollapseError,
+    Steps,
+    Structure,
+    centred,
+    inverse_root,
+    leave_one_out,
+    nearest_structured,
+    one_pass,
+    ordered_metric,
+    perplexities,
+    scatter_of_rows,
+)
+from vicinal._lca.stochastic import SAMPLE, metric_of, stochastic_path
+from vicinal._lca.stream import Stream
+from vicinal._metric import LinearMetricMixin
+
+_COVARIANCES = ("full", "diag", "spherical", "low_rank")
+_SOLVERS = ("auto", "em", "accelerated", "stochastic")
+
+# Up to here a pass over all pairs takes seconds on two cores, and the accelerated solver needs 10 to 30.
+_EXACT_ROWS = 20_000
+_MAX_PASSES, _EXACT_TOL = 500, 1e-8
+_MAX_SWEEPS, _SWEEP_TOL = 50, 1e-3
+# What a fit asks of the engine, which chooses by the size of a call, is many passes.
+_EXPECTED_PASSES = 20
+
+
+class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+    r"""Local Component Analysis: learn the metric that makes data locally isotropic, without labels.
+
+    PCA whitens by the spread of the whole data set; LCA whitens by the spread of each row about its
+    neighbours. It is the Parzen windows density with the kernel covariance of maximum leave-one-out
+    likelihood,
+
+    .. math::
+
+        \max_\Sigma \; \frac1n \sum_i \log \Big[ \frac{1}{n-1} \sum_{j \ne i} N(x_i; x_j, \Sigma) \Big]
+        - \frac{\nu}{2} \operatorname{tr} \Sigma^{-1} \qquad (Eq. 1)
+
+    found by EM: the neighbours of each row are weighed by
+    :math:`\lambda_{ij} \propto N(x_i; x_j, \Sigma)`, :math:`j \ne i` (Eq. 3), and
+    :math:`\Sigma \leftarrow \frac1n \sum_{ij} \lambda_{ij} (x_i - x_j)(x_i - x_j)' + \nu I` (Eq. 4 with the
+    penalty).
+
+    Parameters
+    ----------
+    covariance : {"full", "diag", "spherical", "low_rank"}, default="full"
+        The structure of :math:`\Sigma`: free; one variance a feature; one variance (of the same trace); a
+        matrix of rank ``rank`` plus a multiple of the identity.
+    rank : int, optional
+        For ``covariance="low_rank"``, less than the number of features.
+    reg : float, default=0.0
+        The penalty :math:`\nu`, a variance in squared units of the data: :math:`\Sigma \ge \nu I`. Needed
+        when the likelihood has no maximum (see Notes).
+    solver : {"auto", "em", "accelerated", "stochastic"}, default="auto"
+        "em" repeats Eqs. 3 and 4; the objective never falls. "accelerated" reaches the same optimum in far
+        fewer passes over the pairs, by quasi-Newton steps that EM safeguards. "stochastic" (sec. 5) sees
+        minibatches of rows and samples of neighbours: time and memory are linear in n. "auto" is
+        "accelerated" up to 20,000 rows, then "stochastic"; see ``solver_``.
+    init : "covariance", float or array, default="covariance"
+        The start: the covariance of the data, or a number or vector (standard deviations) or a matrix (a
+        covariance).
+    max_iter : int, optional
+        Most passes over the pairs; for "stochastic", most sweeps over the rows. The default is 500 and 50.
+    tol : float, optional
+        Stop when a pass (an EM step) gains no more than this many nats per row; for "stochastic", when two
+        sweeps in a row do. The default is 1e-8 and 1e-3.
+    batch_size : int, default=100
+        Rows in a minibatch of "stochastic" and ``partial_fit``.
+    neighborhood : int, optional
+        Rows drawn at each stochastic step as possible neighbours (sec. 5.2): the fewer, the wider the learned kernel.
+        By default all rows are, and a sweep has max(2000, 100 d) rows instead of all: still linear in n, and without
+        that bias. For ``partial_fit``, the size of the sample of rows that is kept (3000 by default).
+    discount : float, default=0.6
+        The weight of the old covariance after a sweep over the rows: :math:`\gamma` of Eq. 7. In [0, 1).
+    engine : None, str or Engine, default=None
+        Who does the pair work; see :class:`vicinal.Engine`.
+    random_state : int, RandomState instance or None, default=None
+        For "stochastic" and ``partial_fit``.
+    verbose : bool, default=False
+        Say what is done, to stderr.
+
+    Attributes
+    ----------
+    covariance_ : ndarray of shape (n_features, n_features)
+        The kernel's covariance :math:`\Sigma`.
+    precision_ : ndarray of shape (n_features, n_features)
+        Its inverse.
+    components_ : ndarray of shape (n_features, n_features)
+        A with :math:`\Sigma^{-1} = A'A`: ``transform`` maps to where neighbourhoods are round. For "full" and
+        "low_rank" the rows are ordered: the data spread most beyond their neighbourhoods along the first. For
+        "diag" and "spherical" A is diagonal.
+    objectives_ : ndarray
+        The penalised objective per row, one entry a pass, the last one belonging to ``covariance_``.
+    n_iter_ : int
+        Passes over the pairs (sweeps over the rows for "stochastic").
+    converged_ : bool
+    solver_ : str
+        The solver that was used.
+    effective_neighbors_ : ndarray of shape (n_samples,)
+        How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
+        \lambda_{ij})`. After "stochastic", among ``neighborhood`` (3000) sampled rows.
+    mixture_ : SharedMixture
+        The density.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    Notes
+    -----
+    *Cost.* A pass takes O(n^2 d + n d^2 + d^3) time; memory beyond the data is the engine's budget, never O(n^2). A
+    sweep of "stochastic" takes O(n N d) with ``neighborhood=N`` and O(n (d + 20) d^2) without; so does its start, a fit
+    to a sample of rows.
+
+    *Equivariance.* With ``reg=0`` and the default start, the answer follows the data through a change of
+    coordinates: any invertible linear map for "full" (then ``transform`` gives the same image up to signs),
+    scalings of the axes for "diag", rotations and one scale for "spherical" and "low_rank"; shifts for all.
+
+    *When there is no answer.* With ``reg=0`` the likelihood is unbounded when every row has an exact twin,
+    when columns are constant or linearly dependent, when there are too few rows (surely at n <=
+    n_features), or when rows differ from their neighbours in a subspace only (integer grids). Then ``fit``
+    raises a ValueError that names the cause.
+
+    ``sample_weight`` is importance: a row of weight 2 counts twice as a term of the likelihood and as a
+    neighbour, but is left out as a whole when it is left out.
+
+    References
+    ----------
+    N. Le Roux and F. Bach, "Local Component Analysis", ICLR 2013 (arXiv:1109.0093).
+
+    Examples
+    --------
+    Two flat clusters: LCA finds their shape (ten times as wide as high), whatever their distance.
+
+    >>> import numpy as np
+    >>> from vicinal import LCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 2)) * [1.0, 0.1] + 5 * rng.integers(2, size=(400, 1))
+    >>> lca = LCA().fit(X)
+    >>> np.sqrt(np.diag(lca.covariance_)).round(3)
+    array([0.484, 0.055])
+    >>> round(lca.score(), 3)  # leave-one-out log-likelihood per row
+    -1.286
+    """
+
+    def __init__(
+        self,
+        covariance="full",
+        *,
+        rank=None,
+        reg=0.0,
+        solver="auto",
+        init="covariance",
+        max_iter=None,
+        tol=None,
+        batch_size=100,
+        neighborhood=None,
+        discount=0.6,
+        engine=None,
+        random_state=None,
+        verbose=False,
+    ):
+        self.covariance = covariance
+        self.rank = rank
+        self.reg = reg
+        self.solver = solver
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.neighborhood = neighborhood
+        self.discount = discount
+        self.engine = engine
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Learn the metric and the density of the rows of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+            Importance of the rows; not negative, at least two of them positive.
+
+        Returns
+        -------
+        self
+        """
+        X = check_rows(self, X, reset=True, min_rows=2)
+        weight = check_two_rows(check_weights(sample_weight, X))
+        n, d = X.shape
+        reg, structure = self._check_parameters(d)
+        if reg == 0:
+            check_answerable(X, weight, *structure, names=getattr(self, "feature_names_in_", None))
+        self._stream = None
+        self.solver_ = self._pick_solver(n)
+        problem = leave_one_out(X, weight, pair_reductions(self.engine, _EXPECTED_PASSES * n, n, d), reg)
+        spread = scatter_of_rows(problem)
+        start = self._start(spread, reg, structure)
+        solve = self._stochastic_path if self.solver_ == "stochastic" else self._exact_path
+        try:
+            path, neighbors = solve(problem, start, structure)
+        except CollapseError:
+            raise ValueError(f"LCA: {collapse_message(X, weight, self.covariance)}") from None
+        warn_if_not_converged("LCA", path)
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        self._keep(path.parameters, spread)
+        self._keep_density(X.copy(), weight, problem, neighbors)
+        return self
+
+    def partial_fit(self, X, y=None):
+        """Learn from more rows of a stream (sec. 5.1), in bounded memory.
+
+        The rows are taken in minibatches of ``batch_size``; each sees, as possible neighbours, itself and a uniform
+        sample of ``neighborhood`` (3000 by default) of the rows seen before, and moves the covariance by Eq. 7 with
+        n the number of rows seen. The density is that of the sample. After ``fit`` the stream goes on from there.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The first call starts from the covariance of its rows; more rows than features are needed then, or
+            ``reg`` > 0.
+        y : ignored
+
+        Returns
+        -------
+        self
+            ``n_samples_seen_`` counts the rows; ``objectives_`` holds the objective per row of each minibatch before
+            it was learned from, ``n_iter_`` their number; ``converged_`` is False, a stream has no end;
+            ``effective_neighbors_`` and ``score_samples(None)`` are those of the sample.
+        """
+        fresh = not hasattr(self, "components_")
+        X = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
+        reg, structure = self._check_parameters(X.shape[1])
+        batch_size, neighborhood, discount = self._check_stochastic()
+        stream = getattr(self, "_stream", None)
+        if stream is None:
+            stream = self._stream = self._open_stream(X, reg, structure, neighborhood or SAMPLE, fresh)
+        objectives = [] if self.solver_ != "stream" else list(self.objectives_)
+        try:
+            for first in range(0, len(X), batch_size):
+                batch = X[first : first + batch_size]
+                objectives.append(
+                    stream.learn(batch, reg=reg, structure=structure, discount=discount, engine=self.engine)
+                )
+            metric = metric_of(stream.local, reg, structure)
+        except CollapseError:
+            raise ValueError(f"LCA: {collapse_message(stream.reservoir, None, self.covariance)}") from None
+        self.solver_, self.converged_ = "stream", False
+        self.objectives_, self.n_iter_, self.n_samples_seen_ = np.array(objectives), len(objectives), stream.seen
+        pairs = pair_reductions(self.engine, len(stream.reservoir), *stream.reservoir.shape)
+        problem = leave_one_out(stream.reservoir, None, pairs, reg)
+        self._keep(metric, scatter_of_rows(problem))
+        self._keep_density(stream.reservoir.copy(), None, problem)
+        return self
+
+    def _open_stream(self, X, reg, structure, size, fresh):
+        """The state of the stream before the rows of X: nothing but a start, or what `fit` left."""
+        rng = self._generator()
+        if fresh:
+            if reg == 0:
+                check_answerable(X, None, *structure, names=getattr(self, "feature_names_in_", None))
+            spread = np.cov(X.T, bias=True).reshape(X.shape[1], X.shape[1])
+            start = self._start(spread, reg, structure)
+            self.solver_ = "stream"
+            self.objectives_ = np.array([])
+            return Stream(X[:0], np.linalg.inv(start.T @ start) - reg * np.eye(len(start)), 0, size, rng)
+        centres = self.mixture_.centres
+        shares = np.exp(self.mixture_.log_weights)
+        n = int(np.count_nonzero(shares))
+        kept = rng.choice(len(centres), min(size, n), replace=False, p=shares / shares.sum())
+        local = self.covariance_ - reg * np.eye(X.shape[1])
+        return Stream(centres[kept].astype(np.float64), local, n, size, rng)
+
+    def _check_parameters(self, n_features):
+        """The penalty and the structure; refuses bad parameters."""
+        check_choice(self.covariance, "covariance", _COVARIANCES)
+        check_choice(self.solver, "solver", _SOLVERS)
+        rank = None
+        if self.covariance == "low_rank":
+            if self.rank is None:
+                raise ValueError("covariance='low_rank' needs rank, the number of free directions, got rank=None.")
+            rank = check_integer(self.rank, "rank", least=1)
+            if rank >= n_features:
+                raise ValueError(
+                    f"rank must be less than the {n_features} features, got {rank}. Use covariance='full' "
+                    "for a free one."
+                )
+        return check_positive(self.reg, "reg", strict=False), Structure(self.covariance, rank)
+
+    def _check_stochastic(self):
+        """The parameters of minibatches."""
+        batch_size = check_integer(self.batch_size, "batch_size")
+        neighborhood = None if self.neighborhood is None else check_integer(self.neighborhood, "neighborhood", least=2)
+        discount = check_positive(self.discount, "discount", strict=False)
+        if discount >= 1:
+            raise ValueError(f"discount must be less than 1, got {discount:g}: nothing new would be learned.")
+        return batch_size, neighborhood, discount
+
+    def _generator(self):
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _pick_solver(self, n):
+        if self.solver != "auto":
+            return self.solver
+        solver = "accelerated" if n <= _EXACT_ROWS else "stochastic"
+        if self.verbose:
+            print(f"[LCA] solver={solver!r} for {n} rows", file=sys.stderr, flush=True)
+        return solver
+
+    def _start(self, spread, reg, structure):
+        """The metric to start from: the inverse root of a covariance of the structure."""
+        if isinstance(self.init, str):
+            check_choice(self.init, "init", ("covariance",))
+            covariance = spread + reg * np.eye(len(spread))
+        else:
+            covariance = bandwidth_covariance(self.init, len(spread), name="init")
+        return inverse_root(nearest_structured(covariance, *structure))
+
+    def _limits(self, max_iter, tol):
+        """The user's max_iter and tol, or these."""
+        return {
+            "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
+            "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),
+            "report": progress("LCA", self.verbose),
+        }
+
+    def _exact_path(self, problem, start, structure):
+        """Passes over all pairs; and who are possible neighbours: all (None)."""
+        limits = self._limits(_MAX_PASSES, _EXACT_TOL)
+        steps = Steps(lambda metric: one_pass(problem, metric), structure, start)
+        if self.solver_ == "em":
+            return fixed_point(steps.em, start, **limits), None
+        return accelerated_fixed_point(steps.displacement, steps.move, start, **limits), None
+
+    def _stochastic_path(self, problem, start, structure):
+        """Sweeps of minibatches; and a sample of rows as possible neighbours."""
+        batch_size, neighborhood, discount = self._check_stochastic()
+        rng = self._generator()
+        path = stochastic_path(
+            problem,
+            start,
+            structure,
+            neighborhood=neighborhood,
+            warm=isinstance(self.init, str),
+            rng=rng,
+            batch_size=batch_size,
+            discount=discount,
+            **self._limits(_MAX_SWEEPS, _SWEEP_TOL),
+        )
+        counted = np.flatnonzero(problem.weight > 0)
+        sample = np.sort(rng.choice(counted, min(neighborhood or SAMPLE, len(counted)), replace=False))
+        return path._replace(parameters=path.parameters[1]), sample
+
+    def _keep(self, metric, spread):
+        """Store the fitted metric."""
+        diagonal = self.covariance in ("diag", "spherical")
+        self.components_ = np.abs(metric) if diagonal else ordered_metric(metric, spread)
+        inverse = np.linalg.inv(self.components_)
+        self.covariance_ = inverse @ inverse.T
+        self.precision_ = self.components_.T @ self.components_
+
+    def _keep_density(self, X, weight, problem, neighbors=None):
+        """Store the density, and how many neighbours (among these positions) explain each row."""
+        names = getattr(self, "feature_names_in_", None)
+        self.mixture_ = SharedMixture(X, self.covariance_, problem.log_weights, self.engine, names)
+        images = centred(X, weight).astype(np.float64, copy=False) @ self.components_.T
+        self.effective_neighbors_ = perplexities(images, problem, neighbors)

@@ -1,0 +1,255 @@
+r"""LCA's pass over the pairs and the steps it is good for, as pure functions of arrays.
+
+A metric is a square matrix A with :math:`\Sigma^{-1} = A'A`; its *frame* is the coordinates z = A x, in
+which the kernel's covariance is the identity. One pass at A gives the penalised leave-one-out objective per
+row (Eq. 1; w = 1)
+
+.. math::
+
+    F(A) = \frac{1}{W} \sum_i w_i \log \Big[ \frac{1}{W - w_i} \sum_{j \ne i} w_j N(x_i; x_j, \Sigma) \Big]
+           - \frac{\nu}{2} \operatorname{tr} \Sigma^{-1}
+
+and the EM matrix in the frame, :math:`M = S_z / W + \nu A A'` (Eqs. 3 and 4 with the penalty). The M-step is
+:math:`\Sigma \leftarrow A^{-1} M A^{-T}`; the gradient of F in A is
+:math:`(I - M) A^{-T} = A^{-T} - A (S/W + \nu I)`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vicinal._nca.objectives import effective_neighbors
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+
+# A direction whose variance falls below this share of what it was at the start is collapsing: the distances
+# along it have no digits left. All-twin data get here in five EM steps; clean manifolds (noise 1e-5 of the
+# spread) do not.
+COLLAPSE = 1e-12
+
+
+class CollapseError(ValueError):
+    """The kernel's covariance became singular: the likelihood has no maximum."""
+
+
+class Structure(NamedTuple):
+    """The structure of the kernel's covariance: "full", "diag", "spherical", or "low_rank" with a rank."""
+
+    covariance: str
+    rank: int | None = None
+
+
+class LeaveOneOut(NamedTuple):
+    """The problem: rows, their weights, the penalty, and who does the pair work."""
+
+    rows: np.ndarray  # (n, d), centred; rows of weight zero, which nobody sees, are zero
+    weight: np.ndarray  # (n,), mean one
+    log_weights: np.ndarray | None  # (n,), None when all weights are one
+    log_others: np.ndarray  # (n,), log(W - w_i): the weight that remains when row i is left out
+    pairs: Any  # a backend of the pair engine
+    reg: float  # the paper's nu
+
+
+def leave_one_out(X, weight, pairs, reg):
+    """Set up the problem; `weight` has mean one, or is None."""
+    n = len(X)
+    rows = centred(X, weight)
+    if weight is None:
+        return LeaveOneOut(rows, np.ones(n), None, np.full(n, np.log(n - 1.0)), pairs, reg)
+    rows[weight == 0] = 0.0  # far away, they would cost digits
+    with np.errstate(divide="ignore"):
+        return LeaveOneOut(rows, weight, np.log(weight), np.log(weight_of_others(weight)), pairs, reg)
+
+
+def centred(X, weight):
+    """The rows less their (weighted) mean, in their precision."""
+    mean = X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / weight.sum()
+    return np.ascontiguousarray(X - mean, dtype=X.dtype)
+
+
+def weight_of_others(weight):
+    """``W - w_i`` for each row, without cancellation where one row has nearly all the weight."""
+    others = weight.sum() - weight
+    heaviest = int(weight.argmax())
+    others[heaviest] = np.delete(weight, heaviest).sum()
+    return others
+
+
+def scatter_of_rows(problem):
+    """The (weighted) covariance of the centred rows, divided by n."""
+    rows = problem.rows.astype(np.float64, copy=False)
+    return (rows * problem.weight[:, None]).T @ rows / problem.weight.sum()
+
+
+def inverse_root(covariance):
+    """A with ``A' A`` the inverse of a covariance, computed on the scale of its correlations."""
+    scale = np.sqrt(np.diag(covariance))
+    lower = np.linalg.cholesky(covariance / np.outer(scale, scale))
+    return np.linalg.inv(lower) / scale
+
+
+def one_pass(problem, metric):
+    """The objective per row at a metric, and the EM matrix M in its frame."""
+    images = to_frame(problem.rows, metric)
+    sums, scatter = problem.pairs.softmax_scatter(
+        images,
+        images,
+        row_weights=problem.weight,
+        log_weights=problem.log_weights,
+        left_out=np.arange(len(images)),
+    )
+    return (
+        penalised_objective(sums - problem.log_others, problem.weight, metric, problem.reg),
+        em_matrix(scatter, problem.weight, metric, problem.reg),
+    )
+
+
+def to_frame(rows, metric):
+    """``rows @ metric.T`` in the precision of the rows."""
+    return rows @ metric.T.astype(rows.dtype, copy=False)
+
+
+def penalised_objective(log_means, weight, metric, reg):
+    """F(A) from the logs of the mean kernels ``1/(W - w_i) sum_{j != i} w_j exp(-|z_i - z_j|^2/2)``."""
+    log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
+    return float(weight @ log_means / weight.sum() + log_norm - 0.5 * reg * np.square(metric).sum())
+
+
+# Departure 1 (LCA): the penalty is nu/2 tr Sigma^-1 a row, so that the M-step adds nu I, as Algorithm 1 does.
+def em_matrix(scatter, weight, metric, reg):
+    """M = S_z / W + nu A A', exactly symmetric."""
+    matrix = scatter / weight.sum() + reg * (metric @ metric.T)
+    return 0.5 * (matrix + matrix.T)
+
+
+def objective_and_gradient(problem, metric):
+    """F(A) and its gradient in A, ``(I - M) A^-T``."""
+    objective, matrix = one_pass(problem, metric)
+    return objective, np.linalg.solve(metric, np.eye(len(metric)) - matrix).T
+
+
+# -- the structures that a covariance may have -----------------------------------------------------------
+
+
+def nearest_structured(matrix, covariance, rank=None):
+    """The M-step: the covariance of a structure that maximises ``-log|Sigma| - tr(Sigma^-1 T)`` given T.
+
+    "full": T. "diag": its diagonal. "spherical": its mean diagonal entry (the same trace, sec. 6.2).
+    "low_rank": its `rank` largest eigenvalues with their eigenvectors, the others replaced by their mean
+    (as in probabilistic PCA).
+    """
+    if covariance == "full":
+        return matrix
+    if covariance == "diag":
+        return np.diag(np.diag(matrix))
+    if covariance == "spherical":
+        return np.eye(len(matrix)) * (np.trace(matrix) / len(matrix))
+    values, vectors = np.linalg.eigh(matrix)
+    rest = values[: len(values) - rank].mean()
+    top = vectors[:, len(values) - rank :]
+    return rest * np.eye(len(values)) + (top * (values[len(values) - rank :] - rest)) @ top.T
+
+
+class Steps:
+    """EM's step at a metric, and moves along displacements, for one structure.
+
+    A displacement is a symmetric matrix D in the frame of the metric A: it leads to the covariance
+    ``A^-1 exp(D) A^-T``, and the new frame is ``exp(-D/2) A``. In these moving frames EM's displacement is
+    log M, the geometry is that of the affine-invariant metric on covariances, and displacements at
+    different points may be compared entry by entry (the frames are parallel along the move). Nothing
+    depends on the units of the data.
+
+    Parameters
+    ----------
+    evaluate : callable
+        ``objective, M = evaluate(metric)``.
+    structure : Structure
+    start : array of shape (d, d)
+        The metric at the start, which collapse is measured against.
+    """
+
+    def __init__(self, evaluate, structure, start):
+        self.evaluate, self.structure = evaluate, structure
+        self._start_root = np.linalg.inv(start)
+
+    def displacement(self, metric):
+        """The objective at the metric and EM's displacement from it."""
+        if np.square(metric @ self._start_root).sum() > 1.0 / COLLAPSE:
+            raise CollapseError
+        objective, matrix = self.evaluate(metric)
+        if self.structure.covariance != "full":
+            inverse = np.linalg.inv(metric)
+            update = nearest_structured(inverse @ matrix @ inverse.T, *self.structure)
+            matrix = metric @ update @ metric.T
+        return objective, symmetric_function(matrix, _log)
+
+    def em(self, metric):
+        """The objective at the metric, and the metric after EM's step."""
+        objective, displacement = self.displacement(metric)
+        return objective, self.move(metric, displacement)[0]
+
+    def move(self, metric, displacement):
+        """The metric at the end of a displacement (or the nearest of the structure), and the move made."""
+        if self.structure.covariance == "low_rank":
+            inverse = np.linalg.inv(metric)
+            there = inverse @ symmetric_function(displacement, np.exp) @ inverse.T
+            there = nearest_structured(0.5 * (there + there.T), *self.structure)
+            displacement = symmetric_function(metric @ there @ metric.T, _log)
+        return symmetric_function(displacement, lambda values: np.exp(-0.5 * values)) @ metric, displacement
+
+
+def symmetric_function(matrix, function):
+    """A function of the eigenvalues of a symmetric matrix (elementwise for a diagonal one)."""
+    diagonal = np.diag(matrix)
+    if np.count_nonzero(matrix) == np.count_nonzero(diagonal):
+        return np.diag(function(diagonal))
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    return (vectors * function(values)) @ vectors.T
+
+
+def _log(values):
+    if values.min() < COLLAPSE:
+        raise CollapseError
+    return np.log(values)
+
+
+# -- reading a fitted metric ------------------------------------------------------------------------------
+
+
+def ordered_metric(metric, spread):
+    """The same metric with its rows turned to be the local components, in order.
+
+    Row k of the result is the direction a_k, of local variance ``a_k' Sigma a_k = 1``, with the k-th
+    largest global variance ``a_k' C a_k``: first come the directions along which the data spread most
+    beyond their neighbourhoods.
+
+    Parameters
+    ----------
+    metric : array of shape (d, d)
+    spread : array of shape (d, d)
+        The covariance C of the data.
+    """
+    _, vectors = np.linalg.eigh(metric @ spread @ metric.T)
+    rows = vectors[:, ::-1].T @ metric
+    # Signs: the entry of each row that is largest (in units of the feature's spread) is positive.
+    shares = rows * np.sqrt(np.diag(spread))
+    signs = np.sign(shares[np.arange(len(rows)), np.abs(shares).argmax(axis=1)])
+    return rows * np.where(signs == 0, 1.0, signs)[:, None]
+
+
+def perplexities(images, problem, points=None):
+    """The effective number of neighbours of each row among the rows at some positions (None: all that count).
+
+    Parameters
+    ----------
+    images : array of shape (n, k)
+        All rows, those of weight zero too, in coordinates where the kernel's covariance is the identity.
+    problem : LeaveOneOut or GaussProblem
+        For the weights and the engine.
+    points : array of positions, optional
+    """
+    points = np.flatnonzero(problem.weight > 0) if points is None else points
+    left_out = np.full(len(images), -1)
+    left_out[points] = np.arange(len(points))
+    log_weights = None if problem.log_weights is None else problem.log_weights[points]
+    return effective_neighbors(images, images[points], problem.pairs, log_weights=log_weights, left_out=left_out)

@@ -1,0 +1,223 @@
+r"""LCA on minibatches (sec. 5): each step sees a few rows as terms and a sample of rows as neighbours.
+
+A step at the metric A takes B rows (sec. 5.1) and N possible neighbours (sec. 5.2), computes the local covariance
+:math:`\hat C_L` of the B rows, and blends it with what is known (Eq. 7),
+
+.. math:: C_L \leftarrow \gamma^{B/n} C_L + (1 - \gamma^{B/n}) \hat C_L .
+"""
+
+import numpy as np
+
+from vicinal._fit_loops import INTERRUPTED, FitPath
+from vicinal._lca.accelerated import accelerated_fixed_point
+from vicinal._lca.steps import (
+    CollapseError,
+    Steps,
+    inverse_root,
+    leave_one_out,
+    nearest_structured,
+    one_pass,
+    penalised_objective,
+    to_frame,
+)
+
+# Rows that always measure the progress, the same ones after every sweep.
+_MONITORED = 500
+
+
+def blend(local, estimate, discount, share):
+    """Eq. 7: the old local covariance keeps the weight ``discount ** share``, with share = B / n."""
+    kept = discount**share
+    return kept * local + (1.0 - kept) * estimate
+
+
+def metric_of(local, reg, structure):
+    """The metric of a local covariance: the inverse root of its M-step."""
+    sigma = nearest_structured(local + reg * np.eye(len(local)), *structure)
+    try:
+        metric = inverse_root(0.5 * (sigma + sigma.T))
+    except np.linalg.LinAlgError:
+        raise CollapseError from None
+    if not np.isfinite(metric).all():
+        raise CollapseError
+    return metric
+
+
+def look(problem, metric, queries, points=None):
+    """The objective of some rows at a metric and their local covariance, seeing some rows as neighbours.
+
+    Parameters
+    ----------
+    problem : LeaveOneOut
+    metric : array of shape (d, d)
+    queries : array of row positions
+    points : array of row positions, sorted, optional
+        None is all rows. A row is left out where it is among them.
+    """
+    near = problem.rows if points is None else problem.rows[points]
+    rows, weight = problem.rows[queries], problem.weight[queries]
+    if points is None:
+        left_out, log_weights, log_others = queries, problem.log_weights, problem.log_others[queries]
+    else:
+        found = np.minimum(np.searchsorted(points, queries), len(points) - 1)
+        left_out = np.where(points[found] == queries, found, -1)
+        log_weights = None if problem.log_weights is None else problem.log_weights[points]
+        others = problem.weight[points].sum() - np.where(left_out >= 0, weight, 0.0)
+        log_others = np.log(others)
+    sums, scatter = problem.pairs.softmax_scatter(
+        to_frame(rows, metric),
+        to_frame(near, metric),
+        query_values=rows,
+        point_values=near,
+        row_weights=weight,
+        log_weights=log_weights,
+        left_out=left_out,
+    )
+    objective = penalised_objective(sums - log_others, weight, metric, problem.reg)
+    return objective, scatter / weight.sum()
+
+
+def minibatches(rows, n_neighbors, n_rows, batch_size, rng):
+    """One sweep: (terms, neighbours) for each step, as row positions; neighbours None where all rows serve.
+
+    Parameters
+    ----------
+    rows : array of the positions of the rows that count
+    n_neighbors : int
+        Rows to draw as possible neighbours, anew at each step.
+    n_rows : int
+        Rows of the sweep.
+    """
+    order = rng.permutation(rows)[:n_rows]
+    for start in range(0, n_rows, batch_size):
+        terms = order[start : start + batch_size]
+        if n_neighbors >= len(rows):
+            yield terms, None
+        else:
+            yield terms, np.sort(rng.choice(rows, n_neighbors, replace=False, shuffle=False))
+
+
+def sweep_path(problem, local, structure, *, batch_size, n_neighbors, n_rows, discount, max_iter, tol, rng, report):
+    """Sweep until two sweeps in a row gain no more than `tol` on rows that are set aside to measure it.
+
+    Parameters
+    ----------
+    problem : LeaveOneOut
+    local : array of shape (d, d)
+        The local covariance to start from, without the penalty's share.
+    structure : Structure
+    n_rows : int
+        Rows of a sweep: n of Eq. 7.
+
+    Returns
+    -------
+    FitPath
+        The parameters are the local covariance and the metric of the best sweep; its objectives are those of
+        the measuring rows after each sweep.
+    """
+    rows = np.flatnonzero(problem.weight > 0)
+    measured = np.sort(rng.choice(rows, min(_MONITORED, len(rows)), replace=False))
+    judges = None if n_neighbors >= len(rows) else np.sort(rng.choice(rows, n_neighbors, replace=False))
+    metric = metric_of(local, problem.reg, structure)
+    best_value, best = look(problem, metric, measured, judges)[0], (local, metric)
+    objectives: list[float] = []
+    idle, converged, reason = 0, False, f"max_iter={max_iter} sweeps were used"
+    try:
+        for sweep in range(max_iter):
+            for terms, points in minibatches(rows, n_neighbors, n_rows, batch_size, rng):
+                _, estimate = look(problem, metric, terms, points)
+                local = blend(local, estimate, discount, problem.weight[terms].sum() / n_rows)
+                metric = metric_of(local, problem.reg, structure)
+            objectives.append(look(problem, metric, measured, judges)[0])
+            if report is not None:
+                report(sweep + 1, objectives[-1])
+            idle = 0 if objectives[-1] > best_value + tol else idle + 1
+            if objectives[-1] > best_value:
+                best_value, best = objectives[-1], (local, metric)
+            if idle == 2:
+                converged, reason = True, f"two sweeps in a row gained no more than tol={tol:g}"
+                break
+    except KeyboardInterrupt:
+        reason = INTERRUPTED
+    path = objectives if objectives and objectives[-1] == best_value else [*objectives, best_value]
+    return FitPath(best, np.array(path), len(objectives), converged, reason)
+
+
+# -- a start that is close ---------------------------------------------------------------------------------
+
+# A kernel learned on this many rows costs a fraction of a sweep; it is also how many neighbours are drawn when the
+# user does not say.
+SAMPLE = 3000
+_START_TOL = 1e-3
+_START_PASSES = 50
+
+
+def sampled_start(problem, start, structure, size, rng):
+    """The metric of the exact fit to a sample of rows, or the start itself where a sample would be too small.
+
+    Departure 3 (LCA): the paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
+    """
+    rows = np.flatnonzero(problem.weight > 0)
+    if len(rows) <= size or size <= 4 * len(start):
+        return start
+    chosen = np.sort(rng.choice(rows, size, replace=False))
+    weight = None if problem.log_weights is None else problem.weight[chosen] * (size / problem.weight[chosen].sum())
+    sample = leave_one_out(problem.rows[chosen], weight, problem.pairs, problem.reg)
+    return _quick_fit(lambda metric: one_pass(sample, metric), start, structure)
+
+
+def unbiased_start(problem, start, structure, size, rng):
+    """The metric of the fit to a sample of terms that see *all* rows as neighbours, from a start.
+
+    A kernel learned with N neighbours is too wide for n (sec. 5.2); this one is not.
+    """
+    rows = np.flatnonzero(problem.weight > 0)
+    terms = np.sort(rng.choice(rows, min(size, len(rows)), replace=False))
+
+    def evaluate(metric):
+        objective, local = look(problem, metric, terms)
+        matrix = metric @ (local + problem.reg * np.eye(len(metric))) @ metric.T
+        return objective, 0.5 * (matrix + matrix.T)
+
+    return _quick_fit(evaluate, start, structure)
+
+
+def _quick_fit(evaluate, start, structure):
+    steps = Steps(evaluate, structure, start)
+    try:
+        path = accelerated_fixed_point(steps.displacement, steps.move, start, max_iter=_START_PASSES, tol=_START_TOL)
+    except CollapseError:
+        return start  # a sample may collapse where the data do not
+    return path.parameters
+
+
+def stochastic_path(problem, start, structure, *, neighborhood, warm, batch_size, rng, **options):
+    """Fit by sweeps over minibatches.
+
+    Parameters
+    ----------
+    problem : LeaveOneOut
+    start : array of shape (d, d)
+        A metric.
+    structure : Structure
+    neighborhood : int or None
+        N of sec. 5.2, or None: all rows, and sweeps of a number of rows that does not grow with n.
+    warm : bool
+        Whether to come closer by fits to samples first.
+    options
+        ``discount, max_iter, tol, report`` of `sweep_path`.
+    """
+    n, d = int(np.count_nonzero(problem.weight)), len(start)
+    if warm:
+        start = sampled_start(problem, start, structure, neighborhood or SAMPLE, rng)
+    n_rows, n_neighbors = n, neighborhood or n
+    if neighborhood is None and n > SAMPLE:
+        # Departure 4 (LCA): all rows are neighbours, so nothing is biased, and a sweep has a fixed number of rows R (in
+        # place of n in Eq. 7), so its cost R n d stays linear in n. R keeps the noise of d(d+1)/2 covariances low.
+        # Minibatches are a tenth of it, if more than the user's: moving all rows to a new frame costs O(n d^2) too.
+        n_rows = min(n, max(2000, 100 * d))
+        batch_size = max(batch_size, n_rows // 10)
+        start = unbiased_start(problem, start, structure, max(2000, 20 * d), rng) if warm else start
+    local = np.linalg.inv(start.T @ start) - problem.reg * np.eye(d)
+    size = {"n_neighbors": n_neighbors, "n_rows": n_rows, "batch_size": batch_size}
+    return sweep_path(problem, local, structure, rng=rng, **size, **options)

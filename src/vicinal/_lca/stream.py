@@ -1,0 +1,54 @@
+"""LCA on a stream of rows (sec. 5.1): what ``partial_fit`` remembers and how it learns."""
+
+import numpy as np
+
+from vicinal._engine import pair_reductions
+from vicinal._lca.steps import leave_one_out
+from vicinal._lca.stochastic import blend, look, metric_of
+
+
+class Stream:
+    """A uniform sample of the rows seen (a reservoir), the local covariance learned from them, and their number.
+
+    Parameters
+    ----------
+    reservoir : array of shape (r, d)
+        The rows that serve as neighbours and carry the density; at most `size`.
+    local : array of shape (d, d)
+        The local covariance, without the penalty's share.
+    seen : int
+        Rows seen so far.
+    size : int
+    rng : numpy.random.Generator
+    """
+
+    def __init__(self, reservoir, local, seen, size, rng):
+        self.reservoir, self.local = reservoir, local
+        self.seen, self.size, self.rng = seen, size, rng
+
+    def learn(self, batch, *, reg, structure, discount, engine):
+        """Learn from a minibatch; return its objective per row before that.
+
+        Its rows see each other and the reservoir, never themselves. The exponent of Eq. 7 is B / n with n the rows
+        seen so far, so that early rows do not weigh more than late ones by being early.
+        """
+        # Departure 5 (LCA): a stream has no n and no set of all rows to draw neighbours from.
+        points = np.concatenate([self.reservoir, batch])
+        terms = np.arange(len(self.reservoir), len(points))
+        problem = leave_one_out(points, None, pair_reductions(engine, len(batch), *points.shape), reg)
+        objective, estimate = look(problem, metric_of(self.local, reg, structure), terms)
+        self.local = blend(self.local, estimate, discount, len(batch) / (self.seen + len(batch)))
+        self._remember(batch)
+        return objective
+
+    def _remember(self, batch):
+        """Algorithm R: every row seen is in the reservoir with the same probability."""
+        room = self.size - len(self.reservoir)
+        self.reservoir = np.concatenate([self.reservoir, batch[:room]])
+        self.seen += len(batch)
+        late = batch[room:]
+        # Row number t (counted from 1) takes the place of a random one with probability size / t.
+        places = self.rng.integers(np.arange(self.seen - len(late), self.seen) + 1)
+        for row, place in zip(late, places, strict=True):
+            if place < self.size:
+                self.reservoir[place] = row

@@ -1,0 +1,1 @@
+"""Manifold Parzen Windows: local frames, their mixture, tuning."""

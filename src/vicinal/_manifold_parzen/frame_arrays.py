@@ -1,0 +1,49 @@
+"""What `_manifold_parzen/frame_kernels.py` compiles, in array arithmetic: for small problems, without Numba, and on torch.
+
+The functions have the same names, arguments and results; they write into their last arguments.
+"""
+
+import math
+
+import numpy as np
+from array_api_compat import array_namespace
+
+
+def take_squares(along, offsets, left):
+    """along <- (along - offsets)^2, taken from left: the pass between two matrix products."""
+    along -= offsets
+    along *= along
+    left -= along
+
+
+def project_by_removal(queries, points, frames, offsets, depths, residuals, squares):
+    """Split every difference into its parts along the frame, removed one by one, and what is left."""
+    left = queries.T[:, :, None] - points[:, None, :]  # (D, R, T)
+    l = 0
+    for m, depth in enumerate(depths):
+        while l < depth:
+            direction = frames[l][:, None, :]
+            along = (direction * left).sum(0)
+            left -= direction * along
+            squares[l] = along * along
+            l += 1
+        residuals[m] = (left * left).sum(0)
+
+
+def accumulate(residuals, squares, inverse_variances, constants, precisions, depths, tops, totals):
+    """Add a tile of points to the log-sum-exp states of a block of queries, for every depth m and noise s."""
+    xp = array_namespace(residuals)
+    for s in range(constants.shape[1]):
+        quadratic, l = 0.0, 0
+        for m, depth in enumerate(depths):
+            while l < depth:
+                quadratic = quadratic + squares[l] * inverse_variances[s, l]
+                l += 1
+            scores = constants[m, s] - 0.5 * (quadratic + precisions[s] * residuals[m])
+            scores = xp.astype(scores, xp.float64)
+            top = xp.maximum(tops[m, s], xp.max(scores, axis=1))
+            shift = xp.where(top == -math.inf, xp.zeros_like(top), top)
+            with np.errstate(under="ignore"):
+                kept = totals[m, s] * xp.exp(tops[m, s] - shift)
+                totals[m, s] = kept + xp.sum(xp.exp(scores - shift[:, None]), axis=1)
+            tops[m, s] = top

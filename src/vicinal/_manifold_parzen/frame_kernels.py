@@ -1,0 +1,295 @@
+"""Compiled kernels for mixtures with a frame per component: serial, cached on disk, releasing the GIL.
+
+`_manifold_parzen/frame_sums.py` runs them on blocks in threads.  The rules are those of `_engine/_kernels.py`, whose `exp` is
+used here: after an edit of that file touch this one, because a disk cache does not notice edits in other
+files.
+"""
+
+import numpy as np
+from numba import float64, int64, njit, void
+
+from vicinal._engine._kernels import _OPTIONS, _SUMS, _exp, _kernel
+
+_ROWS = 4  # queries that share one load of a tile's coordinates
+
+
+def _project_signature(real):
+    a2, a3 = real[:, ::1], real[:, :, ::1]
+    return void(a2, a2, a3, a2, int64[::1], a3, a3)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _along(queries, i, frame, out):
+    """out[r, j] = sum_k frame[k, j] queries[i + r, k] for _ROWS rows; past the end, the last row again."""
+    last = queries.shape[0] - 1
+    i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+    n_features = frame.shape[0]
+    k = 0
+    if n_features % 2 == 1:
+        a0, b0, c0, e0 = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
+        for j in range(frame.shape[1]):
+            v0 = frame[0, j]
+            out[0, j] = a0 * v0
+            out[1, j] = b0 * v0
+            out[2, j] = c0 * v0
+            out[3, j] = e0 * v0
+        k = 1
+    else:
+        a0, b0, c0, e0 = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
+        a1, b1, c1, e1 = queries[i, 1], queries[i1, 1], queries[i2, 1], queries[i3, 1]
+        for j in range(frame.shape[1]):
+            v0, v1 = frame[0, j], frame[1, j]
+            out[0, j] = a0 * v0 + a1 * v1
+            out[1, j] = b0 * v0 + b1 * v1
+            out[2, j] = c0 * v0 + c1 * v1
+            out[3, j] = e0 * v0 + e1 * v1
+        k = 2
+    while k + 3 < n_features:
+        a0, b0, c0, e0 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
+        a1, b1, c1, e1 = queries[i, k + 1], queries[i1, k + 1], queries[i2, k + 1], queries[i3, k + 1]
+        a2, b2, c2, e2 = queries[i, k + 2], queries[i1, k + 2], queries[i2, k + 2], queries[i3, k + 2]
+        a3, b3, c3, e3 = queries[i, k + 3], queries[i1, k + 3], queries[i2, k + 3], queries[i3, k + 3]
+        for j in range(frame.shape[1]):
+            v0, v1, v2, v3 = frame[k, j], frame[k + 1, j], frame[k + 2, j], frame[k + 3, j]
+            out[0, j] += a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3
+            out[1, j] += b0 * v0 + b1 * v1 + b2 * v2 + b3 * v3
+            out[2, j] += c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3
+            out[3, j] += e0 * v0 + e1 * v1 + e2 * v2 + e3 * v3
+        k += 4
+    if k < n_features:
+        a0, b0, c0, e0 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
+        a1, b1, c1, e1 = queries[i, k + 1], queries[i1, k + 1], queries[i2, k + 1], queries[i3, k + 1]
+        for j in range(frame.shape[1]):
+            v0, v1 = frame[k, j], frame[k + 1, j]
+            out[0, j] += a0 * v0 + a1 * v1
+            out[1, j] += b0 * v0 + b1 * v1
+            out[2, j] += c0 * v0 + c1 * v1
+            out[3, j] += e0 * v0 + e1 * v1
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _square_distances(queries, i, points, out):
+    """out[r, j] = |queries[i + r] - points[:, j]|^2 for _ROWS rows; past the end, the last row again."""
+    last = queries.shape[0] - 1
+    i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+    n_features = points.shape[0]
+    k = 0
+    if n_features % 2 == 1:
+        a, b, c, e = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
+        for j in range(points.shape[1]):
+            t = points[0, j]
+            out[0, j] = (a - t) * (a - t)
+            out[1, j] = (b - t) * (b - t)
+            out[2, j] = (c - t) * (c - t)
+            out[3, j] = (e - t) * (e - t)
+        k = 1
+    else:
+        out[:, :] = 0
+    while k < n_features:
+        a, b, c, e = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
+        a1, b1, c1, e1 = queries[i, k + 1], queries[i1, k + 1], queries[i2, k + 1], queries[i3, k + 1]
+        for j in range(points.shape[1]):
+            t, s = points[k, j], points[k + 1, j]
+            out[0, j] += (a - t) * (a - t) + (a1 - s) * (a1 - s)
+            out[1, j] += (b - t) * (b - t) + (b1 - s) * (b1 - s)
+            out[2, j] += (c - t) * (c - t) + (c1 - s) * (c1 - s)
+            out[3, j] += (e - t) * (e - t) + (e1 - s) * (e1 - s)
+        k += 2
+
+
+@_kernel(_project_signature)
+def project(queries, points, frames, offsets, depths, residuals, squares):
+    """Split every difference query - point into its parts along the point's frame and what is left.
+
+    squares[l, i, j] = (V_jl'(q_i - x_j))^2, with offsets[l, j] = V_jl'x_j; residuals[m, i, j] = |q_i - x_j|^2
+    minus the first depths[m] squares.  `points` is (D, T) and `frames` (d, D, T): the inner loops run over
+    the points.
+    """
+    n_points = points.shape[1]
+    along = np.empty((_ROWS, n_points), points.dtype)
+    left = np.empty((_ROWS, n_points), points.dtype)
+    zero = points.dtype.type(0)
+    for i in range(0, queries.shape[0], _ROWS):
+        count = min(_ROWS, queries.shape[0] - i)
+        _square_distances(queries, i, points, left)
+        l = 0
+        for m in range(depths.shape[0]):
+            while l < depths[m]:
+                _along(queries, i, frames[l], along)
+                for r in range(count):
+                    for j in range(n_points):
+                        part = along[r, j] - offsets[l, j]
+                        square = part * part
+                        squares[l, i + r, j] = square
+                        left[r, j] -= square
+                l += 1
+            for r in range(count):
+                for j in range(n_points):
+                    residuals[m, i + r, j] = max(left[r, j], zero)
+
+
+@_kernel(lambda real: void(real[:, ::1], real[::1], real[:, ::1]))
+def take_squares(along, offsets, left):
+    """along <- (along - offsets)^2, taken from left: the pass between two matrix products."""
+    for i in range(along.shape[0]):
+        for j in range(along.shape[1]):
+            part = along[i, j] - offsets[j]
+            along[i, j] = part * part
+            left[i, j] -= part * part
+
+
+@_kernel(_project_signature)
+def project_by_removal(queries, points, frames, offsets, depths, residuals, squares):
+    """`project` where digits would cancel: the parts are taken from the difference and removed from it."""
+    n_features, n_points = points.shape
+    left = np.empty((n_features, n_points), points.dtype)
+    along = np.empty(n_points, points.dtype)
+    for i in range(queries.shape[0]):
+        for k in range(n_features):
+            a = queries[i, k]
+            for j in range(n_points):
+                left[k, j] = a - points[k, j]
+        l = 0
+        for m in range(depths.shape[0]):
+            while l < depths[m]:
+                along[:] = 0
+                for k in range(n_features):
+                    for j in range(n_points):
+                        along[j] += frames[l, k, j] * left[k, j]
+                for k in range(n_features):
+                    for j in range(n_points):
+                        left[k, j] -= frames[l, k, j] * along[j]
+                for j in range(n_points):
+                    squares[l, i, j] = along[j] * along[j]
+                l += 1
+            residuals[m, i, :] = 0
+            for k in range(n_features):
+                for j in range(n_points):
+                    residuals[m, i, j] += left[k, j] * left[k, j]
+
+
+@njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
+def _peak(quadratic, residual, precision, constants, out):
+    """out[j] = constants[j] - (quadratic[j] + precision residual[j]) / 2; return the largest."""
+    half = out.dtype.type(0.5)
+    top = out.dtype.type(-np.inf)
+    for j in range(out.shape[0]):
+        score = constants[j] - half * (quadratic[j] + precision * residual[j])
+        out[j] = score
+        top = max(top, score)
+    return top
+
+
+@njit(fastmath=_SUMS, **_OPTIONS)
+def _sum_exp(scores, shift):
+    total = scores.dtype.type(0)
+    for j in range(scores.shape[0]):
+        total += _exp(scores[j] - shift)
+    return total
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _add_direction(quadratic, squares, inverse_variances):
+    for j in range(quadratic.shape[0]):
+        quadratic[j] += squares[j] * inverse_variances[j]
+
+
+def _accumulate_signature(real):
+    a1, a3 = real[::1], real[:, :, ::1]
+    return void(a3, a3, a3, a3, a1, int64[::1], float64[:, :, ::1], float64[:, :, ::1])
+
+
+@_kernel(_accumulate_signature)
+def accumulate(residuals, squares, inverse_variances, constants, precisions, depths, tops, totals):
+    """Add a tile of points to the log-sum-exp states of a block of queries, for every depth m and noise s.
+
+    The score of a pair is constants[m, s, j] - (sum_l squares[l] inverse_variances[s, l] + precisions[s]
+    residual) / 2, l running over the first depths[m] directions: one sweep over the directions serves all
+    depths.
+    """
+    n_rows, n_points = residuals.shape[1], residuals.shape[2]
+    quadratic = np.empty(n_points, residuals.dtype)
+    scores = np.empty(n_points, residuals.dtype)
+    zero = residuals.dtype.type(0)
+    for i in range(n_rows):
+        for s in range(precisions.shape[0]):
+            quadratic[:] = zero
+            l = 0
+            for m in range(depths.shape[0]):
+                while l < depths[m]:
+                    _add_direction(quadratic, squares[l, i], inverse_variances[s, l])
+                    l += 1
+                peak = _peak(quadratic, residuals[m, i], precisions[s], constants[m, s], scores)
+                if peak == -np.inf:
+                    continue
+                if peak > tops[m, s, i]:
+                    totals[m, s, i] *= np.exp(tops[m, s, i] - peak)
+                    tops[m, s, i] = peak
+                totals[m, s, i] += _sum_exp(scores, scores.dtype.type(tops[m, s, i]))
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _to_scores(squares, half_precision, constants):
+    """squares <- constants - half_precision squares, for _ROWS rows."""
+    for j in range(constants.shape[0]):
+        c = constants[j]
+        squares[0, j] = c - half_precision * squares[0, j]
+        squares[1, j] = c - half_precision * squares[1, j]
+        squares[2, j] = c - half_precision * squares[2, j]
+        squares[3, j] = c - half_precision * squares[3, j]
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _add_gain(scores, along, offsets, gains):
+    """scores += gains (along - offsets)^2, for _ROWS rows."""
+    for j in range(offsets.shape[0]):
+        o, g = offsets[j], gains[j]
+        a0, a1, a2, a3 = along[0, j] - o, along[1, j] - o, along[2, j] - o, along[3, j] - o
+        scores[0, j] += g * (a0 * a0)
+        scores[1, j] += g * (a1 * a1)
+        scores[2, j] += g * (a2 * a2)
+        scores[3, j] += g * (a3 * a3)
+
+
+@njit(fastmath={"nnan", "nsz"}, **_OPTIONS)
+def _largest(scores):
+    top = scores.dtype.type(-np.inf)
+    for j in range(scores.shape[0]):
+        top = max(top, scores[j])
+    return top
+
+
+def _single_signature(real):
+    a1, a2, a3 = real[::1], real[:, ::1], real[:, :, ::1]
+    ints = int64[::1]
+    return void(a2, a2, a3, a2, a2, a1, float64, ints, ints, float64[::1], float64[::1])
+
+
+@_kernel(_single_signature)
+def add_tile(queries, points, frames, offsets, gains, constants, half_precision, starts, skipped, tops, totals):
+    """Add a tile of points to the log-sum-exp states of a block of queries, for one depth and noise.
+
+    All in the cache: the score of a pair is constants - half_precision |q - x|^2 + sum_l gains_l (V_l'q -
+    offsets_l)^2 with gains (1 / sigma^2 - 1 / lambda_l) / 2.  Query i must not see the points
+    skipped[starts[i] : starts[i + 1]].
+    """
+    n_points = points.shape[1]
+    scores = np.empty((_ROWS, n_points), points.dtype)
+    along = np.empty((_ROWS, n_points), points.dtype)
+    half = points.dtype.type(half_precision)
+    for i in range(0, queries.shape[0], _ROWS):
+        _square_distances(queries, i, points, scores)
+        _to_scores(scores, half, constants)
+        for l in range(frames.shape[0]):
+            _along(queries, i, frames[l], along)
+            _add_gain(scores, along, offsets[l], gains[l])
+        for r in range(min(_ROWS, queries.shape[0] - i)):
+            for s in range(starts[i + r], starts[i + r + 1]):
+                scores[r, skipped[s]] = -np.inf
+            peak = _largest(scores[r])
+            if peak == -np.inf:
+                continue
+            if peak > tops[i + r]:
+                totals[i + r] *= np.exp(tops[i + r] - peak)
+                tops[i + r] = peak
+            totals[i + r] += _sum_exp(scores[r], scores.dtype.type(tops[i + r]))

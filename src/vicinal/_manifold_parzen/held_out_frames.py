@@ -1,0 +1,163 @@
+"""Leave-one-out for Manifold Parzen Windows that leaves the row out of its neighbours' frames as well.
+
+Dropping only a row's own component still leaks: the row has shaped the frames of the points that have it
+among their neighbours, and those are the points that explain it.  Without row i, point j keeps its frame
+unless i is among its k neighbours; then the (k+1)th neighbour takes its place and the frame is rebuilt.
+These are n k pairs in all, so the exact answer costs one pass over the pairs and n k small decompositions.
+"""
+
+import numpy as np
+from sklearn.model_selection import KFold
+
+from vicinal._engine._accuracy import products_are_accurate
+from vicinal._engine._choice import as_engine
+from vicinal._engine._pool import available_threads, in_order, one_blas_thread
+from vicinal._manifold_parzen.frame_sums import _LOG_2PI, Skips, frame_log_sums
+from vicinal._scatter import GRAM_RATIO, leading_directions, neighbor_differences, soft_frames
+
+
+def held_out_log_density(X, neighbors, frames, variances, noises, *, rows=None, weight=None, engine=None, slack=1.0):
+    """Log-density of training rows under the estimate built without them, shape (noises, len(rows)).
+
+    Parameters
+    ----------
+    X : array of shape (n, D)
+    neighbors : integer array of shape (n, k + 1)
+        The k neighbours of each point and the one that would take a vacant place.
+    frames, variances : arrays of shape (d, n, D) and (d, n)
+        From the k neighbours, `local_frames`.
+    noises : sequence of float
+    rows : integer array, optional
+        The rows to score; the default is all.
+    weight : array of shape (n,), optional
+    slack : float
+        As in `frame_log_sums`.
+    """
+    n, k = len(X), neighbors.shape[1] - 1
+    rows = np.arange(n) if rows is None else rows
+    noises = np.atleast_1d(np.asarray(noises, dtype=np.float64))
+    place = np.full(n, -1)
+    place[rows] = np.arange(len(rows))
+    with np.errstate(divide="ignore"):
+        log_weights = np.zeros(n) if weight is None else np.log(weight)
+    # The pairs (j, i): point j has row i as neighbour number `slot`.
+    points, slots = np.nonzero((place[neighbors[:, :k]] >= 0) & (log_weights > -np.inf)[:, None])
+    left_out = place[neighbors[points, slots]]
+
+    own = np.arange(len(rows))
+    skips = Skips(np.concatenate([own, left_out]), np.concatenate([rows, points]), len(rows))
+    log_sums = frame_log_sums(
+        X[rows],
+        X,
+        frames,
+        variances,
+        noises,
+        log_weights=log_weights,
+        skips=skips,
+        engine=engine,
+        slack=slack,
+    )[0]
+    if len(points):
+        scores = _rebuilt_scores(X, neighbors, points, slots, len(frames), noises, weight, engine, slack)
+        scores += log_weights[points]
+        order = np.argsort(left_out, kind="stable")
+        some, starts = np.unique(left_out[order], return_index=True)
+        rebuilt = np.logaddexp.reduceat(scores[:, order], starts, axis=1)
+        log_sums[:, some] = np.logaddexp(log_sums[:, some], rebuilt)
+    others = n - 1.0 if weight is None else weight.sum() - weight[rows]
+    return log_sums - np.log(others)
+
+
+def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, engine, slack):
+    """log N(x_i; x_j, C_j rebuilt without i), i the neighbour `slot` of point j, shape (noises, pairs)."""
+    k, D = neighbors.shape[1] - 1, X.shape[1]
+    engine = as_engine(engine)
+    threads = available_threads(engine.threads)
+    batch = int(np.clip(engine.memory_bytes // (threads + 1) // (8 * 6 * k * (D + k)), 1, 1024))
+    vacancies = np.arange(k) + (np.arange(k) >= np.arange(k)[:, None])  # slots 0..k without the vacant one
+
+    def work(start):
+        j, slot = points[start : start + batch], slots[start : start + batch]
+        kept = vacancies[slot]
+        shares = None
+        if weight is not None:
+            shares = weight[np.take_along_axis(neighbors[j], kept, axis=1)]
+            shares = shares / shares.sum(axis=1, keepdims=True)
+        done = np.zeros(len(j), dtype=bool)
+        squares, variances = np.empty((n_components, len(j))), np.empty((n_components, len(j)))
+        residual = np.empty(len(j))
+        if 2 * k < D:
+            done = _split_by_gram(
+                X, neighbors, j, slot, kept, shares, noises.min() * slack, squares, residual, variances
+            )
+        left = np.flatnonzero(~done)
+        if len(left):
+            others = np.take_along_axis(neighbors[j[left]], kept[left], axis=1)
+            directions, variances[:, left] = leading_directions(
+                neighbor_differences(X, j[left], others, weight), n_components
+            )
+            difference = X[neighbors[j[left], slot[left]]].astype(np.float64) - X[j[left]]
+            for l, direction in enumerate(directions):
+                along = (direction * difference).sum(axis=1)
+                difference -= along[:, None] * direction
+                squares[l, left] = along**2
+            residual[left] = (difference**2).sum(axis=1)
+        column = noises[:, None, None]
+        spread = column + variances
+        quadratic = (squares / spread + np.log(spread)).sum(axis=1) + residual / column[:, 0]
+        return -0.5 * (quadratic + D * _LOG_2PI + (D - n_components) * np.log(column[:, 0]))
+
+    with one_blas_thread():
+        return np.concatenate(list(in_order(work, range(0, len(points), batch), threads)), axis=1)
+
+
+def _split_by_gram(X, neighbors, j, slot, kept, shares, noise, squares, residual, variances):
+    """Fill in a batch of pairs from the (k+1) x (k+1) Gram matrix of each point; return where it is accurate.
+
+    With R the rows ``sqrt(a_m) (x_m - x_j)`` of the kept neighbours and ``R R' = U S^2 U'``, the part of the
+    left-out difference along direction l is ``u_l' R (x_i - x_j) / s_l``, and ``R (x_i - x_j)`` is a column
+    of the Gram matrix too: nothing of dimension D is done for a pair.
+    """
+    once, back = np.unique(j, return_inverse=True)
+    rows = X[neighbors[once]].astype(np.float64)
+    rows -= X[once, None, :]
+    gram = (rows @ rows.transpose(0, 2, 1))[back]
+    pair = np.arange(len(j))
+    column = np.take_along_axis(gram[pair, slot], kept, axis=1)
+    square = gram[pair, slot, slot]
+    gram = gram[pair[:, None, None], kept[:, :, None], kept[:, None, :]]
+    roots = np.full(kept.shape, kept.shape[1] ** -0.5) if shares is None else np.sqrt(shares)
+    values, vectors = np.linalg.eigh(gram * (roots[:, :, None] * roots[:, None, :]))
+    d = len(squares)
+    values, vectors = values[:, : -d - 1 : -1], vectors[:, :, : -d - 1 : -1]
+    good = values[:, -1] > GRAM_RATIO * values[:, 0]
+    good &= products_are_accurate(square.max() / noise, np.float64)
+    along = np.einsum("pk,pkl->lp", (column * roots)[good], vectors[good])
+    variances[:, good] = values[good].T
+    squares[:, good] = along**2 / values[good].T
+    residual[good] = np.maximum(square[good] - squares[:, good].sum(axis=0), 0.0)
+    return good
+
+
+def fold_log_density(X, Z, n_components, noises, *, rows, weight=None, engine=None, slack=1.0, n_folds=5):
+    """Log-density of training rows under estimates built without their fold, shape (noises, len(rows)).
+
+    For soft neighbourhoods, where every row shapes every frame and rebuilding them for each row would be
+    O(n^2) decompositions.  Arguments as in `held_out_log_density`; Z as in `soft_frames`.
+    """
+    threads = available_threads(as_engine(engine).threads)
+    scores = np.empty((len(noises), len(rows)))
+    for train, test in KFold(min(n_folds, len(X)), shuffle=True, random_state=0).split(X):
+        if weight is not None:
+            train = train[weight[train] > 0]
+        asked = np.flatnonzero(np.isin(rows, test))
+        if len(asked) == 0:
+            continue
+        some = None if weight is None else weight[train]
+        frames, variances = soft_frames(X[train], Z[train], n_components, some, threads=threads)
+        shares = np.full(len(train), 1.0 / len(train)) if some is None else some / some.sum()
+        scores[:, asked] = frame_log_sums(
+            X[rows[asked]], X[train], frames, variances, noises,
+            log_weights=np.log(shares), engine=engine, slack=slack,
+        )[0]  # fmt: skip
+    return scores

@@ -1,0 +1,236 @@
+"""The container of a model file: named arrays and one text, checksummed, read and written in one pass.
+
+A model file is a valid `safetensors <https://github.com/huggingface/safetensors>`_ file, so that the arrays
+can be read by other programs, with three things added: the text that says how the arrays make an estimator,
+a checksum, and where the checksum stands::
+
+    8 bytes     n, the length of the header, little-endian
+    n bytes     {"__metadata__":{"sha256":"<64 hex digits>","format":"vicinal-model","version":"1",
+                 "model":"..."},"<array name>":{"dtype":"F64","shape":[2,3],"data_offsets":[0,48]},...}
+                 and spaces
+    the rest    the arrays: C order, little-endian, one after the other without gaps
+
+The digest always stands at the same place. It covers every other byte of the file, so no bit can change
+unseen. Sizes are checked against the size of the file before anything is allocated; nothing in a file is
+ever executed.
+"""
+
+import hashlib
+import json
+import math
+import os
+import stat
+
+import numpy as np
+
+from vicinal._model_files.replacing import replacing
+
+FORMAT, VERSION = "vicinal-model", 1
+
+_PREFIX = b'{"__metadata__":{"sha256":"'
+_DIGEST_AT = 8 + len(_PREFIX)
+_DIGEST_END = _DIGEST_AT + 64
+# A header takes up to about 25 times its length in memory once parsed.
+_MAX_HEADER = 32 * 2**20
+_DTYPES = {
+    "BOOL": "|b1", "U8": "|u1", "I8": "|i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4",
+    "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8",
+}  # fmt: skip
+_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+
+
+def write_arrays(path, model, arrays):
+    """Write a text and named arrays (of the dtypes above), replacing `path` whole or not at all."""
+    # The widest entries first keeps every array aligned without gaps, which the format does not allow.
+    names = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
+    metadata = {"sha256": "0" * 64, "format": FORMAT, "version": str(VERSION), "model": model}
+    header, offset = {"__metadata__": metadata}, 0
+    for name in names:
+        array = arrays[name]
+        entry = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + array.nbytes],
+        }
+        header[name], offset = entry, offset + array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text += b" " * (-(8 + len(text)) % 64)
+    if len(text) > _MAX_HEADER:
+        raise ValueError(
+            f"the model has too many parts to save: their description takes {len(text) / 2**20:.0f} MB, at "
+            f"most {_MAX_HEADER // 2**20} MB are allowed. Long lists and arrays of Python objects take this "
+            "room; use arrays of numbers or of strings."
+        )
+    start = len(text).to_bytes(8, "little") + text
+    checksum = hashlib.sha256(start[:_DIGEST_AT] + start[_DIGEST_END:])
+    with replacing(path) as file:
+        file.write(start)
+        for name in names:
+            data = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data
+            checksum.update(data)
+            file.write(data)
+        file.seek(_DIGEST_AT)
+        file.write(checksum.hexdigest().encode("ascii"))
+
+
+def read_arrays(path):
+    """Return the text and the named arrays of a model file; any failure is a ValueError that says why.
+
+    Only a missing file is a FileNotFoundError. The arrays are views of one buffer that nobody else holds.
+    """
+    shown = repr(os.fspath(path))
+    try:
+        start, data = _read_verified(path)
+        header = _parse_json(start[8:])
+        model = _check_metadata(header.pop("__metadata__"))
+        return model, _cut(header, data)
+    except FileNotFoundError:
+        raise
+    except MemoryError:
+        raise ValueError(f"cannot load {shown}: the model does not fit into memory.") from None
+    except OSError as error:
+        raise ValueError(f"cannot load {shown}: {error.strerror or error}.") from error
+    except _MalformedError as error:
+        raise ValueError(f"cannot load {shown}: {error}") from None
+
+
+def parse_model(text):
+    """Parse the text of a model file, strictly: no repeated keys, no NaN, no endless nesting."""
+    try:
+        return _parse_json(text)
+    except _MalformedError as error:
+        raise ValueError(str(error)) from None
+
+
+class _MalformedError(ValueError):
+    """The bytes are those that were written, but they do not follow the format."""
+
+
+def _read_verified(path):
+    """The length and header, and the data, once the checksum agrees."""
+    # Asked before opening: opening a named pipe would wait for ever.
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise _MalformedError(f"it is {kind}. Pass the path of a file written by vicinal.io.save.")
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        start = file.read(_DIGEST_END)
+        length = int.from_bytes(start[:8], "little")
+        if start[8:_DIGEST_AT] != _PREFIX[: len(start[8:_DIGEST_AT])] or size < 8:
+            raise _MalformedError("it is not a model file. Pass a file written by vicinal.io.save.")
+        if length > _MAX_HEADER:
+            raise _MalformedError(
+                f"it is damaged: its header claims {length} bytes, at most {_MAX_HEADER} are allowed."
+            )
+        if length < _DIGEST_END or size < 8 + length:
+            raise _MalformedError(
+                f"it is truncated or damaged: it has {size} bytes, and its header needs {8 + length}."
+            )
+        start += file.read(8 + length - len(start))
+        expected = size - 8 - length
+        if expected > _physical_memory():
+            raise _MalformedError(
+                f"it holds {expected / 2**30:.1f} GB of arrays, and this machine has "
+                f"{_physical_memory() / 2**30:.1f} GB of memory."
+            )
+        data = np.empty(expected, dtype=np.uint8)
+        got = file.readinto(data.data) if expected else 0
+        if got != expected or len(start) != 8 + length or file.read(1):
+            raise _MalformedError("it changed while it was read. Try again when nobody writes it.")
+    checksum = hashlib.sha256(start[:_DIGEST_AT])
+    checksum.update(start[_DIGEST_END:])
+    checksum.update(data.data)
+    if checksum.hexdigest().encode("ascii") != start[_DIGEST_AT:_DIGEST_END]:
+        raise _MalformedError(
+            "its checksum does not agree with its contents: it is damaged or truncated. Copy it again from "
+            "the original, or fit and save again."
+        )
+    return start, data
+
+
+def _physical_memory():
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
+def _parse_json(text):
+    try:
+        text = text if isinstance(text, str) else text.decode("ascii")
+        tree = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise _MalformedError("its header is nested too deeply.") from None
+    except _MalformedError:
+        raise
+    except ValueError as error:
+        raise _MalformedError(f"its header is not valid JSON: {error}.") from None
+    if not isinstance(tree, dict):
+        raise _MalformedError("its header is not a JSON object.")
+    return tree
+
+
+def _without_repeats(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _MalformedError("its header repeats a name.")
+    return found
+
+
+def _refuse_constant(name):
+    raise _MalformedError(f"its header holds {name}, which is not JSON.")
+
+
+def _check_metadata(metadata):
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise _MalformedError("its metadata are not texts by name.")
+    if metadata.get("format") != FORMAT:
+        raise _MalformedError(f"its format is {_short(metadata.get('format'))}, expected {FORMAT!r}.")
+    version = metadata.get("version", "")
+    if not (version.isascii() and version.isdigit() and len(version) < 10 and int(version) > 0):
+        raise _MalformedError(f"its format version is {_short(version)}, expected a number.")
+    if int(version) > VERSION:
+        raise _MalformedError(
+            f"it has format version {version}, and this vicinal reads up to {VERSION}. Install a newer one."
+        )
+    if "model" not in metadata:
+        raise _MalformedError("it has no description of a model.")
+    return metadata["model"]
+
+
+def _cut(header, data):
+    """The arrays by name; together they must make up the data exactly, one after the other."""
+    if not all(isinstance(entry, dict) for entry in header.values()):
+        raise _MalformedError("an array has no description.")
+    arrays, end = {}, 0
+    for name, entry in header.items():
+        if set(entry) != {"dtype", "shape", "data_offsets"}:
+            raise _MalformedError(f"the array {_short(name)} is not described by dtype, shape and data_offsets.")
+        if not isinstance(entry["dtype"], str) or entry["dtype"] not in _DTYPES:
+            raise _MalformedError(f"the array {_short(name)} has the unknown dtype {_short(entry['dtype'])}.")
+        dtype = np.dtype(_DTYPES[entry["dtype"]])
+        shape = check_shape(entry["shape"])
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if entry["data_offsets"] != [end, end + n_bytes] or end + n_bytes > len(data):
+            raise _MalformedError(f"the array {_short(name)} of shape {_short(entry['shape'])} does not fit the file.")
+        array = data[end : end + n_bytes].view(dtype).reshape(shape)
+        if dtype.kind == "b" and n_bytes and data[end : end + n_bytes].max() > 1:
+            raise _MalformedError(f"the array {_short(name)} holds booleans that are neither true nor false.")
+        arrays[name], end = array, end + n_bytes
+    if end != len(data):
+        raise _MalformedError(f"it holds {len(data)} bytes of data, and its arrays need {end}.")
+    return arrays
+
+
+def check_shape(shape):
+    """A list of sizes as a tuple; refuses what NumPy could not hold."""
+    whole = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
+    if not whole or len(shape) > 32 or math.prod(max(size, 1) for size in shape) >= 2**56:
+        raise _MalformedError(f"an array has the impossible shape {_short(shape)}.")
+    return tuple(shape)
+
+
+def _short(value):
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

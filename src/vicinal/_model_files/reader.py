@@ -1,0 +1,263 @@
+"""From a tree of JSON values and a table of arrays back to an estimator.
+
+The tree may come from anywhere: whatever does not follow the rules of `_model_files/writer` is a ValueError. What
+an estimator holds is written into its ``__dict__``: no constructor, property or ``__setstate__`` of an
+estimator runs.
+"""
+
+import math
+import warnings
+
+import numpy as np
+import scipy.sparse
+import sklearn
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import InconsistentVersionWarning
+
+from vicinal._model_files.model_file import check_shape
+from vicinal._model_files.types import (
+    MAX_DEPTH,
+    SPARSE,
+    check_text,
+    default_parameters,
+    fields_of,
+    find_class,
+    from_plain,
+    hides,
+    parameters_of,
+    read_dtype,
+)
+
+
+class Reader:
+    """Turns trees into values; `arrays` is the table of the file."""
+
+    def __init__(self, arrays):
+        self._arrays = arrays
+        self._done = {}
+        self._class_names = set()
+
+    def estimator(self, tree, depth=0):
+        """The estimator of a tree."""
+        _expect(tree, "estimator", {"class", "parameters", "attributes"}, optional={"metadata_request"})
+        cls = find_class(tree["class"])
+        if cls is None or not issubclass(cls, BaseEstimator):
+            raise ValueError(f"it holds an estimator of the unknown class {tree['class']!r}. {_NEWER}")
+        self._class_names.add(tree["class"])
+        parameters = set(parameters_of(cls))
+        state = {}
+        for part in ("parameters", "attributes"):
+            for name, value in _named(tree[part]):
+                if (name in parameters) != (part == "parameters") or hides(cls, name):
+                    raise ValueError(f"{tree['class']} has no {part[:-1]} {name!r} here. {_NEWER}")
+                state[name] = self.value(value, depth + 1)
+        state = {**default_parameters(cls, state), **state}
+        if not parameters <= set(state):
+            raise ValueError(f"{tree['class']} lacks the parameter {min(parameters - set(state))!r}.")
+        estimator = object.__new__(cls)
+        estimator.__dict__.update(state)
+        if "metadata_request" in tree:
+            _restore_requests(estimator, tree["metadata_request"])
+        return estimator
+
+    def warn_of_other_scikit_learn(self, version):
+        """Warn, as unpickling does, if estimators of scikit-learn were saved under another version of it."""
+        for name in sorted(self._class_names):
+            if name.startswith("sklearn.") and version != sklearn.__version__:
+                warning = InconsistentVersionWarning(
+                    estimator_name=name.removeprefix("sklearn."),
+                    current_sklearn_version=sklearn.__version__,
+                    original_sklearn_version=version,
+                )
+                warnings.warn(warning, stacklevel=5)
+
+    def value(self, tree, depth=0):
+        """The value of a tree."""
+        if depth > 4 * MAX_DEPTH:  # the writer counts an item of a dict once, here it is three lists deep
+            raise ValueError("its values are nested too deeply.")
+        if tree is None or isinstance(tree, (bool, int, float, str)):
+            return tree
+        if isinstance(tree, list):
+            return [self.value(item, depth + 1) for item in tree]
+        kind = tree.get("is")
+        read = _READ.get(kind) if isinstance(kind, str) else None
+        if read is None:
+            raise ValueError(f"it holds a value of the unknown type {kind!r}. {_NEWER}")
+        return read(self, tree, depth)
+
+    def _items(self, items, depth):
+        if not isinstance(items, list):
+            raise ValueError("a list of values is missing.")
+        return self.value(items, depth)
+
+    def _tuple(self, tree, depth):
+        _expect(tree, "tuple", {"items"})
+        return tuple(self._items(tree["items"], depth))
+
+    def _dict(self, tree, depth):
+        _expect(tree, "dict", {"items"})
+        pairs = self._items(tree["items"], depth)
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+            raise ValueError("a dict is not made of pairs.")
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("a dict repeats a key.")
+        return found
+
+    def _float(self, tree, depth):
+        _expect(tree, "float", {"bits"})
+        return float(_from_bits(tree["bits"], np.dtype("<f8")))
+
+    def _scalar(self, tree, depth):
+        _expect(tree, "scalar", {"dtype", "bits"})
+        return _from_bits(tree["bits"], read_dtype(tree["dtype"]))
+
+    def _array(self, tree, depth):
+        _expect(tree, "array", {"name"}, optional={"dtype", "axes"})
+        name = tree["name"]
+        if not isinstance(name, str) or name not in self._arrays:
+            raise ValueError(f"it refers to the array {name!r}, which it does not hold.")
+        if name not in self._done:
+            self._done[name] = (tree, _restored(self._arrays[name], tree))
+        first, array = self._done[name]
+        if first != tree:
+            raise ValueError(f"it describes the array {name!r} in two ways.")
+        return array
+
+    def _objects(self, tree, depth):
+        _expect(tree, "objects", {"shape", "items"})
+        items, shape = self._items(tree["items"], depth), check_shape(tree["shape"])
+        if len(items) != math.prod(shape):
+            raise ValueError(f"it holds {len(items)} objects for an array of shape {shape}.")
+        array = np.empty(len(items), dtype=object)
+        for i, item in enumerate(items):  # one by one: NumPy would look into lists
+            array[i] = item
+        return array.reshape(shape)
+
+    def _sparse(self, tree, depth):
+        _expect(tree, "sparse", {"class", "shape", "parts"})
+        kind = SPARSE.get(tree["class"]) if isinstance(tree["class"], str) else None
+        part = {name: self._array(value, depth) for name, value in _named(tree["parts"])}
+        names = {"data", "row", "col"} if kind == "coo" else {"data", "indices", "indptr"}
+        if kind is None or set(part) != names or any(array.ndim != 1 for array in part.values()):
+            raise ValueError("it does not describe a sparse matrix as such.")
+        if any(array.dtype.kind != "i" for name, array in part.items() if name != "data"):
+            raise ValueError("it holds a sparse matrix whose positions are not integers.")
+        cls, shape = getattr(scipy.sparse, tree["class"]), check_shape(tree["shape"])
+        if kind == "coo":
+            matrix = cls((part["data"], (part["row"], part["col"])), shape=shape)
+        else:
+            matrix = cls((part["data"], part["indices"], part["indptr"]), shape=shape)
+            matrix.check_format(full_check=True)  # a wrong position would be read outside of the arrays
+        for name, array in part.items():  # SciPy may have chosen smaller integers
+            setattr(matrix, name, array)
+        return matrix
+
+    def _random_state(self, tree, depth):
+        _expect(tree, "random_state", {"key", "position", "has_gauss", "gauss"})
+        key, gauss = self._array(tree["key"], depth), self.value(tree["gauss"], depth)
+        position, has_gauss = tree["position"], tree["has_gauss"]
+        # NumPy does not check the position, and would read outside of the key.
+        in_range = type(position) is int and 0 <= position <= 624 and has_gauss in (0, 1)
+        if key.shape != (624,) or key.dtype != np.uint32 or not in_range or type(gauss) is not float:
+            raise ValueError("it does not describe a random state as such.")
+        state = np.random.RandomState(0)
+        state.set_state(("MT19937", key, position, int(has_gauss), gauss))
+        return state
+
+    def _record(self, tree, depth):
+        _expect(tree, "record", {"class", "fields"})
+        cls = find_class(tree["class"])
+        if cls is None or issubclass(cls, BaseEstimator):
+            raise ValueError(f"it holds a record of the unknown class {tree['class']!r}. {_NEWER}")
+        state = {name: self.value(value, depth + 1) for name, value in _named(tree["fields"])}
+        names = fields_of(cls)
+        if any(hides(cls, name) for name in state if name not in names) or (names and set(state) - set(names)):
+            raise ValueError(f"{tree['class']} has other fields here. {_NEWER}")
+        if names:  # a dataclass or a named tuple, whose constructor only stores and checks
+            return cls(**state)
+        record = object.__new__(cls)
+        record.__dict__.update(state)
+        if hasattr(cls, "score_samples"):
+            _check_mixture(record)
+        return record
+
+
+_NEWER = "Install the vicinal that wrote it, or a newer one."
+_READ = {
+    "array": Reader._array,
+    "dict": Reader._dict,
+    "estimator": Reader.estimator,
+    "float": Reader._float,
+    "objects": Reader._objects,
+    "random_state": Reader._random_state,
+    "record": Reader._record,
+    "scalar": Reader._scalar,
+    "sparse": Reader._sparse,
+    "tuple": Reader._tuple,
+}
+
+
+def _expect(tree, kind, keys, optional=frozenset()):
+    if not isinstance(tree, dict) or tree.get("is") != kind or not keys | {"is"} <= set(tree):
+        raise ValueError(f"it does not describe a value of type {kind!r} as such.")
+    if not set(tree) <= keys | optional | {"is"}:
+        raise ValueError(f"it says more about a value of type {kind!r} than is known here. {_NEWER}")
+
+
+def _named(trees):
+    if not isinstance(trees, dict):
+        raise ValueError("values by name are missing.")
+    return trees.items()
+
+
+def _from_bits(bits, dtype):
+    raw = bytes.fromhex(bits) if isinstance(bits, str) else b""
+    if len(raw) != dtype.itemsize or (dtype.kind == "b" and raw[0] > 1):
+        raise ValueError(f"it holds a number of dtype {dtype} with {len(raw)} bytes.")
+    if dtype.itemsize == 0:
+        return dtype.type()
+    if dtype.kind == "U":
+        check_text(np.frombuffer(raw, dtype=f"{dtype.str[0]}u4"))
+    return np.frombuffer(raw, dtype=dtype)[0]
+
+
+def _restored(plain, tree):
+    """The array in its own dtype, with its axes in the order in which they lay in memory."""
+    array = from_plain(plain, read_dtype(tree["dtype"])) if "dtype" in tree else plain
+    if "axes" not in tree:
+        return array
+    axes = tree["axes"]
+    if not isinstance(axes, list) or not all(type(axis) is int for axis in axes):
+        raise ValueError(f"the axes of the array {tree['name']!r} are not numbers.")
+    if sorted(axes) != list(range(array.ndim)):
+        raise ValueError(f"the array {tree['name']!r} of shape {array.shape} cannot have the axes {axes}.")
+    return np.ascontiguousarray(array.transpose(axes)).transpose(np.argsort(axes))
+
+
+def _restore_requests(estimator, requests):
+    """Route metadata as was asked, through scikit-learn's own checks."""
+    routing = estimator._get_metadata_request()
+    for method, asked in _named(requests):
+        for name, alias in _named(asked):
+            getattr(routing, method).add_request(param=name, alias=alias)
+    estimator._metadata_request = routing
+
+
+def _check_mixture(record):
+    """The arrays of a mixture fit each other: compiled code relies on it."""
+    shapes = {name: value.shape for name, value in vars(record).items() if isinstance(value, np.ndarray)}
+    n, d = shapes["centres"] if len(shapes.get("centres", ())) == 2 else (0, 0)
+    depth = len(getattr(record, "frames", ()))
+    expected = {
+        "centres": (n, d),
+        "covariance": (d, d),
+        "_lower": (d, d),
+        "log_weights": (n,),
+        "feature_names": (d,),
+        "frames": (depth, n, d),
+        "variances": (depth, n),
+    }
+    floats = all(vars(record)[name].dtype.kind == "f" for name in shapes if name != "feature_names")
+    if n == 0 or not floats or any(shape != expected.get(name) for name, shape in shapes.items()):
+        raise ValueError(f"the arrays of its {type(record).__name__} do not fit each other.")

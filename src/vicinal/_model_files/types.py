@@ -1,0 +1,153 @@
+"""The closed set of what a model file can hold: classes, dtypes, and how an array becomes plain numbers.
+
+Classes are looked up in `_CLASSES` and among the public names of vicinal, never by a name that a file makes
+up.
+"""
+
+import inspect
+import re
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+import vicinal
+
+# Records that fitted estimators hold, and the estimators of scikit-learn that people put before or into ours.
+# All of them keep nothing but values of the types that `Writer.value` lists.
+_CLASSES = {
+    "ChunkletReport": "vicinal._rca.chunklets.ChunkletReport",
+    "ChunkletRows": "vicinal._rca.chunklets.ChunkletRows",
+    "ChunkletScatter": "vicinal._scatter.ChunkletScatter",
+    "Engine": "vicinal._engine.Engine",
+    "FitPath": "vicinal._fit_loops.FitPath",
+    "FrameMixture": "vicinal._manifold_parzen.frame_mixture.FrameMixture",
+    "OnlineRCA.state": "vicinal._rca.online_rca._State",
+    "RowsLeftOut": "vicinal._density.rows_left_out.RowsLeftOut",
+    "SharedMixture": "vicinal._density.mixture.SharedMixture",
+    "Whitening": "vicinal._metric.Whitening",
+    "sklearn.BayesianGaussianMixture": "sklearn.mixture.BayesianGaussianMixture",
+    "sklearn.GaussianMixture": "sklearn.mixture.GaussianMixture",
+    "sklearn.KFold": "sklearn.model_selection.KFold",
+    "sklearn.KMeans": "sklearn.cluster.KMeans",
+    "sklearn.LabelEncoder": "sklearn.preprocessing.LabelEncoder",
+    "sklearn.LinearDiscriminantAnalysis": "sklearn.discriminant_analysis.LinearDiscriminantAnalysis",
+    "sklearn.MaxAbsScaler": "sklearn.preprocessing.MaxAbsScaler",
+    "sklearn.MinMaxScaler": "sklearn.preprocessing.MinMaxScaler",
+    "sklearn.Normalizer": "sklearn.preprocessing.Normalizer",
+    "sklearn.PCA": "sklearn.decomposition.PCA",
+    "sklearn.Pipeline": "sklearn.pipeline.Pipeline",
+    "sklearn.RobustScaler": "sklearn.preprocessing.RobustScaler",
+    "sklearn.StandardScaler": "sklearn.preprocessing.StandardScaler",
+    "sklearn.StratifiedKFold": "sklearn.model_selection.StratifiedKFold",
+    "sklearn.VarianceThreshold": "sklearn.feature_selection.VarianceThreshold",
+}
+SPARSE = {f"{kind}_{form}": kind for kind in ("csr", "csc", "coo") for form in ("array", "matrix")}
+MAX_DEPTH = 25
+
+_PLAIN_KINDS = "biuf"  # dtypes that a file holds as they are
+_DTYPE = re.compile(r"[<>|](?:b1|[iu][1248]|f[248]|c8|c16|[US][0-9]{1,8}|[Mm]8(?:\[[0-9a-zA-Z]{1,12}\])?)")
+
+
+def find_class(name):
+    """The class of the closed set that has this name in a file, or None."""
+    if not isinstance(name, str):
+        return None
+    try:
+        if name in _CLASSES:
+            module, _, attribute = _CLASSES[name].rpartition(".")
+            return getattr(import_module(module), attribute)
+        found = getattr(vicinal, name) if name in vicinal._HOME else None
+    except ImportError as error:
+        raise ValueError(f"{name} needs a package that is not installed: {error}.") from error
+    return found if isinstance(found, type) and issubclass(found, BaseEstimator) else None
+
+
+def name_of_class(cls):
+    """The name under which a class of the closed set stands in a file, or None for other classes."""
+    listed = [name for name, path in _CLASSES.items() if path.endswith(f".{cls.__name__}")]
+    return next((name for name in (*listed, cls.__name__) if find_class(name) is cls), None)
+
+
+def foreign_estimators():
+    """The estimators of scikit-learn that a file can hold, as text."""
+    return ", ".join(name for name in _CLASSES if name.startswith("sklearn."))
+
+
+def parameters_of(cls):
+    """The names of an estimator's constructor parameters."""
+    return cls._get_param_names()
+
+
+def default_parameters(cls, given):
+    """Defaults of the parameters that are not given: files of an older vicinal do not have them."""
+    signature = inspect.signature(cls).parameters
+    missing = [signature[name] for name in parameters_of(cls) if name not in given]
+    return {part.name: part.default for part in missing if part.default is not inspect.Parameter.empty}
+
+
+def fields_of(cls):
+    """The fields of a dataclass or a named tuple; none for other classes."""
+    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else getattr(cls, "_fields", ())
+
+
+def hides(cls, name):
+    """Whether an attribute of this name would hide a method or a property of the class."""
+    found = inspect.getattr_static(cls, name, None)
+    return not name.isidentifier() or name.startswith("__") or callable(found) or hasattr(found, "__get__")
+
+
+def can_hold(dtype):
+    """Whether a file can hold arrays and numbers of this dtype."""
+    return _DTYPE.fullmatch(dtype.str) is not None and dtype.fields is None and dtype.subdtype is None
+
+
+def read_dtype(name):
+    """The dtype of a name; ValueError for names out of the closed set."""
+    if not isinstance(name, str) or not _DTYPE.fullmatch(name):
+        raise ValueError(f"it holds numbers of the unknown dtype {name!r}.")
+    try:
+        return np.dtype(name)
+    except TypeError as error:
+        raise ValueError(f"it holds numbers of the unknown dtype {name!r}.") from error
+
+
+def is_plain(dtype):
+    """Whether the file's own dtypes say all about this one."""
+    return dtype.kind in _PLAIN_KINDS and dtype == dtype.newbyteorder("<")
+
+
+def as_plain(array):
+    """The array in C order and in a dtype of the file, with one more axis where its own dtype needs it.
+
+    Texts become code points, complex numbers pairs, times integers.
+    """
+    array = np.asarray(array, order="C").astype(array.dtype.newbyteorder("<"), copy=False)
+    kind = array.dtype.kind
+    if kind in _PLAIN_KINDS:
+        return array
+    if kind in "mM":
+        return array.view("<i8")
+    part = {"U": "<u4", "S": "|u1", "c": f"<f{array.dtype.itemsize // 2}"}[kind]
+    return array.reshape(*array.shape, 1).view(part)
+
+
+def from_plain(plain, dtype):
+    """Undo `as_plain`; ValueError where the numbers cannot be of this dtype."""
+    little = dtype.newbyteorder("<")
+    if not 0 < little.itemsize < 2**24:
+        raise ValueError(f"it holds an array of dtype {dtype}.")
+    pattern = as_plain(np.empty((), dtype=little))
+    shape = plain.shape[: plain.ndim - pattern.ndim]
+    if plain.ndim < pattern.ndim or plain.dtype != pattern.dtype or plain.shape != shape + pattern.shape:
+        raise ValueError(f"it holds an array of dtype {dtype} as {plain.dtype} of shape {plain.shape}.")
+    if dtype.kind == "U":
+        check_text(plain)
+    return plain.view(little).reshape(shape).astype(dtype, copy=False)
+
+
+def check_text(code_points):
+    """Refuse numbers that are not characters."""
+    if code_points.size and code_points.max() > 0x10FFFF:
+        raise ValueError("it holds a text of what are not characters.")

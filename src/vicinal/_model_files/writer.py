@@ -1,0 +1,176 @@
+"""From an estimator to a tree of JSON values and a table of arrays.
+
+``None``, booleans, integers, strings, finite floats and lists stand for themselves; everything else is an
+object whose ``"is"`` names its type. Arrays go into the table by name and the tree refers to them, so an
+array that is shared is stored once and shared again.
+"""
+
+import math
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator
+
+from vicinal._density.mixture import SharedMixture
+from vicinal._density.rows_left_out import RowsLeftOut
+from vicinal._manifold_parzen.frame_mixture import FrameMixture
+from vicinal._metric import LinearMetricMixin
+from vicinal._model_files.types import (
+    MAX_DEPTH,
+    SPARSE,
+    as_plain,
+    can_hold,
+    fields_of,
+    foreign_estimators,
+    is_plain,
+    name_of_class,
+    parameters_of,
+)
+
+
+class Writer:
+    """Turns values into a tree and collects their arrays, named by the place where each was met first."""
+
+    def __init__(self, *, training_rows=True):
+        self.arrays = {}
+        self._training_rows = training_rows
+        self._trees = {}  # of arrays, by identity
+        self._alive = []  # an identity must not be used again by another array
+
+    def estimator(self, estimator, place=()):
+        """The tree of an estimator."""
+        cls = type(estimator)
+        name = name_of_class(cls)
+        if name is None:
+            raise TypeError(
+                f"{_where(place)} is a {cls.__module__}.{cls.__qualname__}, which a model file cannot hold. "
+                f"It holds the estimators of vicinal itself and {foreign_estimators()}. Use joblib or skops "
+                "for subclasses and other estimators."
+            )
+        state = dict(vars(estimator)) if self._training_rows else _without_rows(estimator)
+        request = state.pop("_metadata_request", None)
+        trees = {key: self.value(value, (*place, key)) for key, value in state.items()}
+        parameters = set(parameters_of(cls))
+        tree = {
+            "is": "estimator",
+            "class": name,
+            "parameters": {key: value for key, value in trees.items() if key in parameters},
+            "attributes": {key: value for key, value in trees.items() if key not in parameters},
+        }
+        if request is not None:
+            tree["metadata_request"] = _requests_by_method(request)
+        return tree
+
+    def value(self, value, place):
+        """The tree of a value; `place` says where it stands, for messages and for the names of arrays."""
+        kind = type(value)
+        if len(place) > MAX_DEPTH:
+            raise TypeError(f"{_where(place[:1])} is nested too deeply to be saved, or holds itself.")
+        if value is None or kind in (bool, int, str):
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"is": "float", "bits": np.float64(value).tobytes().hex()}
+        if kind in (list, tuple):
+            items = [self.value(item, (*place, str(i))) for i, item in enumerate(value)]
+            return items if kind is list else {"is": "tuple", "items": items}
+        if kind is dict:
+            pairs = [
+                [self.value(key, (*place, str(i), "key")), self.value(item, (*place, str(i)))]
+                for i, (key, item) in enumerate(value.items())
+            ]
+            return {"is": "dict", "items": pairs}
+        if isinstance(value, np.generic) and can_hold(value.dtype):
+            raw = value.tobytes()[: value.dtype.itemsize]  # of an empty text NumPy gives four bytes
+            return {"is": "scalar", "dtype": value.dtype.str, "bits": raw.hex()}
+        if kind in (np.ndarray, np.memmap):
+            return self._array(value, place)
+        if kind.__name__ in SPARSE and scipy.sparse.issparse(value):
+            return self._sparse(value, place)
+        if kind is np.random.RandomState:
+            return self._random_state(value, place)
+        if isinstance(value, BaseEstimator):
+            return self.estimator(value, place)
+        if name_of_class(kind) is not None:
+            return self._record(value, place)
+        raise _cannot_save(value, place)
+
+    def _array(self, array, place):
+        if array.dtype == object:
+            items = [self.value(item, (*place, str(i))) for i, item in enumerate(array.ravel())]
+            return {"is": "objects", "shape": list(array.shape), "items": items}
+        if id(array) in self._trees:
+            return self._trees[id(array)]
+        if not can_hold(array.dtype) or array.dtype.itemsize == 0:
+            raise TypeError(f"{_where(place)} has the dtype {array.dtype}, which a model file cannot hold.")
+        name = ".".join(place)
+        tree = {"is": "array", "name": name, **_memory_order(array)}
+        if not is_plain(array.dtype):
+            tree["dtype"] = array.dtype.str
+        self.arrays[name] = as_plain(array)
+        self._trees[id(array)] = tree
+        self._alive.append(array)
+        return tree
+
+    def _sparse(self, matrix, place):
+        names = ("data", "row", "col") if matrix.format == "coo" else ("data", "indices", "indptr")
+        parts = {name: self._array(np.asarray(getattr(matrix, name)), (*place, name)) for name in names}
+        return {"is": "sparse", "class": type(matrix).__name__, "shape": list(matrix.shape), "parts": parts}
+
+    def _random_state(self, state, place):
+        values = state.get_state(legacy=False)
+        if values["bit_generator"] != "MT19937":
+            raise _cannot_save(state, place)
+        return {
+            "is": "random_state",
+            "key": self._array(values["state"]["key"], (*place, "key")),
+            "position": int(values["state"]["pos"]),
+            "has_gauss": int(values["has_gauss"]),
+            "gauss": self.value(float(values["gauss"]), place),
+        }
+
+    def _record(self, record, place):
+        names = fields_of(type(record)) or vars(record)
+        values = {name: self.value(getattr(record, name), (*place, name)) for name in names}
+        return {"is": "record", "class": name_of_class(type(record)), "fields": values}
+
+
+def _without_rows(estimator):
+    """What a metric holds, less the density that is made of its training rows."""
+    if isinstance(estimator, LinearMetricMixin):
+        stub, rows = RowsLeftOut(type(estimator).__name__), (SharedMixture, FrameMixture)
+        return {name: stub if isinstance(value, rows) else value for name, value in vars(estimator).items()}
+    if type(estimator).__module__.startswith("sklearn."):
+        return dict(vars(estimator))
+    raise ValueError(
+        f"training_rows=False is for metrics, and {type(estimator).__name__} is not one: it needs its "
+        "training rows. Save it with training_rows=True."
+    )
+
+
+def _memory_order(array):
+    """The axes, slowest first, where that is not the usual order: last digits of sums may depend on it."""
+    axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    return {} if array.flags.c_contiguous or axes == sorted(axes) else {"axes": axes}
+
+
+def _requests_by_method(request):
+    """What metadata scikit-learn was asked to route to which method."""
+    methods = {name: part for name, part in vars(request).items() if name != "owner"}
+    requests = {name: dict(getattr(part, "requests", {})) for name, part in methods.items()}
+    return {name: asked for name, asked in requests.items() if asked}
+
+
+def _cannot_save(value, place):
+    kind = type(value)
+    what = f"holds a {kind.__module__}.{kind.__qualname__}"
+    remedy = "It holds numbers, texts, arrays, lists, tuples, dicts and estimators of vicinal."
+    if callable(value) and not isinstance(value, type):
+        what = f"holds a function, {getattr(value, '__qualname__', kind.__name__)}"
+        remedy = f"Set it to None first: estimator.set_params({'__'.join(place)}=None)."
+    elif isinstance(value, (np.random.Generator, np.random.RandomState)):
+        remedy = "Use an integer or numpy.random.RandomState(seed) instead."
+    return TypeError(f"{_where(place)} {what}, which a model file cannot hold. {remedy}")
+
+
+def _where(place):
+    return ".".join(place) or "the estimator"

@@ -1,0 +1,1 @@
+"""Neighbourhood Components Analysis and what stands on soft neighbours."""

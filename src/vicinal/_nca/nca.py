@@ -1,0 +1,400 @@
+"""Neighbourhood Components Analysis: the linear metric in which soft nearest neighbours predict best."""
+
+import warnings
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from vicinal._checks import check_choice, check_integer, check_magnitude, check_positive, check_weights
+from vicinal._engine import pair_reductions
+from vicinal._fit_loops import warn_if_not_converged
+from vicinal._metric import LinearMetricMixin
+from vicinal._nca.climb import Climb, best_climb, climb, relevance
+from vicinal._nca.init import (
+    INITS,
+    Start,
+    auto_kind,
+    auto_start,
+    best_scale,
+    check_init,
+    check_size,
+    given_start,
+    user_start,
+)
+from vicinal._nca.objectives import (
+    effective_neighbors,
+    log_or_none,
+    neighbor_objective,
+    scaled_images,
+    with_penalty,
+)
+from vicinal._nca.rows import Sample, prepare_rows
+
+_OBJECTIVES = ("accuracy", "likelihood")
+_SOLVERS = ("auto", "lbfgs", "cg", "stochastic")
+
+# Up to here a pass over all pairs takes seconds, and exact gradients converge in tens of passes.
+_EXACT_ROWS = 20_000
+
+
+class NCA(LinearMetricMixin, BaseEstimator):
+    r"""Neighbourhood Components Analysis (Goldberger, Roweis, Hinton, Salakhutdinov 2004).
+
+    Learns a matrix A, square or low rank, in whose image a row's soft nearest neighbours have its class.
+    Row i picks row j as its neighbour with probability
+
+    .. math:: p_{ij} = \frac{\exp(-\|A x_i - A x_j\|^2)}{\sum_{k \ne i} \exp(-\|A x_i - A x_k\|^2)},
+              \qquad a_i = \sum_j p_{ij} m_{ij}
+
+    where :math:`m_{ij}` is 1 for rows of the same class (or the agreement of soft targets). Maximised is, per
+    row, the expected accuracy :math:`f = \sum_i a_i` (Eq. 3) or the likelihood :math:`g = \sum_i \log a_i`
+    (Eq. 6), minus a penalty if ``reg`` is set.
+
+    A superset of :class:`sklearn.neighbors.NeighborhoodComponentsAnalysis`: to migrate, change the import.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Rows of A; the default is the number of features.
+    init : {"auto", "pca", "lda", "identity", "random"} or array of shape (n_components, n_features), \
+            default="auto"
+        The start. The named ones are scikit-learn's, to the last bit, and depend on the units of X as they do
+        there. "auto" does not: from the data it chooses between the columns as they are and standardised
+        columns, takes discriminant directions (fewer components than classes), principal components or the
+        identity, and scales them to the highest leave-one-out likelihood.
+    objective : {"accuracy", "likelihood"}, default="accuracy"
+        Eq. 3 or Eq. 6. The likelihood punishes confident mistakes; it needs a class mate for every row.
+    diagonal : bool, default=False
+        Learn one weight a feature: ``components_`` is diagonal and ``feature_relevance_`` tells which
+        features matter.
+    match : {"class", "gaussian", "dot"}, default="class"
+        What y holds (sec. 5). "class": labels. "gaussian": a continuous target, one or several outputs, with
+        :math:`m_{ij} = \exp(-|y_i - y_j|^2 / 2 s^2)`. "dot": rows of class probabilities (label noise,
+        several annotators), with :math:`m_{ij} = y_i \cdot y_j`; one-hot rows are hard classes.
+    match_scale : float or array of shape (n_outputs,), optional
+        The standard deviation s of match="gaussian". The default is a quarter of each output's standard
+        deviation times the root of the number of outputs.
+    solver : {"auto", "lbfgs", "cg", "stochastic"}, default="auto"
+        "lbfgs" and "cg" (the paper's) use all pairs in every pass. "stochastic" samples the rows i and keeps
+        all j. "auto" is "lbfgs" up to 20,000 rows, then "stochastic".
+    n_init : int, default=1
+        Starts to try; the first is `init`, the others are random with a safe scale (with init="random": other
+        draws). The highest objective is kept.
+    max_iter : int, default=50
+        Iterations of the optimiser, as in scikit-learn. Passes over the pairs, line searches included, are a few
+        more: see ``n_iter_``. With "stochastic": rounds of 64 batches, or of one visit of every row if that is fewer.
+    tol : float, default=1e-5
+        The fit has converged when two iterations in a row gain no more than this, per row; "stochastic" then halves
+        its step, up to four times.
+    reg : float, default=0.0
+        Weight of the penalty :math:`\mathrm{reg} \sum_k v_k \|A_{\cdot k}\|^2` on the objective per row,
+        where :math:`v_k` is the variance of column k of X: the squared size of A in standardised units, so
+        that the same number means the same in other units.
+    batch_size : int, optional
+        Rows i in a step of "stochastic"; the default is chosen so that pair work outweighs the products
+        with X.
+    neighbors : int, optional
+        For "stochastic": keep only this many nearest neighbours j of a row (and its nearest class mates),
+        found again every round, and report in ``dropped_mass_`` the probability that this leaves out. The
+        default keeps all j.
+    warm_start : bool, default=False
+        Start from the ``components_`` of the last fit; `n_components` and `init` are then ignored.
+    callback : callable, optional
+        Called after each iteration with the flattened matrix and the number of iterations; it may raise
+        StopIteration.
+    engine : None, str or Engine, default=None
+        Who does the pair work; see :class:`vicinal.Engine`.
+    verbose : int, default=0
+        Write a line a pass to stderr.
+    random_state : int, RandomState or None, default=None
+        For random starts, randomised PCA and "stochastic".
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        The matrix A.
+    objectives_ : ndarray
+        The objective per row after each pass (each round of "stochastic", on ``evaluation_rows_``), the last one
+        belonging to ``components_``.
+    n_iter_ : int
+        Passes over the pairs, line searches included; rounds of "stochastic".
+    converged_ : bool
+        A ConvergenceWarning is issued when it is False.
+    effective_neighbors_ : ndarray of shape (n_samples,)
+        The perplexity of each row's p: the paper's real-valued estimate of K. With "stochastic" and many
+        rows, of ``evaluation_rows_`` only.
+    feature_relevance_ : ndarray of shape (n_features,), only with diagonal=True
+        Each feature's share of the mean squared distance between rows; sums to one.
+    evaluation_rows_ : ndarray, only with "stochastic"
+        The rows on which the objective was followed.
+    dropped_mass_ : float, only with "stochastic"
+        The mean probability that `neighbors` left out, on the evaluation rows; 0 when all j are kept.
+    match_scale_ : ndarray of shape (n_outputs,), only with match="gaussian"
+    random_state_ : RandomState
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    Notes
+    -----
+    One pass costs O(n^2 d) for the pairs and O(n D d) for the products with X, where A is d x D: pairs are
+    never D-dimensional. Memory beyond one copy of X is the engine's budget (128 MB by default), never
+    O(n^2).
+
+    ``sample_weight`` is importance: a row of weight 2 counts twice as a term and as a neighbour, but is
+    left out as a whole when its own neighbours are chosen.
+
+    An interrupted fit (Ctrl-C) keeps the best matrix so far and warns.
+
+    See Also
+    --------
+    PairNCA : from close pairs only (Eq. 8).
+    SoftNeighborsClassifier : predicts with the probabilities p.
+    NeuralNCA : the same objectives for a network.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from vicinal import NCA
+    >>> X, y = load_wine(return_X_y=True)
+    >>> nca = NCA(n_components=2, random_state=0).fit(X, y)  # raw units are fine
+    >>> round(float(nca.objectives_[-1]), 2)
+    1.0
+    >>> nca.transform(X).shape
+    (178, 2)
+    """
+
+    # exp(-|Ax - Ay|^2) is a Gaussian kernel of this standard deviation in the image: the scale of A is
+    # learned.
+    _learned_bandwidth = float(np.sqrt(0.5))
+
+    def __init__(
+        self,
+        n_components=None,
+        *,
+        init="auto",
+        objective="accuracy",
+        diagonal=False,
+        match="class",
+        match_scale=None,
+        solver="auto",
+        n_init=1,
+        max_iter=50,
+        tol=1e-5,
+        reg=0.0,
+        batch_size=None,
+        neighbors=None,
+        warm_start=False,
+        callback=None,
+        engine=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.init = init
+        self.objective = objective
+        self.diagonal = diagonal
+        self.match = match
+        self.match_scale = match_scale
+        self.solver = solver
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.reg = reg
+        self.batch_size = batch_size
+        self.neighbors = neighbors
+        self.warm_start = warm_start
+        self.callback = callback
+        self.engine = engine
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.one_d_labels = self.match == "class"
+        return tags
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Labels, or what `match` says.
+        sample_weight : array-like of shape (n_samples,), optional
+            Importance of the rows; not negative, not all zero.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            dtype=[np.float64, np.float32],
+            order="C",
+            ensure_min_samples=2,
+            multi_output=self.match != "class",
+            y_numeric=self.match != "class",
+        )
+        check_magnitude(X)
+        weight = check_weights(sample_weight, X)
+        self.random_state_ = check_random_state(self.random_state)
+        rows = prepare_rows(X, y, weight, self.match, self.match_scale)
+        self._check_agreement(rows)
+        warn_if_not_converged("NCA", self._fit_rows(X, rows))
+        return self
+
+    def _fit_rows(self, X, rows):
+        n = len(rows.X)
+        solver = self.solver if self.solver != "auto" else ("lbfgs" if n <= _EXACT_ROWS else "stochastic")
+        reg = self.reg * rows.spread**2
+        climber = self._climb_by_batches if solver == "stochastic" else self._climb_exactly
+        starts = (self._start(X, rows, attempt) for attempt in range(self.n_init))
+        best = best_climb(climber(rows, start, solver, reg) for start in starts)
+        self._store(X, rows, best)
+        return best.path
+
+    # -- the climb -------------------------------------------------------------------------------------------
+
+    def _climb_exactly(self, rows, start, solver, reg):
+        """Exact gradients over all pairs (Eqs. 5 and 7)."""
+        n, d = len(rows.X), len(start.components)
+        # A fit makes tens of passes: what pays for the compiled kernels is all of them.
+        pairs = pair_reductions(self.engine, n * self.max_iter, n, d)
+        match = rows.targets.match()
+
+        def evaluate(A):
+            found = neighbor_objective(A, rows.X, match, pairs, objective=self.objective, weight=rows.weight)
+            return with_penalty(found, A, reg)
+
+        path = climb(evaluate, start, self, solver=solver)
+        sample = Sample(rows, self.engine, d)
+        if not self._is_saturated(path, rows, sample):
+            return Climb(path)
+        # Departure: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong scale, not
+        # of wrong directions. The climb is resumed once from the same directions, at a scale with a slope.
+        A = best_scale(sample.likelihood, path.parameters, sample.X)[1]
+        again = climb(evaluate, Start(A, float(np.linalg.norm(A) / np.sqrt(d))), self, solver=solver)
+        n_iter, objectives = path.n_iter + again.n_iter, np.concatenate([path.objectives, again.objectives])
+        if again.objectives[-1] > path.objectives[-1]:
+            return Climb(again._replace(objectives=objectives, n_iter=n_iter))
+        return Climb(path._replace(objectives=np.append(objectives, path.objectives[-1]), n_iter=n_iter))
+
+    def _is_saturated(self, path, rows, sample):
+        """Whether a climb ended on a plateau below the best conceivable value."""
+        if not path.converged or not rows.spread.any() or rows.targets.all_equal():
+            return False
+        best = 1.0 - rows.targets.alone().mean() if self.objective == "accuracy" else 0.0
+        if path.objectives[-1] >= best - self.tol or not path.parameters.any():
+            return False
+        neighbors = np.median(sample.effective_neighbors(path.parameters))
+        return neighbors <= 1.01 or neighbors >= 0.99 * (len(sample.X) - 1)
+
+    def _climb_by_batches(self, rows, start, solver, reg):
+        from vicinal._nca.stochastic import climb_by_batches
+
+        return climb_by_batches(rows, start, self, reg=reg)
+
+    # -- the start -------------------------------------------------------------------------------------------
+
+    def _start(self, X, rows, attempt):
+        n_features = X.shape[1]
+        if attempt == 0 and self.warm_start and hasattr(self, "components_"):
+            return given_start(self.components_, n_features, self.diagonal, "the components_ of the last fit")
+        n_components = check_size(self.n_components, n_features, self.diagonal)
+        n_classes = rows.targets.n_classes
+        init = self.init
+        if attempt > 0 and not (isinstance(init, str) and init == "random"):
+            init = "safe random"
+        if isinstance(init, str) and init in ("auto", "safe random"):
+            return auto_start(
+                rows.X,
+                rows.spread,
+                Sample(rows, self.engine, n_components).likelihood,
+                kind="random" if init != "auto" else auto_kind(n_components, n_features, len(rows.X), n_classes),
+                n_components=n_components,
+                classes=rows.targets.values if n_classes else None,
+                diagonal=self.diagonal,
+                random_state=self.random_state_,
+            )
+        counted = X[np.sort(rows.positions)]  # in the user's order, so that rounding is scikit-learn's, too
+        classes = rows.targets.values[np.argsort(rows.positions)] if n_classes else None
+        return user_start(init, counted, classes, self.n_components, self.diagonal, self.random_state_)
+
+    # -- checks and results ----------------------------------------------------------------------------------
+
+    def _check_parameters(self):
+        if self.n_components is not None:
+            check_integer(self.n_components, "n_components")
+        check_init(self.init, INITS)
+        check_choice(self.objective, "objective", _OBJECTIVES)
+        check_choice(self.solver, "solver", _SOLVERS)
+        check_integer(self.n_init, "n_init")
+        check_integer(self.max_iter, "max_iter")
+        check_positive(self.tol, "tol", strict=False)
+        check_positive(self.reg, "reg", strict=False)
+        for name in ("batch_size", "neighbors"):
+            if getattr(self, name) is not None:
+                check_integer(getattr(self, name), name)
+                if self.solver not in ("stochastic", "auto"):
+                    raise ValueError(
+                        f"{name} is only for solver='stochastic', got solver={self.solver!r}. Set it to None."
+                    )
+        if self.callback is not None and not callable(self.callback):
+            raise TypeError(f"callback must be callable or None, got {type(self.callback).__name__}.")
+
+    def _check_agreement(self, rows):
+        """Find before any pair work what no metric can mend."""
+        alone = rows.targets.alone()
+        n, count = len(alone), int(alone.sum())
+        what = "no other row of their class" if self.match == "class" else "no other row that agrees with them"
+        remedy = {
+            "class": "Merge or drop these classes",
+            "gaussian": "Raise match_scale",
+            "dot": "Smooth the rows of y or drop these",
+        }[self.match]
+        if count == n:
+            raise ValueError(f"all {n} rows have {what}: there is nothing to learn. {remedy}.")
+        if count and self.objective == "likelihood":
+            raise ValueError(
+                f"{count} of {n} rows have {what}: objective='likelihood' is -inf for every metric. "
+                f"{remedy}, or use objective='accuracy', in which such rows count 0."
+            )
+        if rows.targets.all_equal():
+            warnings.warn(
+                f"all {n} targets are equal: every metric predicts them, and components_ is the start.",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _store(self, X, rows, found):
+        path = found.path
+        A = path.parameters
+        if self.diagonal:
+            A = np.abs(A)  # a sign changes no distance
+            self.feature_relevance_ = relevance(A, rows.spread)
+        if rows.targets.scale is not None:
+            self.match_scale_ = rows.targets.scale
+        self.components_ = np.diag(A) if self.diagonal else A
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        for name, value in found.more.items():
+            setattr(self, name, value)
+        seen = found.more.get("evaluation_rows_", np.arange(len(X)))
+        # Rows without weight are nobody's neighbours but have neighbours: they leave nobody out.
+        left_out = np.full(len(X), -1)
+        left_out[rows.positions] = np.arange(len(rows.positions))
+        queries = X[seen] - rows.centre
+        pairs = pair_reductions(self.engine, len(queries), len(rows.X), len(A))
+        self.effective_neighbors_ = effective_neighbors(
+            scaled_images(A, queries),
+            scaled_images(A, rows.X),
+            pairs,
+            log_weights=log_or_none(rows.weight),
+            left_out=left_out[seen],
+        )

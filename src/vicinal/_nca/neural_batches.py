@@ -1,0 +1,111 @@
+"""What is known about the rows, in batches, for `NeuralNCA`.
+
+Both sources answer the same questions: which parts to train on and which to set aside (`split`), the batches of an
+epoch, the rows in a batch, the objective of its embedded rows, and how to judge the scale of a first embedding
+(`judge`).
+"""
+
+import numpy as np
+
+from vicinal._engine import pair_reductions
+from vicinal._nca.init import sample_rows
+from vicinal._nca.neural_objectives import agreement, neighbor_terms, pair_term
+from vicinal._nca.objectives import listed_pairs, neighbor_objective, pair_objective
+from vicinal._nca.pair_nca import sample_pairs
+
+
+class NeighborSource:
+    """Labels or soft targets: a batch is some rows, and its objective the mean of their terms."""
+
+    def __init__(self, targets, weight, objective):
+        self.targets, self.objective = targets, objective
+        self.weight = np.ones(len(targets.values)) if weight is None else weight
+
+    def split(self, share, random):
+        """Rows to train on and rows set aside."""
+        order = random.permutation(len(self.weight))
+        count = max(round(share * len(order)), 2) if share else 0
+        return np.sort(order[count:]), np.sort(order[:count])
+
+    def batches(self, some, size, random):
+        order = random.permutation(some)
+        for start in range(0, len(order), size):
+            if len(order) - start >= 2:
+                yield order[start : start + size]
+
+    def rows(self, batch):
+        return batch
+
+    def objective_of(self, torch, z, batch):
+        """The objective of a batch, and what it weighs."""
+
+        def tensor(array):
+            return torch.as_tensor(np.asarray(array, dtype=np.float32), device=z.device)
+
+        weight = tensor(self.weight[batch])
+        values = self.targets.values[batch]
+        terms, has_mate = neighbor_terms(z, agreement(self.targets.kind, tensor(values)), self.objective, weight.log())
+        counted = weight * has_mate if self.objective == "likelihood" else weight
+        total = counted.sum()
+        return (counted * terms).sum() / total.clamp_min(1e-30), float(total)
+
+    def judge(self):
+        points, queries = sample_rows(len(self.weight))
+        targets = self.targets.take(points)
+        queries = queries[~targets.alone()[queries]]
+        match = targets.match()
+        weight = self.weight[points]
+
+        def score(A, Z):
+            if len(queries) == 0:
+                return 0.0
+            pairs = pair_reductions(None, len(queries), *Z.shape)
+            return neighbor_objective(A, Z, match, pairs, objective="likelihood", weight=weight, rows=queries).value
+
+        return points, score
+
+
+class PairSource:
+    """Close pairs: a batch is some pairs, the rows in them, and other rows to fill it up."""
+
+    def __init__(self, close, weight, n):
+        self.close, self.n = close, n
+        self.weight = np.ones(n) if weight is None else np.maximum(weight, 1e-30)
+
+    def split(self, share, random):
+        pairs, weight = self.close.some(random)
+        keep = weight > 0
+        self._pairs, self._pair_weight = pairs[keep], weight[keep]
+        order = random.permutation(len(self._pairs))
+        count = max(round(share * len(order)), 1) if share else 0
+        return order[count:], order[:count]
+
+    def batches(self, some, size, random):
+        order = random.permutation(some)
+        half = max(size // 2, 1)
+        for start in range(0, len(order), half):
+            chosen = order[start : start + half]
+            rows = np.unique(self._pairs[chosen])
+            fill = size - len(rows)
+            if fill > 0 and self.n > len(rows):
+                rows = np.union1d(rows, random.choice(self.n, min(fill, self.n), replace=False))
+            yield rows, chosen
+
+    def rows(self, batch):
+        return batch[0]
+
+    def objective_of(self, torch, z, batch):
+        rows, chosen = batch
+        places = torch.as_tensor(np.searchsorted(rows, self._pairs[chosen]), device=z.device)
+        share = torch.as_tensor(self._pair_weight[chosen], dtype=z.dtype, device=z.device)
+        log_weights = torch.as_tensor(np.log(self.weight[rows]), dtype=z.dtype, device=z.device)
+        return pair_term(z, places, share, log_weights), float(share.sum())
+
+    def judge(self):
+        rows, pairs = sample_pairs(self.close, self.n)
+        pull = listed_pairs(pairs, np.ones(len(pairs)), len(rows))
+
+        def score(A, Z):
+            return pair_objective(A, Z, pull, pair_reductions(None, len(Z), *Z.shape)).value
+
+        return rows, score

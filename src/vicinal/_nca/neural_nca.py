@@ -1,0 +1,395 @@
+"""NCA with a network in the place of the matrix (sec. 5 of the paper); needs torch."""
+
+import copy
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from vicinal._checks import check_choice, check_integer, check_magnitude, check_positive, check_rows, check_weights
+from vicinal._fit_loops import FitPath, progress, warn_if_not_converged
+from vicinal._nca.init import best_scale, column_spread
+from vicinal._nca.neural_batches import NeighborSource, PairSource
+from vicinal._nca.pair_nca import Grouped, Listed, read_groups, read_pairs
+from vicinal._nca.targets import check_targets
+
+_OBJECTIVES = ("accuracy", "likelihood", "pairs")
+_LARGEST_START = 1.0  # the standard deviation of the first outputs; larger ones begin saturated
+
+
+class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    r"""Neighbourhood Components Analysis with a network :math:`z = A(x)` (Goldberger et al. 2004, sec. 5).
+
+    Maximised is, over batches of rows, the expected accuracy (Eq. 3), the likelihood (Eq. 6), either of them with soft
+    targets, or the closeness of given pairs (Eq. 8), with distances between the outputs of the network. Needs
+    ``pip install "vicinal[torch]"``.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Outputs of the default network. A module of your own may have any number.
+    module : torch.nn.Module or callable, optional
+        The network, from rows of X to outputs; it is copied, never changed. A callable ``module(n_features,
+        n_components)`` makes one. The default is the paper's: one hidden layer of `hidden` logistic units, and linear
+        outputs.
+    hidden : int, default=100
+        Hidden units of the default network.
+    objective : {"accuracy", "likelihood", "pairs"}, default="accuracy"
+        Eq. 3, Eq. 6 or Eq. 8.
+    match : {"class", "gaussian", "dot"}, default="class"
+    match_scale : float or array of shape (n_outputs,), optional
+        What y holds and when two targets agree, as in :class:`NCA`.
+    standardize : bool, default=True
+        Standardise the columns of X first, with the means and standard deviations of the training rows.
+    batch_size : int, default=512
+        Rows in a batch; neighbours are looked for inside the batch. For "pairs" half as many pairs are drawn, and rows
+        that are in no pair fill the batch up.
+    max_iter : int, default=200
+        Epochs.
+    learning_rate : float, default=0.01
+        Adam's step.
+    reg : float, default=0.0
+        Adam's weight decay: this times half the sum of squares of the weights is subtracted from the objective.
+    early_stopping : bool, default=False
+        Set rows aside, follow the objective on them, and return to the epoch where it was highest.
+    validation_fraction : float, default=0.1
+        The share of rows (or pairs) set aside.
+    n_iter_no_change : int, default=10
+        The fit has converged when the objective has not gained `tol` for so many epochs.
+    tol : float, default=1e-4
+        Per row, or per unit of pair weight.
+    warm_start : bool, default=False
+        Go on from the network of the last fit.
+    device : str, optional
+        A torch device; the default is "cuda" where there is one, else "cpu".
+    verbose : int, default=0
+        Write a line an epoch to stderr.
+    random_state : int, RandomState or None, default=None
+        For the initial weights and the batches. On a CPU the same seed gives the same network; torch's global generator
+        is neither used nor changed.
+
+    Attributes
+    ----------
+    module_ : torch.nn.Module
+        The fitted network, on the CPU: standardised rows to outputs, before the learned scale.
+    scale_ : float
+        A learned factor of the outputs.
+    mean_, spread_ : ndarray of shape (n_features,)
+        What was subtracted from and divided out of the columns.
+    objectives_ : ndarray of shape (n_iter_,)
+        The objective after each epoch: on the rows set aside with `early_stopping`, else the mean over the epoch's
+        batches.
+    best_epoch_ : int
+        The epoch, counted from 1, that was kept: the highest of ``objectives_``.
+    n_iter_ : int
+        Epochs.
+    converged_ : bool
+        A ConvergenceWarning is issued when it is False.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    See Also
+    --------
+    NCA, PairNCA : the same objectives for a matrix, exact.
+    SoftNeighborsClassifier : takes a fitted NeuralNCA as its metric.
+
+    Notes
+    -----
+    An epoch costs n / batch_size passes of batch_size^2 pairs and the network's own work. In a batch a row sees
+    batch_size - 1 possible neighbours, so that the objective is that of a smaller training set: larger batches are
+    closer to the paper's sums over all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import NeuralNCA
+    >>> rng = np.random.default_rng(0)
+    >>> angle = rng.uniform(0, 2 * np.pi, 300)
+    >>> y = np.arange(300) % 2
+    >>> X = (1 + y)[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+    >>> nca = NeuralNCA(1, max_iter=100, random_state=0, device="cpu").fit(X, y)  # doctest: +SKIP
+    >>> bool(nca.objectives_[-1] > 0.98)  # rings become a line  # doctest: +SKIP
+    True
+    """
+
+    # exp(-|z - z'|^2) is a Gaussian kernel of this standard deviation: the scale of the outputs is learned.
+    _learned_bandwidth = float(np.sqrt(0.5))
+
+    def __init__(
+        self,
+        n_components=2,
+        *,
+        module=None,
+        hidden=100,
+        objective="accuracy",
+        match="class",
+        match_scale=None,
+        standardize=True,
+        batch_size=512,
+        max_iter=200,
+        learning_rate=0.01,
+        reg=0.0,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        tol=1e-4,
+        warm_start=False,
+        device=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.module = module
+        self.hidden = hidden
+        self.objective = objective
+        self.match = match
+        self.match_scale = match_scale
+        self.standardize = standardize
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.reg = reg
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.warm_start = warm_start
+        self.device = device
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True  # y, or else pairs
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self):
+        return self._n_outputs
+
+    def fit(self, X, y=None, *, pairs=None, pair_weight=None, sample_weight=None):
+        """Train the network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Labels, or what `match` says; groups when objective="pairs".
+        pairs : array-like of shape (n_pairs, 2), optional
+        pair_weight : array-like of shape (n_pairs,), optional
+            Close pairs and their weights, only for objective="pairs"; see :class:`PairNCA`.
+        sample_weight : array-like of shape (n_samples,), optional
+            Importance of the rows as terms and as neighbours.
+
+        Returns
+        -------
+        self
+        """
+        torch = _torch()
+        self._check_parameters()
+        X, source = self._read(X, y, pairs, pair_weight, sample_weight)
+        random = check_random_state(self.random_state)
+        spread = column_spread(X)
+        self.mean_ = X.mean(axis=0, dtype=np.float64) if self.standardize else np.zeros(X.shape[1])
+        self.spread_ = np.where(spread > 0, spread, 1.0) if self.standardize else np.ones(X.shape[1])
+        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        rows = self._standardized(X)
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device != "cpu" else []):
+            torch.manual_seed(random.randint(2**31 - 1))
+            network, log_scale = self._start(torch, rows, source)
+            network, scale, path = _train(torch, network, log_scale, rows, source, self, device, random)
+        self.module_, self.scale_ = network, scale
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        self.best_epoch_ = int(np.argmax(path.objectives)) + 1
+        warn_if_not_converged("NeuralNCA", path)
+        return self
+
+    def transform(self, X):
+        """The outputs of the network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+
+        Returns
+        -------
+        Z : array of shape (n, n_components), float32 when X is float32, else float64
+        """
+        check_is_fitted(self, "module_")
+        X = check_rows(self, X, reset=False)
+        return self.scale_ * _outputs(_torch(), self.module_, self._standardized(X)).astype(X.dtype)
+
+    def _standardized(self, X):
+        return (X - self.mean_) / self.spread_
+
+    def _read(self, X, y, pairs, pair_weight, sample_weight):
+        """The rows that count and what is known about them."""
+        if self.objective == "pairs":
+            X = check_rows(self, X, reset=True, min_rows=2)
+            close: Listed | Grouped
+            if pairs is not None:
+                close = Listed(*read_pairs(y, pairs, pair_weight, len(X)))
+            else:
+                close = Grouped(read_groups(y, pair_weight, len(X), "NeuralNCA"))
+            return X, PairSource(close, check_weights(sample_weight, X), len(X))
+        if pairs is not None or pair_weight is not None:
+            raise ValueError(f"pairs and pair_weight are only for objective='pairs', got objective={self.objective!r}.")
+        soft = self.match != "class"
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            dtype=[np.float64, np.float32],
+            order="C",
+            ensure_min_samples=2,
+            multi_output=soft,
+            y_numeric=soft,
+        )
+        check_magnitude(X)
+        weight = check_weights(sample_weight, X)
+        if weight is not None:
+            kept = weight > 0
+            X, y, weight = X[kept], y[kept], weight[kept]
+        targets = check_targets(y, self.match, self.match_scale, weight)
+        alone = int(targets.alone().sum())
+        if alone == len(X) or (alone and self.objective == "likelihood"):
+            raise ValueError(
+                f"{alone} of {len(X)} rows agree with no other row: objective={self.objective!r} cannot use them. Merge "
+                "or drop rare classes, or raise match_scale."
+            )
+        return X, NeighborSource(targets, weight, self.objective)
+
+    def _start(self, torch, rows, source):
+        """The network to begin with, and the scale of its outputs at which neighbours count neither all nor one."""
+        if self.warm_start and hasattr(self, "module_"):
+            return copy.deepcopy(self.module_), float(np.log(self.scale_))
+        if self.module is None:
+            network = torch.nn.Sequential(
+                torch.nn.Linear(rows.shape[1], self.hidden),
+                torch.nn.Sigmoid(),
+                torch.nn.Linear(self.hidden, self.n_components),
+            )
+        elif isinstance(self.module, torch.nn.Module):
+            network = copy.deepcopy(self.module)
+        else:
+            network = self.module(rows.shape[1], self.n_components)
+        points, score = source.judge()
+        network = network.to(dtype=torch.float64)
+        Z = _outputs(torch, network, rows[points])
+        if Z.ndim != 2:
+            raise ValueError(
+                f"module must return one row of outputs for each row of X, got outputs of shape {Z.shape}."
+            )
+        self._n_outputs = Z.shape[1]
+        Z -= Z.mean(axis=0)
+        if not np.isfinite(Z).all():
+            raise ValueError(
+                "module returns outputs that are not finite at the start. Check its weights and the scale of X."
+            )
+        scale = float(best_scale(lambda A: score(A, Z), np.ones(Z.shape[1]), Z)[1][0])
+        scale = min(scale, _LARGEST_START / max(float(Z.std()), 1e-30))
+        last = network[-1] if isinstance(network, torch.nn.Sequential) else network
+        if isinstance(last, torch.nn.Linear):
+            # In the weights, where Adam's steps are small beside it.
+            with torch.no_grad():
+                for parameter in last.parameters():
+                    parameter.mul_(scale)
+            scale = 1.0
+        return network, float(np.log(scale))
+
+    def _check_parameters(self):
+        for name in ("n_components", "hidden", "max_iter", "n_iter_no_change"):
+            check_integer(getattr(self, name), name)
+        check_integer(self.batch_size, "batch_size", least=2)
+        check_choice(self.objective, "objective", _OBJECTIVES)
+        check_positive(self.learning_rate, "learning_rate")
+        check_positive(self.reg, "reg", strict=False)
+        check_positive(self.tol, "tol", strict=False)
+        if not 0 < check_positive(self.validation_fraction, "validation_fraction") < 1:
+            raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}.")
+        if self.module is not None and not callable(self.module):
+            raise TypeError(f"module must be a torch.nn.Module, a callable or None, got {type(self.module).__name__}.")
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def _train(torch, network, log_scale, rows, source, settings, device, random):
+    """Adam over batches; return the best network on the CPU, its scale, and the path of the objective."""
+    network = network.to(device=device, dtype=torch.float32).train()
+    scale = torch.nn.Parameter(torch.tensor(log_scale, dtype=torch.float32, device=device))
+    groups = [{"params": list(network.parameters()), "weight_decay": settings.reg}, {"params": [scale]}]
+    optimiser = torch.optim.Adam(groups, lr=settings.learning_rate)
+    X = torch.as_tensor(rows, dtype=torch.float32, device=device)
+    some, aside = source.split(settings.validation_fraction if settings.early_stopping else 0.0, random)
+    held_out = (
+        list(source.batches(aside, max(settings.batch_size, 2048), np.random.RandomState(0))) if len(aside) else []
+    )
+    report = progress("NeuralNCA", settings.verbose)
+
+    def objective_of(batch):
+        z = scale.exp() * network(X[torch.as_tensor(source.rows(batch), device=device)])
+        return source.objective_of(torch, z, batch)
+
+    best, best_value, idle = (network.state_dict(), float(np.exp(log_scale))), -np.inf, 0
+    objectives: list[float] = []
+    converged, reason = False, f"max_iter={settings.max_iter} epochs were used"
+    try:
+        for epoch in range(settings.max_iter):
+            network.train()
+            values, weights = [], []
+            for batch in source.batches(some, settings.batch_size, random):
+                value, weight = objective_of(batch)
+                if weight > 0 and bool(torch.isfinite(value)):
+                    optimiser.zero_grad()
+                    (-value).backward()
+                    optimiser.step()
+                    values.append(float(value.detach()))
+                    weights.append(weight)
+            if not values:
+                raise ValueError(
+                    "no batch had a finite objective with a slope: lower learning_rate, raise batch_size, or check "
+                    "the module."
+                )
+            if held_out:
+                network.eval()
+                with torch.no_grad():
+                    judged = [objective_of(batch) for batch in held_out]
+                values, weights = [float(value) for value, _ in judged], [weight for _, weight in judged]
+            objectives.append(float(np.average(values, weights=weights)))
+            if report is not None:
+                report(epoch + 1, objectives[-1])
+            idle = 0 if objectives[-1] > best_value + settings.tol else idle + 1
+            if objectives[-1] > best_value:
+                best_value = objectives[-1]
+                best = copy.deepcopy(network.state_dict()), float(scale.detach().exp())
+            if idle >= settings.n_iter_no_change:
+                converged, reason = True, f"{idle} epochs gained no more than tol={settings.tol:g}"
+                break
+    except KeyboardInterrupt:
+        if not objectives:
+            raise
+        reason = "it was interrupted"
+    network.load_state_dict(best[0])
+    network = network.to(device="cpu", dtype=torch.float64).eval()  # so that a row's image does not depend on its batch
+    for parameter in network.parameters():
+        parameter.grad = None
+    return network, best[1], FitPath(None, np.array(objectives), len(objectives), converged, reason)
+
+
+def _outputs(torch, network, rows, batch=4096):
+    """The network's outputs for rows, on the CPU, a few rows at a time."""
+    network.eval()
+    with torch.no_grad():
+        parts = [network(torch.as_tensor(rows[k : k + batch])) for k in range(0, len(rows), batch)]
+    return torch.cat(parts).numpy()
+
+
+def _torch():
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError("NeuralNCA needs PyTorch: pip install 'vicinal[torch]'") from error
+    return torch

@@ -1,0 +1,347 @@
+"""NCA from close pairs only (Eq. 8 of the paper, sec. 5)."""
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._engine import pair_reductions
+from vicinal._fit_loops import warn_if_not_converged
+from vicinal._metric import LinearMetricMixin
+from vicinal._nca.climb import METHODS, Climb, best_climb, climb, relevance
+from vicinal._nca.init import auto_kind, auto_start, check_init, check_size, column_spread, given_start, user_start
+from vicinal._nca.objectives import (
+    effective_neighbors,
+    listed_pairs,
+    log_or_none,
+    pair_objective,
+    pairs_in_groups,
+    scaled_images,
+    with_penalty,
+)
+from vicinal._rca.chunklets import check_pairs, chunklets_from_labels
+
+_INITS = ("auto", "pca", "identity", "random")
+_SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # to judge a scale by
+
+
+class PairNCA(LinearMetricMixin, BaseEstimator):
+    r"""Neighbourhood Components Analysis from close pairs, without labels (Goldberger et al. 2004, Eq. 8).
+
+    Given are pairs (a, b) of rows that should be close, with weights; everything else is unknown. Maximised is
+
+    .. math:: \frac{1}{\sum w_{ab}} \sum_{(a,b)} w_{ab}
+              \log \frac{\exp(-\|A x_a - A x_b\|^2)}{\sum_{c \ne d} \exp(-\|A x_c - A x_d\|^2)}
+
+    with c and d over all rows: close pairs attract each other, and all rows repel each other, the nearest most.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Rows of A; the default is the number of features.
+    init : {"auto", "pca", "identity", "random"} or array of shape (n_components, n_features), default="auto"
+        The start. "auto" does not depend on the units of X: it chooses between the columns as they are and standardised
+        columns, takes principal components or the identity, and scales them by the objective.
+    diagonal : bool, default=False
+        Learn one weight a feature; see ``feature_relevance_``.
+    solver : {"lbfgs", "cg"}, default="lbfgs"
+    n_init : int, default=1
+        Starts to try; the first is `init`, the others are random with a safe scale. The highest objective is kept.
+    max_iter : int, default=50
+        Iterations of the optimiser.
+    tol : float, default=1e-5
+        The fit has converged when two iterations in a row gain no more than this, in nats per unit of pair weight.
+    reg : float, default=0.0
+        Weight of the penalty :math:`\mathrm{reg} \sum_k v_k \|A_{\cdot k}\|^2`, where :math:`v_k` is the variance of
+        column k of X.
+    warm_start : bool, default=False
+        Start from the ``components_`` of the last fit.
+    callback : callable, optional
+        Called after each iteration with the flattened matrix and the number of iterations; it may raise StopIteration.
+    engine : None, str or Engine, default=None
+        Who does the pair work; see :class:`vicinal.Engine`.
+    verbose : int, default=0
+        Write a line a pass to stderr.
+    random_state : int, RandomState or None, default=None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        The matrix A.
+    objectives_ : ndarray
+        The objective after each pass, the last one belonging to ``components_``. At A = 0 it is
+        :math:`-\log n(n-1)`, and no metric exceeds :math:`-\log 2p` for p distinct pairs of equal weight.
+    n_iter_ : int
+        Passes over the pairs of rows, line searches included.
+    converged_ : bool
+        A ConvergenceWarning is issued when it is False.
+    effective_neighbors_ : ndarray of shape (n_samples,)
+        The perplexity of each row's softmax neighbours.
+    feature_relevance_ : ndarray of shape (n_features,), only with diagonal=True
+    random_state_ : RandomState
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    See Also
+    --------
+    RCA : the closed form for chunklets, when close pairs differ by Gaussian noise.
+    NeuralNCA : the same objective for a network.
+
+    Notes
+    -----
+    One pass costs O(n^2 d) for the pairs of rows and O(n D d) for the products with X; the given pairs cost O(p d), and
+    groups are never turned into lists of pairs. Memory beyond one copy of X is the engine's budget. The kernel is
+    symmetric, so that one sweep serves the value and the gradient.
+
+    ``sample_weight`` weighs a row as c and as d; the given pairs have weights of their own.
+
+    Examples
+    --------
+    Pairs of views of one thing, which agree in the first column and in nothing else:
+
+    >>> import numpy as np
+    >>> from vicinal import PairNCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 3)) * [1, 5, 5]
+    >>> X[100:, 0] = X[:100, 0] + 0.05 * rng.normal(size=100)
+    >>> pairs = np.column_stack([np.arange(100), np.arange(100, 200)])
+    >>> nca = PairNCA(1, max_iter=100).fit(X, pairs=pairs)
+    >>> bool(np.argmax(abs(nca.components_)) == 0)
+    True
+    """
+
+    # exp(-|Ax - Ay|^2) is a Gaussian kernel of this standard deviation in the image: the scale of A is learned.
+    _learned_bandwidth = float(np.sqrt(0.5))
+
+    def __init__(
+        self,
+        n_components=None,
+        *,
+        init="auto",
+        diagonal=False,
+        solver="lbfgs",
+        n_init=1,
+        max_iter=50,
+        tol=1e-5,
+        reg=0.0,
+        warm_start=False,
+        callback=None,
+        engine=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.init = init
+        self.diagonal = diagonal
+        self.solver = solver
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.reg = reg
+        self.warm_start = warm_start
+        self.callback = callback
+        self.engine = engine
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True  # y, or else pairs
+        return tags
+
+    def fit(self, X, y=None, *, pairs=None, pair_weight=None, sample_weight=None):
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            All rows, also those in no pair.
+        y : array-like of shape (n_samples,), optional
+            Groups: every two rows of one group are a close pair of weight one. Integers, strings or a pandas column;
+            -1, None and NaN mean no group.
+        pairs : array-like of shape (n_pairs, 2), optional
+            Row positions of the close pairs, instead of `y`. The order inside a pair does not matter, and a pair given
+            twice counts twice.
+        pair_weight : array-like of shape (n_pairs,), optional
+            Weights :math:`w_{ab}` of the pairs; not negative, not all zero.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the rows in the sum over c and d; not negative, not all zero.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        X = check_rows(self, X, reset=True, min_rows=2)
+        weight = check_weights(sample_weight, X)
+        self.random_state_ = check_random_state(self.random_state)
+        close: Listed | Grouped
+        if pairs is not None:
+            close = Listed(*read_pairs(y, pairs, pair_weight, len(X)))
+        else:
+            close = Grouped(read_groups(y, pair_weight, len(X)))
+        if weight is not None:
+            # The sums over c and d see only rows with weight; pairs may join any rows.
+            weight = np.maximum(weight, 1e-300)
+        spread = column_spread(X)
+        centred = X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+        best = best_climb(
+            Climb(self._climb(centred, spread, close, weight, self._start(X, centred, spread, close, attempt)))
+            for attempt in range(self.n_init)
+        )
+        self._store(centred, spread, weight, best.path)
+        warn_if_not_converged("PairNCA", best.path)
+        return self
+
+    def _climb(self, X, spread, close, weight, start):
+        n = len(X)
+        engine = pair_reductions(self.engine, n * self.max_iter, n, len(start.components))
+        pull, reg = close.pull(n), self.reg * spread**2
+
+        def evaluate(A):
+            return with_penalty(pair_objective(A, X, pull, engine, weight=weight), A, reg)
+
+        return climb(evaluate, start, self, solver=self.solver)
+
+    def _start(self, X, centred, spread, close, attempt):
+        n, n_features = X.shape
+        if attempt == 0 and self.warm_start and hasattr(self, "components_"):
+            return given_start(self.components_, n_features, self.diagonal, "the components_ of the last fit")
+        n_components = check_size(self.n_components, n_features, self.diagonal)
+        init = self.init
+        if attempt > 0 and not (isinstance(init, str) and init == "random"):
+            init = "safe random"
+        if not isinstance(init, str) or init not in ("auto", "safe random"):
+            return user_start(init, X, None, self.n_components, self.diagonal, self.random_state_)
+        rows, some = sample_pairs(close, n)
+        sample = centred[rows]
+        pull = listed_pairs(some, np.ones(len(some)), len(rows))
+        engine = pair_reductions(self.engine, len(rows), len(rows), n_components)
+        return auto_start(
+            centred,
+            spread,
+            lambda A: pair_objective(A, sample, pull, engine).value,
+            kind="random" if init != "auto" else auto_kind(n_components, n_features, n, None),
+            n_components=n_components,
+            diagonal=self.diagonal,
+            random_state=self.random_state_,
+        )
+
+    def _check_parameters(self):
+        if self.n_components is not None:
+            check_integer(self.n_components, "n_components")
+        check_init(self.init, _INITS)
+        check_choice(self.solver, "solver", tuple(METHODS))
+        check_integer(self.n_init, "n_init")
+        check_integer(self.max_iter, "max_iter")
+        check_positive(self.tol, "tol", strict=False)
+        check_positive(self.reg, "reg", strict=False)
+        if self.callback is not None and not callable(self.callback):
+            raise TypeError(f"callback must be callable or None, got {type(self.callback).__name__}.")
+
+    def _store(self, X, spread, weight, path):
+        A = path.parameters
+        if self.diagonal:
+            A = np.abs(A)  # a sign changes no distance
+            self.feature_relevance_ = relevance(A, spread)
+        self.components_ = np.diag(A) if self.diagonal else A
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        Z = scaled_images(A, X)
+        engine = pair_reductions(self.engine, len(Z), *Z.shape)
+        self.effective_neighbors_ = effective_neighbors(
+            Z, Z, engine, log_weights=log_or_none(weight), left_out=np.arange(len(Z))
+        )
+
+
+class Listed:
+    """Close pairs as a list."""
+
+    def __init__(self, pairs, weight):
+        self.pairs, self.weight = pairs, weight
+
+    def pull(self, n):
+        return listed_pairs(self.pairs, self.weight, n)
+
+    def some(self, random=None):
+        """Pairs and their weights, to sample from."""
+        return self.pairs, self.weight
+
+
+class Grouped:
+    """All pairs inside groups, never listed."""
+
+    def __init__(self, groups):
+        self.groups = groups
+
+    def pull(self, n):
+        return pairs_in_groups(self.groups)
+
+    def some(self, random=None):
+        """A sample of the pairs that keeps every row, all of one weight.
+
+        Each row with the next of its group, in the order given, or in four random orders.
+        """
+        n = len(self.groups)
+        orders = [np.arange(n)] if random is None else [random.permutation(n) for _ in range(4)]
+        chains = []
+        for order in orders:
+            order = order[np.argsort(self.groups[order], kind="stable")]
+            order = order[self.groups[order] >= 0]
+            chain = np.column_stack([order[:-1], order[1:]])
+            chains.append(chain[self.groups[chain[:, 0]] == self.groups[chain[:, 1]]])
+        pairs = np.unique(np.sort(np.vstack(chains), axis=1), axis=0)
+        return pairs, np.ones(len(pairs))
+
+
+def sample_pairs(close, n):
+    """A few of the rows and of the pairs among them: both ends of some pairs, then other rows."""
+    pairs, weight = close.some()
+    pairs = pairs[weight > 0]
+    pairs = pairs[np.unique(np.linspace(0, len(pairs) - 1, min(len(pairs), _SAMPLE_PAIRS)).astype(np.intp))]
+    others = np.linspace(0, n - 1, min(n, _SAMPLE_ROWS)).astype(np.intp)
+    rows = np.unique(np.concatenate([pairs.ravel(), others]))
+    return rows, np.searchsorted(rows, pairs)
+
+
+def read_pairs(y, pairs, pair_weight, n):
+    if y is not None:
+        raise ValueError("pass close pairs either as pairs= or as groups y, not both. Drop one of them.")
+    pairs = check_pairs(pairs, n, "pairs")
+    if len(pairs) == 0:
+        raise ValueError("pairs is empty: at least one close pair is needed. Pass row positions of shape (p, 2).")
+    same = int((pairs[:, 0] == pairs[:, 1]).sum())
+    if same:
+        raise ValueError(f"pairs must join two different rows, got {same} pairs of a row with itself. Drop them.")
+    if pair_weight is None:
+        return pairs, np.ones(len(pairs))
+    weight = np.asarray(pair_weight, dtype=np.float64)
+    if weight.shape != (len(pairs),):
+        raise ValueError(
+            f"pair_weight must hold one weight for each of the {len(pairs)} pairs, got shape {weight.shape}."
+        )
+    if not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0:
+        raise ValueError(
+            "pair_weight must be finite, not negative and not all zero, got values from "
+            f"{weight.min():g} to {weight.max():g}. Drop pairs that should not count."
+        )
+    return pairs, weight
+
+
+def read_groups(y, pair_weight, n, name="PairNCA"):
+    if y is None:
+        raise ValueError(
+            f"{name} requires y to be passed, but the target y is None: pass groups as y, or close pairs as pairs=."
+        )
+    if pair_weight is not None:
+        raise ValueError("pair_weight is only for pairs=, got groups y. Pass pairs, or leave pair_weight None.")
+    groups = chunklets_from_labels(y)
+    if len(groups) != n:
+        raise ValueError(
+            f"y has {len(groups)} entries for {n} rows: found input variables with inconsistent numbers of samples. Pass "
+            "one group a row (-1 for none)."
+        )
+    if groups.max(initial=-1) < 0:
+        raise ValueError(
+            f"no two of the {n} rows share a group: at least one close pair is needed. Pass coarser groups."
+        )
+    return groups

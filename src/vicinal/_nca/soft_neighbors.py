@@ -1,0 +1,385 @@
+"""The stochastic neighbour rule at test time (NCA paper, sec. 6): predictions from softmax neighbours."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.neighbors import NeighborhoodComponentsAnalysis
+from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter, validate_data
+
+from vicinal._checks import check_magnitude, check_positive, check_rows, check_weights
+from vicinal._engine import Match, pair_reductions
+from vicinal._nca.init import best_scale, sample_rows
+from vicinal._nca.objectives import effective_neighbors, log_or_none, neighbor_objective
+from vicinal._nca.targets import check_targets
+
+_ROOT_HALF = float(np.sqrt(0.5))
+_QUERIES, _POINTS = 1024, 4096  # of the search for a bandwidth
+
+
+class _SoftNeighbors(BaseEstimator):
+    """Images of the training rows, and the softmax of new rows over them."""
+
+    def __init__(self, metric=None, *, bandwidth=None, engine=None):
+        self.metric = metric
+        self.bandwidth = bandwidth
+        self.engine = engine
+
+    def _fit_points(self, X, given, y, targets, sample_weight):
+        """Store the images of the rows that have weight; return their positions, sorted by target."""
+        weight = check_weights(sample_weight, X)
+        order = np.argsort(targets, kind="stable")
+        if weight is not None:
+            order = order[weight[order] > 0]
+        self.metric_ = _fitted_metric(self.metric, given, y, sample_weight)
+        self.points_ = self._images(given, X)[order]
+        self._log_weights = None if weight is None else np.log(weight[order])
+        self._positions = np.full(len(X), -1)
+        self._positions[order] = np.arange(len(order))
+        return order, None if weight is None else weight[order]
+
+    def _images(self, given, X):
+        """The rows where the metric is Euclidean, in its own units."""
+        if self.metric_ is None:
+            return X
+        if isinstance(self.metric_, np.ndarray):
+            return X @ self.metric_.T.astype(X.dtype)
+        named = hasattr(self.metric_, "feature_names_in_") and hasattr(given, "columns")
+        Z = np.asarray(self.metric_.transform(given if named else X))
+        return np.ascontiguousarray(Z, dtype=np.float32 if Z.dtype == np.float32 else np.float64)
+
+    def _choose_bandwidth(self, score):
+        """The kernel's standard deviation: the user's, the metric's own, or the best in `score`."""
+        if self.bandwidth is not None:
+            return check_positive(self.bandwidth, "bandwidth")
+        if isinstance(self.metric_, NeighborhoodComponentsAnalysis):
+            return _ROOT_HALF
+        learned = getattr(self.metric_, "_learned_bandwidth", None)
+        if learned is not None:
+            return float(learned)
+        points, queries = sample_rows(len(self.points_), _QUERIES, _POINTS)
+        if len(points) < 2:
+            return 1.0
+        Z = self.points_[points]
+        Z = Z - Z.mean(axis=0)
+        found = best_scale(lambda A: score(A, Z, points, queries), np.ones(Z.shape[1]), Z)[1]
+        return _ROOT_HALF / float(found[0])
+
+    def _queries(self, X):
+        """Scaled images of the rows to predict, the points they look at, and whom they leave out."""
+        check_is_fitted(self, "points_")
+        points = self.points_ / self.points_.dtype.type(self.bandwidth_)
+        if X is None:
+            kept = self._positions >= 0
+            # Rows of weight zero were not kept: leave-one-out answers for the others.
+            return points[self._positions[kept]], points, self._positions[kept]
+        rows = check_rows(self, X, reset=False)
+        queries = self._images(X, rows).astype(points.dtype, copy=False)
+        return queries / points.dtype.type(self.bandwidth_), points, None
+
+    def _pairs(self, queries, points):
+        return pair_reductions(self.engine, len(queries), len(points), points.shape[1])
+
+    def effective_neighbors(self, X=None):
+        """How many training rows a prediction really rests on: the perplexity of the softmax.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features), default=None
+            None looks at the training rows, each without itself.
+
+        Returns
+        -------
+        perplexity : array of shape (n,)
+        """
+        queries, points, left_out = self._queries(X)
+        return effective_neighbors(
+            queries, points, self._pairs(queries, points), log_weights=self._log_weights, left_out=left_out
+        )
+
+
+class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
+    r"""Class probabilities from softmax neighbours: NCA's stochastic rule, used to predict.
+
+    .. math:: P(c \mid x) = \sum_{j \in c} p_j(x), \qquad
+              p_j(x) \propto w_j \exp\Bigl(-\frac{\|A x - A x_j\|^2}{2 h^2}\Bigr)
+
+    Parameters
+    ----------
+    metric : fitted metric, estimator, array of shape (n_components, n_features) or None, default=None
+        What maps rows to where distances are Euclidean: a fitted :class:`NCA`, ``LCA``, :class:`RCA` or any
+        transformer; an unfitted one is cloned and fitted on the training rows; an array is a matrix A; None
+        is the plain Euclidean distance. Note that :func:`sklearn.base.clone`, hence cross-validation,
+        forgets a fit: there the metric is learned anew in each fold, as it should be
+        (:class:`sklearn.frozen.FrozenEstimator` prevents it).
+    bandwidth : float, optional
+        The kernel's standard deviation h. The default is :math:`1/\sqrt 2` for metrics that learned their own
+        scale (NCA and its kin); for others, the one with the highest leave-one-out likelihood of the training
+        labels.
+    engine : None, str or Engine, default=None
+        Who does the pair work; see :class:`vicinal.Engine`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    metric_ : the fitted metric, an array, or None
+    points_ : ndarray of shape (n_kept, n_components)
+        Images of the training rows of positive weight, sorted by class.
+    bandwidth_ : float
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    Notes
+    -----
+    A prediction for m rows costs O(m n d) and no memory beyond the engine's budget; all sums are in the log
+    domain, so that a row far from all training rows still gets probabilities: those of its nearest neighbour.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.model_selection import train_test_split
+    >>> from vicinal import NCA, SoftNeighborsClassifier
+    >>> X, X_test, y, y_test = train_test_split(*load_wine(return_X_y=True), random_state=0)
+    >>> metric = NCA(objective="likelihood", reg=0.01, max_iter=200).fit(X, y)
+    >>> soft = SoftNeighborsClassifier(metric).fit(X, y)
+    >>> round(soft.score(X_test, y_test), 2)
+    0.98
+    >>> soft.predict_proba(X_test[:1]).round(2)
+    array([[1., 0., 0.]])
+    """
+
+    def fit(self, X, y, sample_weight=None):
+        """Store the images of the training rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Class labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row as a neighbour; not negative, not all zero.
+
+        Returns
+        -------
+        self
+        """
+        given = X
+        X, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C")
+        check_magnitude(X)
+        codes = check_targets(labels, "class", None).values
+        self.classes_ = np.unique(labels)
+        order, weight = self._fit_points(X, given, y, codes, sample_weight)
+        self._codes = codes[order]
+
+        def score(A, Z, points, queries):
+            sample = self._codes[points]
+            queries = queries[np.bincount(sample)[sample[queries]] > 1]
+            if len(queries) == 0:
+                return 0.0
+            return neighbor_objective(
+                A,
+                Z,
+                Match("class", sample, sample),
+                self._pairs(queries, Z),
+                objective="likelihood",
+                weight=None if weight is None else weight[points],
+                rows=queries,
+            ).value
+
+        self.bandwidth_ = self._choose_bandwidth(score)
+        return self
+
+    def predict_proba(self, X=None):
+        """Class probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features), default=None
+            None predicts the training rows (of positive weight), each without itself.
+
+        Returns
+        -------
+        probabilities : array of shape (n, n_classes)
+        """
+        queries, points, left_out = self._queries(X)
+        if left_out is not None and len(points) == 1:
+            raise ValueError("leave-one-out needs at least 2 training rows, got 1. Pass X.")
+        shares = (
+            self._pairs(queries, points)
+            .class_shares(
+                queries,
+                points,
+                self._codes,
+                len(self.classes_),
+                log_weights=self._log_weights,
+                left_out=left_out,
+            )
+            .shares
+        )
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X=None):
+        """The logarithm of `predict_proba`; -inf for a class without a neighbour."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    def predict(self, X=None):
+        """The most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features), default=None
+            None predicts the training rows (of positive weight), each without itself.
+
+        Returns
+        -------
+        labels : array of shape (n,)
+        """
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+
+class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
+    r"""Softmax-weighted means of the training targets (kernel regression in a learned metric).
+
+    .. math:: \hat y(x) = \sum_j p_j(x)\, y_j, \qquad
+              p_j(x) \propto w_j \exp\Bigl(-\frac{\|A x - A x_j\|^2}{2 h^2}\Bigr)
+
+    Parameters
+    ----------
+    metric : fitted metric, estimator, array of shape (n_components, n_features) or None, default=None
+        As in :class:`SoftNeighborsClassifier`; for example ``NCA(match="gaussian")``.
+    bandwidth : float, optional
+        The kernel's standard deviation h. The default is :math:`1/\sqrt 2` for metrics that learned their own
+        scale; for others, the one with the smallest leave-one-out squared error.
+    engine : None, str or Engine, default=None
+        Who does the pair work; see :class:`vicinal.Engine`.
+
+    Attributes
+    ----------
+    metric_ : the fitted metric, an array, or None
+    points_ : ndarray of shape (n_kept, n_components)
+        Images of the training rows of positive weight, sorted by target.
+    bandwidth_ : float
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from vicinal import NCA, SoftNeighborsRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> metric = NCA(2, match="gaussian", reg=0.01, max_iter=100).fit(X[:300], y[:300])
+    >>> model = SoftNeighborsRegressor(metric).fit(X[:300], y[:300])
+    >>> round(model.score(X[300:], y[300:]), 1)
+    0.5
+    """
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X, y, sample_weight=None):
+        """Store the images of the training rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row as a neighbour; not negative, not all zero.
+
+        Returns
+        -------
+        self
+        """
+        given = X
+        X, targets = validate_data(
+            self, X, y, dtype=[np.float64, np.float32], order="C", multi_output=True, y_numeric=True
+        )
+        check_magnitude(X)
+        targets = targets.astype(np.float64)
+        columns = targets.reshape(len(targets), -1)
+        order, weight = self._fit_points(X, given, y, columns[:, 0], sample_weight)
+        self._one_output = targets.ndim == 1
+        self._mean = columns[order].mean(axis=0)
+        self._targets = columns[order] - self._mean
+
+        def score(A, Z, points, queries):
+            images = Z * (A * np.sqrt(2.0)).astype(Z.dtype)
+            values = self._targets[points]
+            means = (
+                self._pairs(queries, Z)
+                .softmax_means(
+                    images[queries],
+                    images,
+                    values,
+                    log_weights=log_or_none(None if weight is None else weight[points]),
+                    left_out=queries,
+                )
+                .means
+            )
+            error = ((means - values[queries]) ** 2).mean(axis=1)
+            return -float(np.average(error, weights=None if weight is None else weight[points][queries]))
+
+        self.bandwidth_ = self._choose_bandwidth(score)
+        return self
+
+    def predict(self, X=None, return_std=False):
+        """The softmax mean of the training targets.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features), default=None
+            None predicts the training rows (of positive weight), each without itself.
+        return_std : bool, default=False
+            Also return the standard deviation of the targets under the same softmax: how much the neighbours
+            disagree.
+
+        Returns
+        -------
+        mean : array of shape (n,) or (n, n_outputs)
+        std : array of the same shape, only with ``return_std=True``
+        """
+        queries, points, left_out = self._queries(X)
+        if left_out is not None and len(points) == 1:
+            raise ValueError("leave-one-out needs at least 2 training rows, got 1. Pass X.")
+        k = self._targets.shape[1]
+        values = np.column_stack([self._targets, self._targets**2]) if return_std else self._targets
+        found = (
+            self._pairs(queries, points)
+            .softmax_means(queries, points, values, log_weights=self._log_weights, left_out=left_out)
+            .means
+        )
+        mean = found[:, :k] + self._mean
+        answer = mean[:, 0] if self._one_output else mean
+        if not return_std:
+            return answer
+        std = np.sqrt(np.maximum(found[:, k:] - found[:, :k] ** 2, 0.0))
+        return answer, std[:, 0] if self._one_output else std
+
+
+def _fitted_metric(metric, X, y, sample_weight):
+    """None, a matrix, or a fitted transformer."""
+    if metric is None:
+        return None
+    if not hasattr(metric, "transform") or isinstance(metric, type):
+        if hasattr(metric, "fit") or isinstance(metric, str) or callable(metric):
+            raise TypeError(
+                "metric must be a fitted metric (an object with transform), an estimator of one, a matrix or "
+                f"None, got {metric!r}."
+            )
+        matrix = check_array(metric, dtype=np.float64, input_name="metric")
+        if matrix.shape[1] != np.shape(X)[1]:
+            raise ValueError(
+                f"metric as a matrix must have as many columns as X has features, {np.shape(X)[1]}, got "
+                f"shape {matrix.shape}."
+            )
+        return matrix
+    try:
+        check_is_fitted(metric)
+    except NotFittedError:
+        weighs = sample_weight is not None and has_fit_parameter(metric, "sample_weight")
+        return clone(metric).fit(X, y, **({"sample_weight": sample_weight} if weighs else {}))
+    return metric

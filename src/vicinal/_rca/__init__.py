@@ -1,0 +1,1 @@
+"""Relevant Component Analysis, chunklets, and its companions and rivals."""

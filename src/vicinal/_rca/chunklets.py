@@ -1,0 +1,389 @@
+"""Supervision as people have it, turned into chunklets.
+
+A *chunklet* is a set of two or more rows known to share a class, whichever class that is (Bar-Hillel et al.
+2005, sec. 2).  Labels, groups and pairs all say the same thing in different words; here each becomes one of
+
+- an integer array with one entry a row, -1 for a row in no chunklet (what the public functions return);
+- :class:`ChunkletRows`, positions and ids side by side, for chunklets that share rows (teachers who do not
+  talk to each other).
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from vicinal._checks import check_integer
+from vicinal._nca.label_codes import label_codes
+
+
+class ChunkletRows(NamedTuple):
+    """Chunklets as row positions and chunklet ids, entry by entry; a row may stand in several chunklets."""
+
+    rows: np.ndarray
+    ids: np.ndarray
+
+
+@dataclass(frozen=True)
+class ChunkletReport:
+    """What became of the supervision, in counts.
+
+    Attributes
+    ----------
+    n_samples : int
+        Rows in the data.
+    n_chunklets : int
+        Chunklets with two or more points.
+    n_points : int
+        Points in them (``N`` of Eq. 1); a row in two chunklets counts twice.
+    n_leftover : int
+        Rows in no chunklet, singletons included.
+    n_singletons : int
+        Labels or groups that named one row only, and so say nothing.
+    n_self_pairs : int
+        Repetitions of a row inside one pair or group; ignored.
+    n_shared : int
+        Rows named by two or more pairs or groups.
+    n_conflicts : int
+        Contradictions: ``cannot_link`` pairs inside one chunklet, chunklets that hold two labels.
+    """
+
+    n_samples: int
+    n_chunklets: int
+    n_points: int
+    n_leftover: int
+    n_singletons: int = 0
+    n_self_pairs: int = 0
+    n_shared: int = 0
+    n_conflicts: int = 0
+
+    @property
+    def degrees_of_freedom(self):
+        """``R = sum(|C_j| - 1)``: independent contrasts within chunklets (Algorithm 2, step 1)."""
+        return self.n_points - self.n_chunklets
+
+    def __str__(self):
+        parts = [
+            f"{self.n_chunklets} chunklets hold {self.n_points} points (R = {self.degrees_of_freedom})",
+            f"{self.n_leftover} of {self.n_samples} rows are in none",
+        ]
+        for count, what in (
+            (self.n_singletons, "singletons"),
+            (self.n_self_pairs, "self-pairs ignored"),
+            (self.n_shared, "rows named more than once"),
+            (self.n_conflicts, "conflicts"),
+        ):
+            if count:
+                parts.append(f"{count} {what}")
+        return "; ".join(parts) + "."
+
+
+def chunklets_from_labels(y, *, return_report=False):
+    """Turn full or partial labels into chunklets: rows with the same label share one.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        Integers, strings, booleans, dates or a pandas column (categories too).  -1, "-1", None, NaN and
+        ``pd.NA`` mean "not labelled".  Integers below -1 are refused, since they may mean either.
+    return_report : bool, default=False
+        Return a :class:`ChunkletReport` as well.
+
+    Returns
+    -------
+    chunklets : int array of shape (n,)
+        Ids 0, 1, ... in the order of first appearance; -1 for rows without a label and for labels that occur
+        once (a chunklet has at least two points).
+    report : ChunkletReport, if ``return_report``
+
+    Examples
+    --------
+    >>> from vicinal import chunklets_from_labels
+    >>> chunklets_from_labels(["cat", None, "dog", "cat", "dog", "emu"])
+    array([ 0, -1,  1,  0,  1, -1])
+    """
+    return _answer(_from_codes(label_codes(y, "y")), return_report)
+
+
+def chunklets_from_pairs(pairs, n_samples, *, cannot_link=None, labels=None, return_report=False):
+    """Turn pairs of rows known to be alike into chunklets, by transitive closure (sec. 2).
+
+    Parameters
+    ----------
+    pairs : array-like of shape (p, 2)
+        Row positions.  A row paired with itself says nothing: it is ignored and counted.
+    n_samples : int
+        Number of rows of the data.
+    cannot_link : array-like of shape (q, 2), default=None
+        Pairs known to differ.  They make no chunklets; those that the closure contradicts are counted.
+    labels : array-like of shape (n_samples,), default=None
+        Classes of some rows (-1, None or NaN elsewhere).  They make no chunklets either; chunklets that
+        join two labels are counted.
+    return_report : bool, default=False
+        Return a :class:`ChunkletReport` as well.
+
+    Returns
+    -------
+    chunklets : int array of shape (n_samples,)
+        Ids 0, 1, ... in the order of first appearance, -1 for rows in no pair.
+    report : ChunkletReport, if ``return_report``
+
+    Warns
+    -----
+    UserWarning
+        If ``cannot_link`` or ``labels`` contradict the chunklets, with counts.
+
+    Notes
+    -----
+    Connected components of a graph with n_samples nodes and p edges: time and memory O(n_samples + p).
+
+    Examples
+    --------
+    >>> from vicinal import chunklets_from_pairs
+    >>> chunklets_from_pairs([[4, 1], [1, 2], [0, 5], [3, 3]], n_samples=7)
+    array([ 0,  1,  1, -1,  1,  0, -1])
+    """
+    n_samples = check_integer(n_samples, "n_samples")
+    entries, report = _from_edges(check_pairs(pairs, n_samples, "pairs"), n_samples)
+    chunklets, conflicts = as_array(entries, n_samples), []
+    if cannot_link is not None:
+        left, right = check_pairs(cannot_link, n_samples, "cannot_link").T
+        together = (left == right) | ((chunklets[left] == chunklets[right]) & (chunklets[left] >= 0))
+        inside = int(together.sum())
+        if inside:
+            conflicts.append((inside, f"{inside} of {len(left)} cannot_link pairs fall inside one chunklet"))
+    if labels is not None:
+        mixed = _count_mixed(chunklets, _check_length(label_codes(labels, "labels"), n_samples, "labels"))
+        if mixed:
+            conflicts.append((mixed, f"{mixed} of {report.n_chunklets} chunklets join different labels"))
+    if conflicts:
+        report = replace(report, n_conflicts=sum(count for count, _ in conflicts))
+        warnings.warn(
+            "; ".join(text for _, text in conflicts) + ". One wrong pair joins two whole groups: look for "
+            "pairs that are not alike, and drop them.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return _answer((entries, report), return_report)
+
+
+def chunklets_from_groups(groups, n_samples, *, return_report=False):
+    """Turn lists of rows known to be alike into chunklets; lists that share a row are joined.
+
+    Parameters
+    ----------
+    groups : sequence or mapping of sequences of int
+        Row positions of each group; the result of ``DataFrame.groupby(...).indices`` will do.
+    n_samples : int
+        Number of rows of the data.
+    return_report : bool, default=False
+        Return a :class:`ChunkletReport` as well.
+
+    Returns
+    -------
+    chunklets : int array of shape (n_samples,)
+        Ids 0, 1, ... in the order of first appearance, -1 for rows in no group or alone in theirs.
+    report : ChunkletReport, if ``return_report``
+
+    Examples
+    --------
+    >>> from vicinal import chunklets_from_groups
+    >>> chunklets_from_groups([[0, 1, 2], [3, 5], [5, 6], [4]], n_samples=8)
+    array([ 0,  0,  0,  1, -1,  1,  1, -1])
+    """
+    n_samples = check_integer(n_samples, "n_samples")
+    return _answer(_from_groups(groups, n_samples, "groups"), return_report)
+
+
+def read_chunklets(y, n_samples, *, name="y"):
+    """Read any of the accepted spellings of chunklets.
+
+    Returns ``(ChunkletRows, ChunkletReport)``; entries are sorted by id, ids are 0 ... C-1 and every chunklet
+    has at least two different rows.  The spellings:
+
+    - one label a row (array, list, pandas column, one-column table): :func:`chunklets_from_labels`;
+    - a tuple ``(rows, ids)``: taken as it stands, chunklets may share rows;
+    - a table of integers with two or more columns, each row of it a pair or group: closure;
+    - a list or mapping of lists of row positions: closure.
+    """
+    if y is None:
+        raise ValueError(
+            f"requires {name} to be passed, but the target {name} is None. Pass chunklets: one id a row (-1 "
+            "for none), lists of row positions, or pairs."
+        )
+    if isinstance(y, tuple) and len(y) == 2 and all(map(_is_listlike, y)):
+        return _from_rows_and_ids(*y, n_samples, name)
+    if isinstance(y, Mapping) or (isinstance(y, (list, tuple)) and len(y) and all(map(_is_listlike, y))):
+        return _from_groups(y, n_samples, name)
+    table = np.asarray(y)
+    if table.ndim == 1 and table.dtype == object and len(table) and all(map(_is_listlike, table)):
+        return _from_groups(list(table), n_samples, name)
+    if table.ndim == 2 and table.shape[1] == 2:
+        return _from_edges(check_pairs(table, n_samples, name), n_samples)
+    if table.ndim == 2 and table.shape[1] > 2:
+        return _from_groups(list(table), n_samples, name)
+    return _from_codes(_check_length(label_codes(y, name), n_samples, name))
+
+
+def read_partition(y, n_samples, *, name="y"):
+    """Read chunklets as one id a row (-1 for none), joining those that share a row; return a report too."""
+    entries, report = read_chunklets(y, n_samples, name=name)
+    entries, report = _join_shared(entries, report)
+    return as_array(entries, n_samples), report
+
+
+def as_array(entries, n_samples):
+    """Write chunklets that share no row as one id a row, numbered by first appearance; -1 elsewhere."""
+    n_chunklets = _n_chunklets(entries)
+    first = np.empty(n_chunklets, dtype=np.int64)
+    first[entries.ids[::-1]] = entries.rows[::-1]  # the first row of each chunklet is written last, and stays
+    number = np.empty(n_chunklets, dtype=np.int64)
+    number[np.argsort(first)] = np.arange(n_chunklets)
+    chunklets = np.full(n_samples, -1)
+    chunklets[entries.rows] = number[entries.ids]
+    return chunklets
+
+
+def merge_shared(entries, n_samples):
+    """Join chunklets that share a row: the transitive closure over all of them."""
+    same = entries.ids[1:] == entries.ids[:-1]
+    return _from_edges(np.column_stack([entries.rows[:-1][same], entries.rows[1:][same]]), n_samples)[0]
+
+
+def _join_shared(entries, report):
+    if report.n_points == report.n_samples - report.n_leftover:  # no row stands in two chunklets
+        return entries, report
+    entries = merge_shared(entries, report.n_samples)
+    return entries, replace(report, n_chunklets=_n_chunklets(entries), n_points=len(entries.rows))
+
+
+def _n_chunklets(entries):
+    return int(entries.ids.max(initial=-1)) + 1
+
+
+# Readers: each returns (ChunkletRows, ChunkletReport), entries sorted by id and then by row.
+
+
+def _from_codes(codes):
+    rows = np.flatnonzero(codes >= 0)
+    return _collect(rows, codes[rows], len(codes))
+
+
+def _from_edges(edges, n_samples):
+    left, right = edges.T
+    graph = coo_array((np.ones(len(edges), dtype=np.int8), (left, right)), shape=(n_samples, n_samples))
+    component = connected_components(graph, directed=False)[1]
+    self_pairs = left == right
+    named = np.bincount(edges[~self_pairs].ravel(), minlength=n_samples)
+    rows = np.flatnonzero(named)
+    entries, report = _collect(rows, component[rows], n_samples)
+    return entries, replace(report, n_self_pairs=int(self_pairs.sum()), n_shared=int((named > 1).sum()))
+
+
+def _from_groups(groups, n_samples, name):
+    groups = list(groups.values()) if isinstance(groups, Mapping) else list(groups)
+    parts = [np.asarray(list(group) if isinstance(group, (set, frozenset)) else group) for group in groups]
+    for k, part in enumerate(parts):
+        if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
+            raise ValueError(
+                f"{name} must hold lists of row positions (integers), got {part.dtype} of shape {part.shape} "
+                f"as group {k}. Pass one label a row if these are labels."
+            )
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *(part for part in parts if len(part))])
+    ids = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    return _join_shared(*_from_rows_and_ids(rows, ids, n_samples, name))
+
+
+def _from_rows_and_ids(rows, ids, n_samples, name):
+    rows = np.asarray(rows)
+    codes = label_codes(ids, f"the ids of {name}")
+    if rows.shape != codes.shape:
+        raise ValueError(
+            f"{name}=(rows, ids) needs as many rows as ids, got {rows.shape} and {codes.shape}. Pass a list, "
+            "not a tuple, if these are two groups of row positions."
+        )
+    rows = _check_positions(rows, n_samples, name)[codes >= 0]
+    codes = codes[codes >= 0]
+    order = np.lexsort((rows, codes))
+    rows, codes = rows[order], codes[order]
+    repeated = np.zeros(len(rows), dtype=bool)
+    repeated[1:] = (rows[1:] == rows[:-1]) & (codes[1:] == codes[:-1])
+    rows, codes = rows[~repeated], codes[~repeated]
+    entries, report = _collect(rows, codes, n_samples)
+    named = np.bincount(rows, minlength=n_samples)
+    return entries, replace(report, n_self_pairs=int(repeated.sum()), n_shared=int((named > 1).sum()))
+
+
+def _collect(rows, codes, n_samples):
+    """Drop singletons, number the rest 0 ... C-1, sort entries by id (a counting sort, O(entries))."""
+    if codes.size and codes.max() > 4 * len(codes):
+        codes = np.unique(codes, return_inverse=True)[1]
+    sizes = np.bincount(codes)
+    kept = sizes >= 2
+    number = np.cumsum(kept) - 1
+    inside = kept[codes]
+    n_chunklets = int(kept.sum())
+    rows, ids = rows[inside], number[codes[inside]]
+    by_id = coo_array((np.ones(len(rows), dtype=bool), (ids, rows)), shape=(n_chunklets, n_samples)).tocsr()
+    entries = ChunkletRows(by_id.indices.astype(np.int64), np.repeat(np.arange(n_chunklets), sizes[kept]))
+    n_leftover = n_samples - np.count_nonzero(np.bincount(rows, minlength=n_samples))
+    n_singletons = int((sizes == 1).sum())
+    return entries, ChunkletReport(n_samples, n_chunklets, len(rows), n_leftover, n_singletons)
+
+
+def _is_listlike(value):
+    return isinstance(value, (Sequence, set, frozenset, np.ndarray)) and not isinstance(value, (str, bytes))
+
+
+def _count_mixed(chunklets, codes):
+    """Chunklets that hold rows of more than one known label."""
+    both = (chunklets >= 0) & (codes >= 0)
+    kinds = np.unique(np.column_stack([chunklets[both], codes[both]]), axis=0)
+    return int((np.bincount(kinds[:, 0]) > 1).sum()) if len(kinds) else 0
+
+
+def _check_length(codes, n_samples, name):
+    if len(codes) != n_samples:
+        raise ValueError(
+            f"{name} has {len(codes)} entries for {n_samples} rows: found input variables with inconsistent "
+            "numbers of samples. Pass one id a row (-1 for none), or lists of row positions."
+        )
+    return codes
+
+
+def check_pairs(pairs, n_samples, name):
+    """Return an int array (p, 2) of row positions."""
+    pairs = np.asarray(pairs)
+    if pairs.size == 0:
+        pairs = np.empty((0, 2), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise ValueError(f"{name} must have shape (p, 2), got {pairs.shape}. Pass one pair of row positions a row.")
+    return _check_positions(pairs, n_samples, name)
+
+
+def _check_positions(positions, n_samples, name):
+    if positions.size == 0:
+        return positions.astype(np.int64)
+    if positions.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name} must hold row positions (integers), got {positions.dtype}. Positions count from 0; look "
+            "up index labels first, for example with DataFrame.index.get_indexer."
+        )
+    outside = int(((positions < 0) | (positions >= n_samples)).sum())
+    if outside:
+        raise ValueError(
+            f"{name} must hold row positions 0 to {n_samples - 1}, got {outside} out of range "
+            f"({positions.min()} to {positions.max()}). Positions count from 0 and are not DataFrame index "
+            "labels."
+        )
+    return positions.astype(np.int64, copy=False)
+
+
+def _answer(found, return_report):
+    entries, report = found
+    chunklets = as_array(entries, report.n_samples)
+    return (chunklets, report) if return_report else chunklets

@@ -1,0 +1,249 @@
+"""A Gaussian mixture whose chunklets come from one component each (Shental et al. 2004)."""
+
+import warnings
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.sparse import csr_array
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal._checks import check_choice, check_integer, check_positive, check_rows
+from vicinal._fit_loops import fixed_point, warn_if_not_converged
+from vicinal._rca.constrained_kmeans import ConstrainedKMeans, chunklet_means
+
+
+class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
+    """Gaussian mixture fitted by EM, with groups of rows (chunklets) known to share a component.
+
+    The E-step looks at a chunklet as a whole: for component l and chunklet :math:`C`
+
+    .. math:: p(l \\mid C) \\propto \\pi_l \\prod_{i \\in C} N(x_i; \\mu_l, \\Sigma_l),
+
+    and all points of C take it as their responsibility; the M-step is the usual one.  The objective
+    :math:`\\sum_C \\log \\sum_l \\pi_l \\prod_{i \\in C} N(x_i; \\mu_l, \\Sigma_l)` never falls (up to
+    ``reg_covar``).
+
+    Parameters
+    ----------
+    n_components : int, default=1
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+    priors : {"chunklets", "points"}, default="chunklets"
+        What the mixing weights :math:`\\pi` count.  "chunklets": the source draws chunklets, each enters
+        with one factor :math:`\\pi_l` as above.  "points": the source draws points, a chunklet enters with
+        :math:`\\pi_l^{|C|}`, and the weights are shares of points.  Without constraints they are the same.
+    tol : float, default=1e-4
+        Rise of the objective, in nats a row, at which a run stops.
+    reg_covar : float, default=1e-6
+        Variance added to the diagonals of the covariances.
+    max_iter : int, default=300
+    n_init : int, default=1
+        Restarts, each from its own constrained k-means; the best is kept.
+    random_state : int, RandomState or None, default=None
+
+    Attributes
+    ----------
+    weights_ : array of shape (n_components,)
+    means_ : array of shape (n_components, n_features)
+    covariances_ : array
+        (k, d, d) when full, (d, d) when tied, (k, d) when diagonal, (k,) when spherical.
+    labels_ : int array of shape (n,)
+        Component of each training row, the same all over a chunklet.
+    objectives_ : array of shape (n_iter_,)
+        Objective a row, one entry an iteration of the best run; the last belongs to the parameters above.
+    n_iter_ : int
+    converged_ : bool
+    chunklet_report_ : ChunkletReport or None
+        What became of ``y``, in counts.
+    n_features_in_ : int
+    feature_names_in_ : array of shape (n_features_in_,)
+        Only when X has string column names.
+
+    References
+    ----------
+    N. Shental, A. Bar-Hillel, T. Hertz, D. Weinshall.  Computing Gaussian mixture models with EM using
+    equivalence constraints.  NIPS 2003 (2004).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import ConstrainedGaussianMixture
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.repeat([0, 1], 200)
+    >>> X = rng.normal(size=(400, 2)) * [0.5, 3.0] + truth[:, None] * [2.0, 0.0] + 1
+    >>> pairs = np.concatenate([rng.permutation(200)[:100], 200 + rng.permutation(200)[:100]]).reshape(-1, 2)
+    >>> mixture = ConstrainedGaussianMixture(2, random_state=0).fit(X, pairs)
+    >>> print(np.sort(mixture.means_[:, 0]).round(1))
+    [1. 3.]
+    """
+
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        covariance_type="full",
+        priors="chunklets",
+        tol=1e-4,
+        reg_covar=1e-6,
+        max_iter=300,
+        n_init=1,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.priors = priors
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.random_state = random_state
+
+    def fit(self, X, y=None):
+        """Fit the mixture.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+        y : chunklets, as in :meth:`RCA.fit`, default=None
+            None is a plain mixture.  Chunklets that share a row are joined.
+
+        Returns
+        -------
+        self
+        """
+        k = check_integer(self.n_components, "n_components")
+        check_choice(self.covariance_type, "covariance_type", ("full", "tied", "diag", "spherical"))
+        check_choice(self.priors, "priors", ("chunklets", "points"))
+        tol = check_positive(self.tol, "tol", strict=False)
+        reg = check_positive(self.reg_covar, "reg_covar", strict=False)
+        max_iter = check_integer(self.max_iter, "max_iter")
+        X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
+        group, means, sizes, report = chunklet_means(X, y)
+        if len(means) < k:
+            raise ValueError(
+                f"n_components={k} needs as many rows or chunklets to tell apart, got {len(means)} "
+                f"(n_samples={len(X)}). Lower n_components or give fewer constraints."
+            )
+        sizes = np.ones(len(X)) if sizes is None else sizes
+        members = csr_array((np.ones(len(X)), (group, np.arange(len(X)))))
+        rng = check_random_state(self.random_state)
+        counts = sizes[:, None] if self.priors == "points" else np.ones((len(sizes), 1))
+        floor = 1e-20 * X.var(axis=0)  # a spread of 1e-10 of that of the rows is rounding
+
+        def expect(parameters):
+            """E-step: a group as a whole."""
+            weights, means, covariances = parameters
+            log_joint = members @ _log_gaussians(X, means, covariances, self.covariance_type, floor)
+            with np.errstate(divide="ignore"):
+                log_joint += counts * np.log(weights)
+            log_group = logsumexp(log_joint, axis=1)
+            return float(log_group.sum()) / len(X), np.exp(log_joint - log_group[:, None])
+
+        def maximise(shares):
+            """M-step: mixing weights over groups or points, means and covariances over points."""
+            weights = (counts * shares).sum(axis=0) / counts.sum()
+            shares = shares[group]
+            totals = shares.sum(axis=0) + 10 * np.finfo(np.float64).eps
+            means = shares.T @ X / totals[:, None]
+            return weights, means, _covariances(X, shares, totals, means, reg, self.covariance_type)
+
+        def step(parameters):
+            objective, shares = expect(parameters)
+            return objective, maximise(shares)
+
+        first_rows = np.unique(group, return_index=True)[1]
+        paths = []
+        for _ in range(check_integer(self.n_init, "n_init")):
+            start = ConstrainedKMeans(k, n_init=1, random_state=rng)
+            with warnings.catch_warnings():  # a start need not have converged
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                labels = start.fit_predict(X, group if y is not None else None)
+            parameters = maximise(np.eye(k)[labels[first_rows]])
+            paths.append(fixed_point(step, parameters, max_iter=max_iter, tol=tol))
+        best = max(paths, key=lambda path: path.objectives[-1])
+        self.weights_, self.means_, self.covariances_ = best.parameters
+        self.labels_ = expect(best.parameters)[1].argmax(axis=1)[group]
+        self.objectives_, self.n_iter_, self.converged_ = best.objectives, best.n_iter, best.converged
+        self.chunklet_report_ = report
+        warn_if_not_converged(type(self).__name__, best)
+        return self
+
+    def fit_predict(self, X, y=None):
+        """Fit the mixture and return the component of each row; see :meth:`fit`."""
+        return self.fit(X, y).labels_
+
+    def _log_joint(self, X):
+        check_is_fitted(self)
+        X = check_rows(self, X, reset=False).astype(np.float64, copy=False)
+        with np.errstate(divide="ignore"):
+            return _log_gaussians(X, self.means_, self.covariances_, self.covariance_type) + np.log(self.weights_)
+
+    def predict(self, X):
+        """Most likely component of each row, without constraints."""
+        return self._log_joint(X).argmax(axis=1)
+
+    def predict_proba(self, X):
+        """Probability of each component for each row, without constraints."""
+        log_joint = self._log_joint(X)
+        return np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
+
+    def score_samples(self, X):
+        """Log-density of each row under the mixture."""
+        return logsumexp(self._log_joint(X), axis=1)
+
+    def score(self, X, y=None):
+        """Mean log-density of the rows."""
+        return float(self.score_samples(X).mean())
+
+
+def _covariances(X, shares, totals, means, reg, kind):
+    k, d = means.shape
+    if kind in ("full", "tied"):
+        scatters = np.empty((k, d, d))
+        for l in range(k):
+            apart = X - means[l]
+            scatters[l] = (shares[:, l, None] * apart).T @ apart
+        covariances = scatters.sum(axis=0) / len(X) if kind == "tied" else scatters / totals[:, None, None]
+        return covariances + reg * np.eye(d)
+    variances = np.stack([shares[:, l] @ (X - means[l]) ** 2 for l in range(k)]) / totals[:, None] + reg
+    return variances.mean(axis=1) if kind == "spherical" else variances
+
+
+def _log_gaussians(X, means, covariances, kind, floor=0.0):
+    """Log-density of each row under each component, of shape (n, k); variances must be above the floor."""
+    n, d = X.shape
+    k = len(means)
+    result = np.empty((n, k))
+    if kind in ("full", "tied"):
+        matrices = covariances if kind == "full" else covariances[None]
+        factors = [_factor(matrix, floor) for matrix in matrices] * (1 if kind == "full" else k)
+        for l in range(k):
+            white = solve_triangular(factors[l], (X - means[l]).T, lower=True)
+            log_det = 2.0 * np.log(np.diag(factors[l])).sum()
+            result[:, l] = np.einsum("ij,ij->j", white, white) + log_det
+    else:
+        variances = covariances if kind == "diag" else np.repeat(covariances[:, None], d, axis=1)
+        if (variances <= floor).any():
+            raise ValueError(_SINGULAR)
+        for l in range(k):
+            result[:, l] = ((X - means[l]) ** 2 / variances[l]).sum(axis=1) + np.log(variances[l]).sum()
+    return -0.5 * (result + d * np.log(2 * np.pi))
+
+
+_SINGULAR = (
+    "The covariance of a component is singular: it holds too few or equal rows, or dependent columns. Raise "
+    "reg_covar, lower n_components, or choose a simpler covariance_type."
+)
+
+
+def _factor(covariance, floor):
+    try:
+        factor = cholesky(covariance, lower=True)
+    except LinAlgError as error:
+        raise ValueError(_SINGULAR) from error
+    if (np.diag(factor) ** 2 <= floor).any():
+        raise ValueError(_SINGULAR)
+    return factor

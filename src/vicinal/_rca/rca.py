@@ -1,0 +1,335 @@
+"""Relevant Component Analysis (Bar-Hillel, Hertz, Shental and Weinshall, JMLR 2005)."""
+
+import math
+import numbers
+import warnings
+
+import numpy as np
+from scipy.linalg import eigh
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from vicinal._checks import check_integer, check_magnitude
+from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
+from vicinal._rca.chunklets import read_chunklets
+from vicinal._scatter import chunklet_scatter
+
+
+class RCA(LinearMetricMixin, BaseEstimator):
+    """Learn a metric from small groups of rows known to be alike.
+
+    RCA scales down the directions along which rows of one group (a *chunklet*) differ.  With N points in n
+    chunklets and chunklet means m_j, the within-chunklet covariance is
+
+    .. math:: \\hat C = \\frac1N \\sum_{j=1}^{n} \\sum_{i=1}^{n_j} (x_{ji} - m_j)(x_{ji} - m_j)^T   \\qquad
+    (Eq.\\ 1)
+
+    and the learned distance is :math:`d(x, y)^2 = (x - y)^T \\hat C^{-1} (x - y)`.  With fewer components
+    than features, the directions kept are those with most total variance (over all of X) for their
+    within-chunklet variance: constraint-based Fisher discriminants (cFLD, Eq. 14).
+
+    Parameters
+    ----------
+    n_components : int, default=None
+        Directions to keep; None keeps all that the data support.  The first k components do not depend on
+        how many are kept.
+    alpha : float, default=0.5
+        Algorithm 2, step 2: with ``shrinkage=0`` and more dimensions than R, the data are first reduced to
+        the ``floor(alpha * R)`` leading principal components, where ``R = sum(n_j - 1)``.  In (0, 1]; not
+        used with shrinkage, which makes that step unnecessary.
+    unbiased : bool, default=False
+        Divide by R instead of N, which makes the covariance unbiased for Gaussian classes (sec. 5).
+        Distances change by one common factor.
+    shrinkage : "auto" or float in [0, 1], default="auto"
+        Replace the covariance by ``(1 - s) C + s (tr C / d) I``.  0 is the paper.  "auto" is the estimate of
+        Ledoit and Wolf (2004) from the R within-chunklet contrasts, whose mean is known to be zero (the two
+        residuals of a pair are one observation, not two).  With many more contrasts than features it is
+        close to 0.  It draws all directions to one common variance: standardise columns of different units.
+
+    Attributes
+    ----------
+    components_ : array of shape (n_components, n_features)
+        ``transform`` multiplies by its transpose.  Its rows whiten ``covariance_``; the most discriminative
+        first.
+    covariance_ : array of shape (n_features, n_features)
+        Within-chunklet covariance, after shrinkage.
+    total_covariance_ : array of shape (n_features, n_features)
+        Covariance of all rows, in chunklets or not (divided by n).
+    mean_ : array of shape (n_features,)
+        Mean of all rows.
+    ratios_ : array of shape (n_components,)
+        Total over within-chunklet variance of each component, largest first: the eigenvalues of cFLD.
+    shrinkage_ : float
+        The shrinkage that was applied.
+    rank_ : int
+        Directions along which the data vary at all; ``components_`` has no more rows.
+    n_chunklets_, n_points_, n_contrasts_ : int
+        Chunklets, points in them (N), and R.  A row in two chunklets counts twice.
+    chunklet_report_ : ChunkletReport
+        What became of ``y`` in the last call: leftovers, singletons, self-pairs, in counts.
+    n_features_in_ : int
+    feature_names_in_ : array of shape (n_features_in_,)
+        Only when X has string column names.
+
+    See Also
+    --------
+    OnlineRCA : For streams that drift.
+    chunklets_from_pairs : Transitive closure of pairs.
+
+    Notes
+    -----
+    Time O(n d^2 + d^3), memory O(d^2) beyond the data.  Data far from the origin lose no digits: rows are
+    centred in blocks that fit the cache, and no moment about zero is ever taken.
+
+    Departures from the paper:
+
+    1. Directions with total but no within-chunklet variance (where Eq. 1 has no inverse) take the smallest
+    positive
+       eigenvalue of the within-chunklet covariance; directions without total variance are dropped.
+    2. ``shrinkage`` is on by default.
+    3. In Algorithm 2 "D" is the rank of the total covariance, and ``alpha R`` is rounded down.
+    4. Rows of ``components_`` are cFLD directions also when none is dropped, so the map is the paper's
+       :math:`\\hat C^{-1/2}` up to a rotation, which changes no distance.
+
+    References
+    ----------
+    A. Bar-Hillel, T. Hertz, N. Shental, D. Weinshall.  Learning a Mahalanobis Metric from Equivalence
+    Constraints. Journal of Machine Learning Research 6, 2005.
+
+    O. Ledoit, M. Wolf.  A well-conditioned estimator for large-dimensional covariance matrices.  Journal of
+    Multivariate Analysis 88, 2004.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import RCA
+    >>> rng = np.random.default_rng(0)
+    >>> centres = rng.normal(size=(40, 2))
+    >>> noise = rng.normal(size=(40, 2, 2)) * [5.0, 0.1]       # the first column is mostly noise
+    >>> X = (centres[:, None] + noise).reshape(80, 2)
+    >>> pairs = np.arange(80).reshape(40, 2)                   # rows 0 and 1 are alike, 2 and 3, ...
+    >>> rca = RCA(shrinkage=0).fit(X, pairs)
+    >>> print(np.round(np.sqrt(np.diag(rca.get_mahalanobis_matrix())), 1))
+    [ 0.3 14.8]
+    """
+
+    def __init__(self, n_components=None, *, alpha=0.5, unbiased=False, shrinkage="auto"):
+        self.n_components = n_components
+        self.alpha = alpha
+        self.unbiased = unbiased
+        self.shrinkage = shrinkage
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def fit(self, X, y):
+        """Learn the metric.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            All rows, also those in no chunklet: they count for the total covariance.
+        y : chunklets
+            One of: an id a row (integers, strings, a pandas column; -1, None or NaN for none; full labels
+            make this supervised RCA); pairs of row positions, of shape (p, 2); a list of lists of row
+            positions; a tuple ``(rows, ids)``, whose chunklets may share rows.  Pairs and lists that share a
+            row are joined.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        sums, report = self._sum(X, y, reset=True, min_rows=2)
+        if sums.n_contrasts == 0:
+            raise ValueError(
+                f"{type(self).__name__} needs at least one chunklet of two or more points, got none: "
+                f"{report} Give rows of one group the same id, or pass pairs of row positions."
+            )
+        return self._solve(sums, report)
+
+    def partial_fit(self, X, y):
+        """Take in more rows; the result equals one fit of all rows, as long as no chunklet is split.
+
+        Ids are local to one call: an id that was used before is a new chunklet.  Until the first chunklet
+        with different points has come, the estimator counts as not fitted.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+        y : chunklets, as in `fit`
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        first = not hasattr(self, "_sums")
+        sums, report = self._sum(X, y, reset=first, min_rows=1)
+        return self._solve(sums if first else self._sums + sums, report, may_wait=True)
+
+    def merge(self, other):
+        """Take in what another fitted RCA has seen; the result equals one fit of the rows of both.
+
+        Parameters
+        ----------
+        other : RCA
+            Fitted on the same columns; it is not changed, and its parameters do not matter.
+
+        Returns
+        -------
+        self
+        """
+        for model in (self, other):
+            if not isinstance(model, RCA):
+                raise TypeError(f"merge needs another RCA, got {type(model).__name__}.")
+            check_is_fitted(model, "_sums")
+        if self.n_features_in_ != other.n_features_in_:
+            raise ValueError(
+                f"merge needs models of the same columns, got {self.n_features_in_} and "
+                f"{other.n_features_in_} features. Fit both on the same columns."
+            )
+        names, others = (getattr(model, "feature_names_in_", None) for model in (self, other))
+        if names is not None and others is not None and list(names) != list(others):
+            raise ValueError("merge needs models of the same columns in the same order; feature names differ.")
+        self._check_parameters()
+        return self._solve(self._sums + other._sums, other.chunklet_report_, may_wait=True)
+
+    def inverse_transform(self, X):
+        """Map images back into the feature space ("RCAfaces").
+
+        ``x = mean_ + B (z - A mean_)`` with ``B = C A'``: of all rows with image z this is the one that the
+        data make most likely, both within chunklets and overall.  What the dropped directions held becomes
+        the mean; with all components kept, rows come back as they were.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_components)
+
+        Returns
+        -------
+        X_original : array of shape (n, n_features)
+        """
+        check_is_fitted(self, "components_")
+        Z = check_array(X, dtype=[np.float64, np.float32])
+        if Z.shape[1] != len(self.components_):
+            raise ValueError(
+                f"X has {Z.shape[1]} columns, but {type(self).__name__} has {len(self.components_)} "
+                "components. Pass what transform returned."
+            )
+        back = (Z - self.components_ @ self.mean_) @ self._inverse.T + self.mean_
+        return back.astype(Z.dtype, copy=False)
+
+    def _check_parameters(self):
+        if self.n_components is not None:
+            check_integer(self.n_components, "n_components")
+        if not _is_share(self.alpha) or self.alpha == 0:
+            raise ValueError(f"alpha must be a number greater than 0 and at most 1, got {self.alpha!r}.")
+        if not isinstance(self.unbiased, (bool, np.bool_)):
+            raise ValueError(f"unbiased must be True or False, got {self.unbiased!r}.")
+        automatic = isinstance(self.shrinkage, str) and self.shrinkage == "auto"
+        if not automatic and not _is_share(self.shrinkage):
+            raise ValueError(f'shrinkage must be "auto" or a number from 0 to 1, got {self.shrinkage!r}.')
+
+    def _sum(self, X, y, *, reset, min_rows):
+        X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows)
+        if self.n_components is not None and self.n_components > X.shape[1]:
+            raise ValueError(f"n_components={self.n_components} is more than the {X.shape[1]} features of X. Lower it.")
+        entries, report = read_chunklets(y, len(X))
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = chunklet_scatter(X, entries)
+        if not (np.isfinite(sums.total).all() and np.isfinite(sums.fourth)):
+            check_magnitude(X)
+            raise ValueError(
+                "Fourth powers of X overflow. Rescale it, for example with sklearn.preprocessing.StandardScaler."
+            )
+        if sums.fourth < 1e-280 and np.trace(sums.within) > 0:
+            raise ValueError(
+                "Fourth powers of X underflow. Rescale it, for example with sklearn.preprocessing.StandardScaler."
+            )
+        return sums, report
+
+    def _solve(self, sums, report, *, may_wait=False):
+        """From sums to the metric: Eq. 1, Algorithm 2, whitening."""
+        if may_wait and not np.trace(sums.within) > 64.0 * sums.resolution**2 * np.trace(sums.total):
+            self._sums, self.chunklet_report_ = sums, report  # a stream before its first telling chunklet
+            return self
+        d = self.n_features_in_
+        tolerance = rank_tolerance(d, sums.resolution)
+        total = sums.total / sums.n_rows
+        # Entries are rounded to some epsilons of their size; a column that spreads no more than that is
+        # constant.
+        rounding = (8.0 * np.finfo(np.float64).eps * sums.mean) ** 2
+        basis = range_basis(total, tolerance=tolerance, floor=rounding)
+        rank = d if basis is None else basis.shape[1]
+        if rank == 0:
+            raise ValueError(f"All {sums.n_rows} rows of X are equal: there is no variance to learn from.")
+        if self.shrinkage == 0 and rank > sums.n_contrasts:  # Algorithm 2, step 2; departure 3
+            reduced = max(1, math.floor(self.alpha * sums.n_contrasts))
+            basis = eigh(total, subset_by_index=[d - reduced, d - 1])[1]
+        # Departure 2.
+        shrinkage = contrast_shrinkage(sums) if self.shrinkage == "auto" else float(self.shrinkage)
+        covariance = shrunk(sums.within / (sums.n_contrasts if self.unbiased else sums.n_points), shrinkage)
+        metric = whitening(  # departures 1 and 4
+            covariance,
+            total,
+            basis=basis,
+            n_components=self.n_components,
+            tolerance=tolerance,
+            resolution=sums.resolution,
+        )
+        if metric is None:
+            raise ValueError(
+                f"The {sums.n_chunklets} chunklets hold equal points only: there is no within-chunklet "
+                "variance to whiten. Drop duplicated rows, or give chunklets of rows that are alike but not "
+                "equal."
+            )
+        available = rank if basis is None else basis.shape[1]
+        if self.n_components is not None and self.n_components > available:
+            warnings.warn(
+                f"n_components={self.n_components}, but only {available} directions can be told from the "
+                f"data (rank {rank}, R = {sums.n_contrasts}): components_ has {available} rows.",
+                UserWarning,
+                stacklevel=3,
+            )
+        self._sums, self.chunklet_report_ = sums, report
+        self.components_, self._inverse, self.ratios_ = metric
+        self.covariance_, self.total_covariance_, self.mean_ = covariance, total, sums.mean
+        self.shrinkage_, self.rank_ = shrinkage, rank
+        self.n_chunklets_, self.n_points_ = sums.n_chunklets, sums.n_points
+        self.n_contrasts_ = sums.n_contrasts
+        return self
+
+
+def contrast_shrinkage(sums):
+    """The shrinkage of Ledoit and Wolf (2004) for R contrasts z with known mean zero.
+
+    With ``S = sum z z' / R`` and ``mu = tr S / d`` the optimal weight of ``mu I`` is estimated by
+
+        min(1, b / c),    b = (sum |z|^4 / R - |S|_F^2) / R,    c = |S - mu I|_F^2.
+
+    One contrast has no variance to estimate b from: the weight is 1.
+    """
+    n_contrasts = sums.n_contrasts
+    if n_contrasts == 1:
+        return 1.0
+    S = sums.within / n_contrasts
+    square = np.vdot(S, S)
+    from_isotropic = square - np.trace(S) ** 2 / len(S)
+    from_truth = (sums.fourth / n_contrasts - square) / n_contrasts
+    if from_isotropic <= np.finfo(np.float64).eps * square:
+        return 1.0
+    return float(np.clip(from_truth / from_isotropic, 0.0, 1.0))
+
+
+def shrunk(covariance, shrinkage):
+    """``(1 - s) C + s (tr C / d) I``."""
+    result = (1.0 - shrinkage) * covariance
+    result[np.diag_indices(len(covariance))] += shrinkage * np.trace(covariance) / len(covariance)
+    return result
+
+
+def _is_share(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0.0 <= float(value) <= 1.0
