@@ -159,20 +159,21 @@ def mnist(quick):
     centre = train.mean(axis=0)
     axes = np.linalg.eigh((train - centre).T @ (train - centre) / len(train))[1][:, ::-1][:, :50]
     train, test = (train - centre) @ axes, (test - centre) @ axes
-    start = time.perf_counter()
+    start = time.perf_counter(), time.process_time()
     lca = LCA(solver="stochastic", random_state=0).fit(train)
-    seconds = time.perf_counter() - start
+    seconds, processor_seconds = time.perf_counter() - start[0], time.process_time() - start[1]
     images = lca.transform(train)
     pairs = pair_reductions("cpu", *images.shape, 50)
-    start = time.perf_counter()
+    start = time.process_time()
     pairs.softmax_scatter(images[:6000], images, left_out=np.arange(6000))
-    a_pass = 10 * (time.perf_counter() - start)
+    a_pass = 10 * (time.process_time() - start)
     return {
         "seconds": seconds,
+        "processor_seconds": processor_seconds,
         "sweeps": lca.n_iter_,
         "test": lca.score(test),
-        "seconds_of_an_exact_pass": a_pass,
-        "passes_worth": seconds / a_pass,
+        "processor_seconds_of_an_exact_pass": a_pass,
+        "passes_worth": processor_seconds / a_pass,
     }
 
 
@@ -181,9 +182,9 @@ def covertype(quick):
     data = datasets.load("covertype", download_if_missing=False).data.astype(np.float64)
     data = data[np.random.default_rng(0).permutation(len(data))]
     train, test = data[:-2000], data[-2000:]
-    start = time.perf_counter()
+    start = time.perf_counter(), time.process_time()
     lca = LCA(random_state=0).fit(train)
-    seconds = time.perf_counter() - start
+    seconds, processor_seconds = time.perf_counter() - start[0], time.process_time() - start[1]
     held_out = lca.score(test)
     scale = train.std(axis=0)
     with warnings.catch_warnings():
@@ -192,6 +193,7 @@ def covertype(quick):
     return {
         "n": len(train),
         "seconds": seconds,
+        "processor_seconds": processor_seconds,
         "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "solver": lca.solver_,
         "sweeps": lca.n_iter_,

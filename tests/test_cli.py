@@ -268,6 +268,9 @@ def test_missing_values_are_counted_refused_and_dropped(table, capsys):
     assert "4 missing values in 3 rows of 120 ('width': 1, 'hue': 2, 'kind': 1)" in message
     assert "--drop-missing" in message
     assert not Path("m.vicinal").exists()
+    holes.assign(colour=holes["colour"].where(holes.index != 9)).to_csv("more.csv", index=False)
+    assert run("learn", "more.csv", "--method", "nca", "--target", "kind", "--one-hot", "-o", "m.vicinal") == DATA
+    assert "('width': 1, 'hue': 2, 'colour': 1, 'kind': 1)" in capsys.readouterr().err
     assert (
         run("learn", "holes.csv", "--method", "nca", "--target", "kind", "--drop-missing", "--json", "-o", "m.vicinal")
         == OK

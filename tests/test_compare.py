@@ -252,7 +252,7 @@ def test_labels_of_every_kind():
 
 
 BAD = [
-    ("few rows", {"X": np.eye(3)}, "minimum of 10"),
+    ("few rows", {"X": np.eye(3)}, "at least 10 rows, got 3"),
     ("nan", {"X": np.full((20, 2), np.nan)}, "NaN"),
     ("one class", {"y": np.zeros(20)}, "one class only"),
     ("identifier", {"y": np.arange(20)}, "looks like an identifier"),

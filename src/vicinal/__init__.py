@@ -33,7 +33,7 @@ from vicinal._version import __version__ as __version__
 _HOME = {
     "ChunkletReport": "_rca.chunklets",
     "ChunkletRows": "_rca.chunklets",
-    "Comparison": "_compare.compare",
+    "Comparison": "_compare.results",
     "ConstrainedGaussianMixture": "_rca.constrained_mixture",
     "ConstrainedKMeans": "_rca.constrained_kmeans",
     "DensityClassifier": "_density.classifier",

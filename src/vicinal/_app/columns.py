@@ -86,12 +86,13 @@ def prepare(
         recipe.append("features = table")
 
     features = _without_index_and_empty(features, console, notes, recipe)
-    features = _numbers_only(features, console, one_hot, notes, recipe)
+    features, coded = _numbers_and_categories(features, console, one_hot, notes, recipe)
     if not features.shape[1]:
         raise DataFailure(
             "no numeric columns are left to use as features. Pass --one-hot to use text columns as 0/1 columns."
         )
     features, labels, rows = _complete_rows(features, labels, label, drop_missing, partial, console, notes, recipe)
+    features = _one_hot(features, coded, console, notes, recipe)
     _refuse_infinite(features)
     constant = [name for name in features if features[name].nunique() < 2] if len(features) > 1 else []
     if len(constant) == features.shape[1]:
@@ -145,42 +146,40 @@ def is_numeric(column):
     return (is_numeric_dtype(column) or is_bool_dtype(column)) and not is_complex_dtype(column)
 
 
-def _numbers_only(features, console, one_hot, notes, recipe):
-    import pandas as pd
-
+def _numbers_and_categories(features, console, one_hot, notes, recipe):
+    """Leave out text columns, or with `one_hot` those with too many values; name the ones that are left."""
     text = [name for name in features if not is_numeric(features[name])]
     if not text:
-        return features
+        return features, []
     if not one_hot:
         described = "; ".join(describe_text(features[name]) for name in text[:8])
         rest = f"; and {len(text) - 8} more" if len(text) > 8 else ""
         console.warn(
-            f"left out {count(len(text), 'column')} that {'is' if len(text) == 1 else 'are'} not numeric: {described}{rest}. "
-            "Pass --one-hot to use categories as 0/1 columns."
+            f"left out {count(len(text), 'column')} that {'is' if len(text) == 1 else 'are'} not numeric: "
+            f"{described}{rest}. Pass --one-hot to use categories as 0/1 columns."
         )
         notes.append(f"Left out, not numeric: {shown(text)}.")
-        return _leave_out(features, text, recipe)
-    levels = {name: features[name].nunique() for name in text}
-    many = [name for name in text if levels[name] > MOST_LEVELS]
+        return _leave_out(features, text, recipe), []
+    many = [name for name in text if features[name].nunique() > MOST_LEVELS]
     if many:
         console.warn(
-            f"left out, because they have more than {MOST_LEVELS} different texts each (too many for 0/1 columns): {shown(many)}."
+            f"left out, because they have more than {MOST_LEVELS} different texts each (too many for 0/1 "
+            f"columns): {shown(many)}."
         )
         notes.append(f"Left out, more than {MOST_LEVELS} different texts: {shown(many)}.")
         features = _leave_out(features, many, recipe)
-    coded = [name for name in text if name not in many]
-    if coded:
-        console.say(f"made 0/1 columns of {shown([f'{name} ({levels[name]} values)' for name in coded])}.")
-        notes.append(f"0/1 columns for each value of {shown(coded)}.")
-        missing = features[coded].isna().to_numpy()
-        features = pd.get_dummies(features, columns=coded, prefix_sep="=", dtype=float)
-        recipe.append(f'features = pd.get_dummies(features, columns={coded!r}, prefix_sep="=", dtype=float)')
-        for position, name in enumerate(coded):  # a missing category is missing in all its 0/1 columns
-            if missing[:, position].any():
-                own = [column for column in features if column.startswith(f"{name}=")]
-                features.loc[missing[:, position], own] = np.nan
-                recipe.append(f"features.loc[table[{name!r}].isna(), {own!r}] = float('nan')")
-    return features
+    return features, [name for name in text if name not in many]
+
+
+def _one_hot(features, coded, console, notes, recipe):
+    import pandas as pd
+
+    if not coded:
+        return features
+    console.say(f"made 0/1 columns of {shown([f'{name} ({features[name].nunique()} values)' for name in coded])}.")
+    notes.append(f"0/1 columns for each value of {shown(coded)}.")
+    recipe.append(f'features = pd.get_dummies(features, columns={coded!r}, prefix_sep="=", dtype=float)')
+    return pd.get_dummies(features, columns=coded, prefix_sep="=", dtype=float)
 
 
 def describe_text(column):

@@ -1,152 +1,25 @@
 """Would a learned metric or density help on these data?  A cross-validated comparison that says so either way."""
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
-from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold, train_test_split
 from sklearn.utils.validation import check_array
 
 from vicinal._checks import check_integer, check_magnitude
 from vicinal._compare.folds import Outcome, Rows, density_outcome, density_rows, metric_outcome
 from vicinal._compare.intervals import corrected_interval
 from vicinal._compare.methods import FALLBACK_REG, WIDE, Method, density_methods, metric_methods, own_method
-from vicinal._compare.words import comparison_table, verdict_sentence
+from vicinal._compare.results import MAIN, Comparison, MethodResult
+from vicinal._compare.rows import make_folds, note_twins, read_classes, sample_rows
+from vicinal._compare.words import verdict_sentence
 from vicinal._engine._choice import as_engine
 
 METRIC_NAMES = ("euclidean", "z-scored", "pca-whitened", "lda", "rca", "lca", "lca-gauss", "nca")
 DENSITY_NAMES = ("gaussian", "parzen-scott", "parzen-loo", "lca", "lca-gauss", "manifold-parzen")
-_MAIN = {"metric": "accuracy", "density": "log_likelihood"}
 _FEWEST_ROWS = 10
 # Dozens of fits follow: compiled kernels are worth loading well before they are for a single pass.
 _LOAD_COMPILED = 200
-
-
-@dataclass(frozen=True)
-class MethodResult:
-    """What one metric or density reached.
-
-    Attributes
-    ----------
-    name, label : str
-    kind : "metric" or "density"
-    learned : bool
-        Whether it is judged against the best plain method.
-    scores : dict of str to array
-        One value a fold: "accuracy", "recall@1", ..., "purity" for metrics, "log_likelihood" for densities.
-    intervals : dict of str to Interval
-        Mean and 95 % interval of each score.
-    curve : array or None
-        Purity of the first k neighbours of held-out rows, k = 1, 2, ...
-    differences : dict of str to Interval
-        From the best plain method, on the same folds; the intervals of the learned methods of one kind hold at once.
-    failure : str or None
-        Why there is no score.
-    note : str or None
-        What else to know, such as a penalty that was needed.
-    seconds : float
-        For all folds.
-    penalised : bool
-        Whether a penalty was needed in some fold (``reg=0.01``, in units of the standardised variance).
-    """
-
-    name: str
-    label: str
-    kind: str
-    learned: bool
-    scores: dict
-    intervals: dict
-    curve: np.ndarray | None
-    differences: dict
-    failure: str | None
-    note: str | None
-    seconds: float
-    penalised: bool = False
-
-    @property
-    def main(self):
-        """The interval of the score that decides."""
-        return self.intervals.get(_MAIN[self.kind])
-
-    @property
-    def difference(self):
-        """The interval of its difference from the best plain method; None for that one itself."""
-        return self.differences.get(_MAIN[self.kind])
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The result of `compare`; print it, or read its fields.
-
-    Attributes
-    ----------
-    metrics, densities : list of MethodResult
-    verdict : str
-        One sentence, or two where both metrics and densities were compared.
-    helped : dict
-        For "metric" and "density": "helped", "hurt", "unclear", or None where nothing was compared.
-    reference, best : dict
-        The name of the best plain and of the best learned method of each kind.
-    n_rows, n_features, n_neighbors, n_folds : int
-    classes : list of str
-    largest_class : float or None
-        The accuracy of always naming the largest class.
-    notes : list of str
-        What was done, and what to keep in mind.
-    settings : dict
-        The arguments that make `compare` give this result again.
-    rows : array
-        Positions of the rows that were compared.
-    methods : dict
-        By kind and name, the unfitted estimators.
-    """
-
-    metrics: list
-    densities: list
-    verdict: str
-    helped: dict
-    reference: dict
-    best: dict
-    n_rows: int
-    n_features: int
-    n_neighbors: int
-    n_folds: int
-    classes: list
-    largest_class: float | None
-    notes: list
-    settings: dict
-    rows: np.ndarray = field(repr=False)
-    methods: dict = field(repr=False)
-
-    def __str__(self):
-        return comparison_table(self)
-
-    def result(self, kind, name):
-        """The MethodResult of a kind ("metric" or "density") and name."""
-        for result in self.metrics if kind == "metric" else self.densities:
-            if result.name == name:
-                return result
-        raise KeyError(f"there is no {kind} {name!r} in this comparison.")
-
-    def to_dict(self):
-        """All of it as plain values for JSON."""
-        return {
-            "verdict": self.verdict,
-            "helped": self.helped,
-            "reference": self.reference,
-            "best": self.best,
-            "n_rows": self.n_rows,
-            "n_features": self.n_features,
-            "n_neighbors": self.n_neighbors,
-            "n_folds": self.n_folds,
-            "classes": self.classes,
-            "largest_class": self.largest_class,
-            "metrics": [_plain(result) for result in self.metrics],
-            "densities": [_plain(result) for result in self.densities],
-            "notes": self.notes,
-            "settings": self.settings,
-        }
 
 
 def compare(
@@ -214,15 +87,17 @@ def compare(
     >>> print(result.verdict)
     RCA did not clearly help: it has a held-out 5-nearest-neighbour accuracy of 98.3 % where plain z-scored has 96.1 %, ...
     """
-    X = check_array(X, dtype=np.float64, ensure_min_samples=_FEWEST_ROWS, input_name="X")
+    X = check_array(X, dtype=np.float64, input_name="X")
+    if len(X) < _FEWEST_ROWS:
+        raise ValueError(f"a comparison needs at least {_FEWEST_ROWS} rows, got {len(X)}: fewer tell nothing apart.")
     check_magnitude(X)
     _check_integers(n_neighbors=n_neighbors, n_splits=n_splits, max_rows=max_rows, fit_rows=fit_rows)
     notes: list[str] = []
     classes, codes = (None, None) if y is None else read_classes(y, len(X))
-    kept = _sample(len(X), codes, max_rows, random_state, notes)
+    kept = sample_rows(len(X), codes, max_rows, random_state, notes)
     X, codes = X[kept], None if codes is None else codes[kept]
-    _note_twins(X, notes)
-    splits, n_splits, n_repeats = _folds(X, codes, n_splits, n_repeats, random_state, notes)
+    note_twins(X, notes)
+    splits, n_splits, n_repeats = make_folds(X, codes, n_splits, n_repeats, random_state, notes)
     n_train = len(splits[0][0])
     engine = as_engine(engine)
     if engine.kind == "auto" and n_train > _LOAD_COMPILED:
@@ -306,86 +181,6 @@ def _check_integers(**values):
         check_integer(value, name, least=2 if name == "n_splits" else 1)
 
 
-def read_classes(y, n_rows):
-    """Class names as text, and a code for each row."""
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels.ravel()
-    if labels.shape != (n_rows,):
-        raise ValueError(f"y must hold one class a row: expected {n_rows}, got shape {labels.shape}.")
-    if labels.dtype.kind == "f":
-        if np.isnan(labels).any():
-            raise ValueError(f"y must not hold missing classes, got {int(np.isnan(labels).sum())}. Drop those rows.")
-        if (np.floor(labels) != labels).any():
-            raise ValueError(
-                "y must hold classes, got fractional numbers. Bin them first, as with numpy.digitize, or leave y out to compare "
-                "densities."
-            )
-        labels = labels.astype(np.int64)
-    missing = sum(label is None or label != label for label in labels) if labels.dtype == object else 0
-    if missing:
-        raise ValueError(f"y must not hold missing classes, got {missing}. Drop those rows.")
-    if labels.dtype.kind in "iub":
-        values, codes = np.unique(labels, return_inverse=True)
-    else:
-        values, codes = np.unique(labels.astype(str), return_inverse=True)
-    if len(values) < 2:
-        raise ValueError(
-            f"y holds one class only, {str(values[0])!r}: nothing can be told apart. Leave y out to compare densities."
-        )
-    if np.bincount(codes).max() < 2:
-        raise ValueError(
-            f"y holds {len(values)} different values in {n_rows} rows, none of them twice: it looks like an identifier, not a class."
-        )
-    return [str(value) for value in values], codes
-
-
-def _sample(n, codes, max_rows, seed, notes):
-    """Positions of at most `max_rows` rows, classes in proportion."""
-    if n <= max_rows:
-        return np.arange(n)
-    notes.append(f"Compared on a random sample of {max_rows:,} of the {n:,} rows.")
-    rows = np.arange(n)
-    if codes is None or np.bincount(codes).min() < 2 or len(np.unique(codes)) > min(max_rows, n - max_rows):
-        return np.sort(np.random.default_rng(seed).choice(n, max_rows, replace=False))
-    return np.sort(train_test_split(rows, train_size=max_rows, stratify=codes, random_state=seed)[0])
-
-
-def _note_twins(X, notes):
-    twins = len(X) - len(np.unique(X, axis=0))
-    if twins:
-        notes.append(
-            f"{twins:,} of the {len(X):,} rows repeat another row exactly: a held-out row may have its twin among the training rows, "
-            "which flatters nearest neighbours, and densities of repeated values can be made as high as one likes."
-        )
-
-
-def _folds(X, codes, n_splits, n_repeats, seed, notes):
-    n = len(X)
-    if n_repeats is None:
-        n_repeats = 3 if n <= 1_000 else 2 if n <= 3_000 else 1
-    check_integer(n_repeats, "n_repeats")
-    most = n // 2 if codes is None else int(np.bincount(codes).max())
-    if n_splits > most:
-        notes.append(f"{most} folds instead of {n_splits}: no class has more rows.")
-        n_splits = most
-    if codes is None:
-        return (
-            list(RepeatedKFold(n_splits=n_splits, n_repeats=n_repeats, random_state=seed).split(X)),
-            n_splits,
-            n_repeats,
-        )
-    small = int((np.bincount(codes) < n_splits).sum())
-    if small:
-        notes.append(
-            f"{small} {'class has' if small == 1 else 'classes have'} fewer rows than there are folds, and are missing from some of them."
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # said above
-        folds = RepeatedStratifiedKFold(n_splits=n_splits, n_repeats=n_repeats, random_state=seed)
-        return list(folds.split(X, codes)), n_splits, n_repeats
-
-
 def _choose(wanted, known, name):
     """The methods to compare: all, some by name, or the plain ones besides the caller's own."""
     if wanted is None:
@@ -416,7 +211,7 @@ def _counter(progress, total):
 def _rows_of_fold(X, codes, train, test, fit_rows, seed):
     fit = np.arange(len(train))
     if len(train) > fit_rows:
-        fit = _sample(len(train), None if codes is None else codes[train], fit_rows, seed, [])
+        fit = sample_rows(len(train), None if codes is None else codes[train], fit_rows, seed, [])
     return Rows(X[train], X[test], None if codes is None else codes[train], None if codes is None else codes[test], fit)
 
 
@@ -448,7 +243,7 @@ def _results(kind, chosen: list[Method], outcomes, share):
     scored = [method for method in chosen if kept[method.name][1] is None]
     plain = [method for method in scored if not method.learned]
     n_learned = max(1, sum(method.learned for method in scored))
-    reference = max(plain, key=lambda method: kept[method.name][0][_MAIN[kind]].mean(), default=None)
+    reference = max(plain, key=lambda method: kept[method.name][0][MAIN[kind]].mean(), default=None)
     results = []
     for method in chosen:
         scores, failure, curve, note, seconds = kept[method.name]
@@ -518,24 +313,3 @@ def _judge(results):
     if clear:
         return "helped", *names
     return ("hurt" if best.difference.high < 0 else "unclear"), *names
-
-
-def _plain(result):
-    return {
-        "name": result.name,
-        "label": result.label,
-        "learned": result.learned,
-        "scores": {name: [float(value) for value in values] for name, values in result.scores.items()},
-        "intervals": {name: _triple(interval) for name, interval in result.intervals.items()},
-        "difference": _triple(result.difference),
-        "purity_curve": None if result.curve is None else [float(value) for value in result.curve],
-        "failure": result.failure,
-        "note": result.note,
-        "seconds": round(result.seconds, 3),
-    }
-
-
-def _triple(interval):
-    if interval is None:
-        return None
-    return {name: float(value) if np.isfinite(value) else None for name, value in interval._asdict().items()}

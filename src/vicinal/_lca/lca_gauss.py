@@ -72,10 +72,10 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
 
     Attributes
     ----------
-    components_ : ndarray of shape (n_components_, n_features)
+    components_ : ndarray of shape (n_components, n_features)
         :math:`B_L'`: the local, non-Gaussian directions, those first along which the data spread most
         beyond their neighbourhoods.
-    gaussian_components_ : ndarray of shape (n_features - n_components_, n_features)
+    gaussian_components_ : ndarray of shape (n_features - n_components, n_features)
         :math:`B_G'`, which whitens the Gaussian directions.
     n_components_ : int
         The number of local directions that was found. It may be 0: the data are best described by one

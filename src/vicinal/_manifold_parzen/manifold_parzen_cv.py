@@ -36,66 +36,64 @@ def _estimates_density(estimator):
 class ManifoldParzenCV(DensityMixin, BaseEstimator):
     """Manifold Parzen Windows with k, d and the noise chosen by cross-validation or on a validation set.
 
-        Gives the scores of a :class:`~sklearn.model_selection.GridSearchCV` over the same grid, for a fraction of
-        the work: in each split neighbours are found once (for the largest k), frames once for each k (with the
-        largest d), and one pass over the pairs serves all d and all noises of a k.
+    Gives the scores of a :class:`~sklearn.model_selection.GridSearchCV` over the same grid, for a fraction of
+    the work: in each split neighbours are found once (for the largest k), frames once for each k (with the
+    largest d), and one pass over the pairs serves all d and all noises of a k.
 
-        Parameters
-        ----------
-        n_components : int, sequence of int or "auto", default="auto"
-            Values of d. "auto" takes 0, 1, 2, 4, 8, ... up to the number of features or 32.
-        n_neighbors : int, sequence of int or "auto", default="auto"
-            Values of k. "auto" takes 5, 10, 20, 40, as far as the smallest training part (or class) has more
-            rows. Pairs with d > k are left out.
-        noise : float, sequence of float or "auto", default="auto"
-            Values of the variance. "auto" takes 16 values in geometric progression, from far below the distance
-            of nearest neighbours to the variance of the data.
-        criterion : {"log_likelihood", "error", "conditional_log_likelihood"}, default="log_likelihood"
-            What held-out rows measure: the mean log-density; or, for a classifier with a density for each class
-            (``fit`` then needs y), the error, or the mean of :math:`\\log P(c | x)` (minus the paper's ANCLL).
-            Scores are such that greater is better: the error is stored with a minus sign.
-        cv : int, splitter or iterable of (train, test), default=5
-            As in GridSearchCV: an int is KFold (StratifiedKFold for a classifier), unshuffled. For one validation
-            set pass :class:`~sklearn.model_selection.PredefinedSplit` or ``[(train, test)]``.
-        metric, search, engine
-            As in :class:`ManifoldParzen`.
+    Parameters
+    ----------
+    n_components : int, sequence of int or "auto", default="auto"
+        Values of d. "auto" takes 0, 1, 2, 4, 8, ... up to the number of features or 32.
+    n_neighbors : int, sequence of int or "auto", default="auto"
+        Values of k. "auto" takes 5, 10, 20, 40, as far as the smallest training part (or class) has more
+        rows. Pairs with d > k are left out.
+    noise : float, sequence of float or "auto", default="auto"
+        Values of the variance. "auto" takes 16 values in geometric progression, from far below the distance
+        of nearest neighbours to the variance of the data.
+    criterion : {"log_likelihood", "error", "conditional_log_likelihood"}, default="log_likelihood"
+        What held-out rows measure: the mean log-density; or, for a classifier with a density for each class
+        (``fit`` then needs y), the error, or the mean of :math:`\\log P(c | x)` (minus the paper's ANCLL).
+        Scores are such that greater is better: the error is stored with a minus sign.
+    cv : int, splitter or iterable of (train, test), default=5
+        As in GridSearchCV: an int is KFold (StratifiedKFold for a classifier), unshuffled. For one validation
+        set pass :class:`~sklearn.model_selection.PredefinedSplit` or ``[(train, test)]``.
+    metric, search, engine
+        As in :class:`ManifoldParzen`.
 
-        Attributes
-        ----------
-        best_params_ : dict
-        best_score_ : float
-            The mean over the splits of the best parameters' score.
-        best_estimator_ : ManifoldParzen, or DensityClassifier of one, fitted to all rows with the best parameters
-        best_index_ : int
-            Its row in ``cv_results_``.
-        cv_results_ : dict of arrays
-            ``params``, ``param_n_components``, ``param_n_neighbors``, ``param_noise``, ``split0_test_score``,
-            ..., ``mean_test_score``, ``std_test_score``, ``rank_test_score``, as in GridSearchCV.
-        n_splits_ : int
-        classes_ : ndarray, only for a classifier
-        n_features_in_ : int
-        feature_names_in_ : ndarray of str, only when fitted on named columns
+    Attributes
+    ----------
+    best_params_ : dict
+    best_score_ : float
+        The mean over the splits of the best parameters' score.
+    best_estimator_ : ManifoldParzen, or DensityClassifier of one, fitted to all rows with the best parameters
+    best_index_ : int
+        Its row in ``cv_results_``.
+    cv_results_ : dict of arrays
+        ``params``, ``param_n_components``, ``param_n_neighbors``, ``param_noise``, ``split0_test_score``,
+        ..., ``mean_test_score``, ``std_test_score``, ``rank_test_score``, as in GridSearchCV.
+    n_splits_ : int
+    classes_ : ndarray, only for a classifier
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
 
-        Notes
-        -----
-        For each split and k: O(n k D min(k, D)) for the frames and O(m n d D) for the projections, with the largest
-        d, then O(d) a pair and noise, and one exponential a pair, d and noise. Memory O(n d D).
+    Notes
+    -----
+    For each split and k: O(n k D min(k, D)) for the frames and O(m n d D) for the projections, with the largest
+    d, then O(d) a pair and noise, and one exponential a pair, d and noise. Memory O(n d D).
 
-        The folds do not leak: frames are built from training rows only. (Leave-one-out that drops only a row's
-        own component would; see :meth:`ManifoldParzen.held_out_score_samples`.)
+    The folds do not leak: frames are built from training rows only. (Leave-one-out that drops only a row's
+    own component would; see :meth:`ManifoldParzen.held_out_score_samples`.)
 
-        Examples
-        --------
-        >>> from typing import Any
-
-    import numpy as np
-        >>> from vicinal import ManifoldParzenCV
-        >>> rng = np.random.default_rng(0)
-        >>> t = rng.uniform(3, 15, size=300)
-        >>> spiral = 0.04 * t[:, None] * np.column_stack([np.sin(t), np.cos(t)]) + rng.normal(0, 0.01, (300, 2))
-        >>> search = ManifoldParzenCV([1, 2], n_neighbors=[6, 12], noise=[1e-5, 1e-4, 1e-3]).fit(spiral)
-        >>> search.best_params_
-        {'n_components': 1, 'n_neighbors': 6, 'noise': 0.0001}
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import ManifoldParzenCV
+    >>> rng = np.random.default_rng(0)
+    >>> t = rng.uniform(3, 15, size=300)
+    >>> spiral = 0.04 * t[:, None] * np.column_stack([np.sin(t), np.cos(t)]) + rng.normal(0, 0.01, (300, 2))
+    >>> search = ManifoldParzenCV([1, 2], n_neighbors=[6, 12], noise=[1e-5, 1e-4, 1e-3]).fit(spiral)
+    >>> search.best_params_
+    {'n_components': 1, 'n_neighbors': 6, 'noise': 0.0001}
     """
 
     def __init__(

@@ -58,8 +58,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
     ----------
     n_components : int, optional
         Rows of A; the default is the number of features.
-    init : {"auto", "pca", "lda", "identity", "random"} or array of shape (n_components, n_features), \
-            default="auto"
+    init : {"auto", "pca", "lda", "identity", "random"} or array, default="auto"
         The start. The named ones are scikit-learn's, to the last bit, and depend on the units of X as they do
         there. "auto" does not: from the data it chooses between the columns as they are and standardised
         columns, takes discriminant directions (fewer components than classes), principal components or the

@@ -77,7 +77,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         A learned factor of the outputs.
     mean_, spread_ : ndarray of shape (n_features,)
         What was subtracted from and divided out of the columns.
-    objectives_ : ndarray of shape (n_iter_,)
+    objectives_ : ndarray of shape (n_iter,)
         The objective after each epoch: on the rows set aside with `early_stopping`, else the mean over the epoch's
         batches.
     best_epoch_ : int

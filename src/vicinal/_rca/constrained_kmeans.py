@@ -45,7 +45,7 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     chunklet_report_ : ChunkletReport or None
         What became of ``y``, in counts.
     n_features_in_ : int
-    feature_names_in_ : array of shape (n_features_in_,)
+    feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.
 
     See Also

@@ -52,14 +52,14 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         (k, d, d) when full, (d, d) when tied, (k, d) when diagonal, (k,) when spherical.
     labels_ : int array of shape (n,)
         Component of each training row, the same all over a chunklet.
-    objectives_ : array of shape (n_iter_,)
+    objectives_ : array of shape (n_iter,)
         Objective a row, one entry an iteration of the best run; the last belongs to the parameters above.
     n_iter_ : int
     converged_ : bool
     chunklet_report_ : ChunkletReport or None
         What became of ``y``, in counts.
     n_features_in_ : int
-    feature_names_in_ : array of shape (n_features_in_,)
+    feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.
 
     References

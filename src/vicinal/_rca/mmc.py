@@ -41,14 +41,14 @@ class MMC(LinearMetricMixin, BaseEstimator):
         here.
     gap_ : float
         Bound of the relative distance to the maximum.
-    objectives_ : array of shape (n_iter_,)
+    objectives_ : array of shape (n_iter,)
         Mean distance of pairs that differ, one entry an iteration; the last belongs to ``components_``.
     n_iter_ : int
     converged_ : bool
     chunklet_report_ : ChunkletReport
         What became of ``y``, in counts.
     n_features_in_ : int
-    feature_names_in_ : array of shape (n_features_in_,)
+    feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.
 
     See Also
@@ -62,13 +62,11 @@ class MMC(LinearMetricMixin, BaseEstimator):
     Departures from the paper:
 
     1. In the coordinates that whiten the pairs alike (RCA's) their constraint is ``tr B = 1``, and a step
-    that never
-       lowers the objective replaces Xing's gradient ascent with alternating projections.  Same problem, same
+       that never lowers the objective replaces Xing's gradient ascent with alternating projections.  Same problem, same
        maximum.
     2. Scale: means instead of sums.
     3. Along directions in which no pair alike differs the problem has no maximum: there, pairs alike are
-    taken to differ
-       by the smallest positive eigenvalue of their scatter, as in :class:`RCA`.
+       taken to differ by the smallest positive eigenvalue of their scatter, as in :class:`RCA`.
 
     References
     ----------

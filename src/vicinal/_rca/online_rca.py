@@ -45,7 +45,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
     chunklet_report_ : ChunkletReport
         What became of ``y`` in the last call, in counts.
     n_features_in_ : int
-    feature_names_in_ : array of shape (n_features_in_,)
+    feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.
 
     See Also
@@ -59,10 +59,10 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
     Departures from the paper:
 
     1. W starts at half the inverse spread of the first chunklets, column by column, instead of a small
-    random matrix:
-       no tuning to the units of X.
+       random matrix: no tuning to the units of X.
     2. A column has weight zero until two points of a chunklet differ in it.  In the paper its weight grows
-    for ever. 3. The automatic step is limited, as said above.
+       for ever.
+    3. The automatic step is limited, as said above.
 
     Examples
     --------

@@ -21,8 +21,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
     RCA scales down the directions along which rows of one group (a *chunklet*) differ.  With N points in n
     chunklets and chunklet means m_j, the within-chunklet covariance is
 
-    .. math:: \\hat C = \\frac1N \\sum_{j=1}^{n} \\sum_{i=1}^{n_j} (x_{ji} - m_j)(x_{ji} - m_j)^T   \\qquad
-    (Eq.\\ 1)
+    .. math:: \\hat C = \\frac1N \\sum_{j=1}^{n} \\sum_{i=1}^{n_j} (x_{ji} - m_j)(x_{ji} - m_j)^T \\quad (Eq. 1)
 
     and the learned distance is :math:`d(x, y)^2 = (x - y)^T \\hat C^{-1} (x - y)`.  With fewer components
     than features, the directions kept are those with most total variance (over all of X) for their
@@ -68,7 +67,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
     chunklet_report_ : ChunkletReport
         What became of ``y`` in the last call: leftovers, singletons, self-pairs, in counts.
     n_features_in_ : int
-    feature_names_in_ : array of shape (n_features_in_,)
+    feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.
 
     See Also
@@ -84,8 +83,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
     Departures from the paper:
 
     1. Directions with total but no within-chunklet variance (where Eq. 1 has no inverse) take the smallest
-    positive
-       eigenvalue of the within-chunklet covariance; directions without total variance are dropped.
+       positive eigenvalue of the within-chunklet covariance; directions without total variance are dropped.
     2. ``shrinkage`` is on by default.
     3. In Algorithm 2 "D" is the rank of the total covariance, and ``alpha R`` is rounded down.
     4. Rows of ``components_`` are cFLD directions also when none is dropped, so the map is the paper's

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from vicinal._compare.compare import read_classes
 from vicinal._compare.methods import density_methods, metric_methods
+from vicinal._compare.rows import read_classes
 from vicinal._compare.words import headline, percent, signed, verdict_sentences
 from vicinal._report import views
 from vicinal._report.code import reproducing_code
