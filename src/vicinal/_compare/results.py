@@ -1,0 +1,156 @@
+"""What a comparison found: `MethodResult` a method, `Comparison` the whole."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vicinal._compare.words import comparison_table
+
+MAIN = {"metric": "accuracy", "density": "log_likelihood"}
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """What one metric or density reached.
+
+    Attributes
+    ----------
+    name, label : str
+    kind : "metric" or "density"
+    learned : bool
+        Whether it is judged against the best plain method.
+    scores : dict of str to array
+        One value a fold: "accuracy", "recall@1", ..., "purity" for metrics, "log_likelihood" for densities.
+    intervals : dict of str to Interval
+        Mean and 95 % interval of each score.
+    curve : array or None
+        Purity of the first k neighbours of held-out rows, k = 1, 2, ...
+    differences : dict of str to Interval
+        From the best plain method, on the same folds; the intervals of the learned methods of one kind hold at once.
+    failure : str or None
+        Why there is no score.
+    note : str or None
+        What else to know, such as a penalty that was needed.
+    seconds : float
+        For all folds.
+    penalised : bool
+        Whether a penalty was needed in some fold (``reg=0.01``, in units of the standardised variance).
+    """
+
+    name: str
+    label: str
+    kind: str
+    learned: bool
+    scores: dict
+    intervals: dict
+    curve: np.ndarray | None
+    differences: dict
+    failure: str | None
+    note: str | None
+    seconds: float
+    penalised: bool = False
+
+    @property
+    def main(self):
+        """The interval of the score that decides."""
+        return self.intervals.get(MAIN[self.kind])
+
+    @property
+    def difference(self):
+        """The interval of its difference from the best plain method; None for that one itself."""
+        return self.differences.get(MAIN[self.kind])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of `compare`; print it, or read its fields.
+
+    Attributes
+    ----------
+    metrics, densities : list of MethodResult
+    verdict : str
+        One sentence, or two where both metrics and densities were compared.
+    helped : dict
+        For "metric" and "density": "helped", "hurt", "unclear", or None where nothing was compared.
+    reference, best : dict
+        The name of the best plain and of the best learned method of each kind.
+    n_rows, n_features, n_neighbors, n_folds : int
+    classes : list of str
+    largest_class : float or None
+        The accuracy of always naming the largest class.
+    notes : list of str
+        What was done, and what to keep in mind.
+    settings : dict
+        The arguments that make `compare` give this result again.
+    rows : array
+        Positions of the rows that were compared.
+    methods : dict
+        By kind and name, the unfitted estimators.
+    """
+
+    metrics: list
+    densities: list
+    verdict: str
+    helped: dict
+    reference: dict
+    best: dict
+    n_rows: int
+    n_features: int
+    n_neighbors: int
+    n_folds: int
+    classes: list
+    largest_class: float | None
+    notes: list
+    settings: dict
+    rows: np.ndarray = field(repr=False)
+    methods: dict = field(repr=False)
+
+    def __str__(self):
+        return comparison_table(self)
+
+    def result(self, kind, name):
+        """The MethodResult of a kind ("metric" or "density") and name."""
+        for result in self.metrics if kind == "metric" else self.densities:
+            if result.name == name:
+                return result
+        raise KeyError(f"there is no {kind} {name!r} in this comparison.")
+
+    def to_dict(self):
+        """All of it as plain values for JSON."""
+        return {
+            "verdict": self.verdict,
+            "helped": self.helped,
+            "reference": self.reference,
+            "best": self.best,
+            "n_rows": self.n_rows,
+            "n_features": self.n_features,
+            "n_neighbors": self.n_neighbors,
+            "n_folds": self.n_folds,
+            "classes": self.classes,
+            "largest_class": self.largest_class,
+            "metrics": [_plain(result) for result in self.metrics],
+            "densities": [_plain(result) for result in self.densities],
+            "notes": self.notes,
+            "settings": self.settings,
+        }
+
+
+def _plain(result):
+    return {
+        "name": result.name,
+        "label": result.label,
+        "learned": result.learned,
+        "scores": {name: [float(value) for value in values] for name, values in result.scores.items()},
+        "intervals": {name: _triple(interval) for name, interval in result.intervals.items()},
+        "difference": _triple(result.difference),
+        "purity_curve": None if result.curve is None else [float(value) for value in result.curve],
+        "failure": result.failure,
+        "note": result.note,
+        "seconds": round(result.seconds, 3),
+    }
+
+
+def _triple(interval):
+    if interval is None:
+        return None
+    return {name: float(value) if np.isfinite(value) else None for name, value in interval._asdict().items()}
