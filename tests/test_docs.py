@@ -52,3 +52,8 @@ def test_every_public_name_is_documented():
     for name in vicinal.__all__:
         if name != "__version__":
             assert getattr(vicinal, name).__doc__, f"vicinal.{name} has no docstring"
+
+
+def test_every_public_name_is_in_the_api_list():
+    listed = set((ROOT / "docs" / "api.md").read_text(encoding="utf-8").split())
+    assert set(vicinal.__all__) - {"__version__"} <= listed
