@@ -79,6 +79,8 @@ def _run(arguments, console, signals):
     try:
         with warnings.catch_warnings(), _limited_threads(arguments.threads):
             console.take_warnings()
+            if arguments.command != "inspect":
+                errors.need("pandas", f"vicinal {arguments.command}")
             module, function = _COMMANDS[arguments.command]
             arguments.check_interrupted = signals.check
             getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)

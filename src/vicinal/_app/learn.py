@@ -12,6 +12,8 @@ from vicinal._app.models import engine_for, make_engine, make_estimator, save_mo
 from vicinal._app.outputs import check_writable, write_json
 from vicinal._app.tables import TableOptions, read_table
 
+# Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
+_EXACT, _MANY_ROWS = ("lca-gauss", "parzen"), 100_000
 _UNSUPERVISED = ("lca", "lca-gauss", "parzen", "manifold-parzen")
 
 
@@ -43,6 +45,7 @@ def learn(arguments, console):
         console.say(
             f"{method} learns without labels: {prepared.labels.name!r} is left out of the features and not used."
         )
+    prepared = _sample(prepared, arguments, console)
     supervision = {}
     if method not in _UNSUPERVISED:
         pairs = None if arguments.pairs is None else _read_pairs(arguments, table, prepared.rows, console)
@@ -60,6 +63,25 @@ def learn(arguments, console):
     console.say(_sentence(summary))
     if arguments.json:
         write_json(summary)
+
+
+def _sample(prepared, arguments, console):
+    """Keep a random sample of the rows where ``--max-rows`` asks for one; warn where none was asked for."""
+    n, most = len(prepared.X), arguments.max_rows
+    if most is None or n <= most:
+        if n > _MANY_ROWS and arguments.method in _EXACT:
+            console.warn(
+                f"{arguments.method} visits all pairs of {n:,} rows in every pass, which may take long. "
+                "--max-rows 20000 learns from a sample."
+            )
+        return prepared
+    kept = np.sort(np.random.default_rng(arguments.seed).choice(n, most, replace=False))
+    note = f"Learned from a random sample of {most:,} of {n:,} rows."
+    console.say(note)
+    labels = None if prepared.labels is None else prepared.labels.iloc[kept]
+    return prepared._replace(
+        X=prepared.X.iloc[kept], labels=labels, rows=prepared.rows[kept], notes=[*prepared.notes, note]
+    )
 
 
 def _check_supervision(arguments):

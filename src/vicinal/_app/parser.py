@@ -62,6 +62,9 @@ def make_parser():
         help="a parameter of the method, as in --set n_components=2; may be repeated",
     )
     learn.add_argument(
+        "--max-rows", type=_positive, metavar="N", help="learn from a random sample of this many rows; default: all"
+    )
+    learn.add_argument(
         "--no-scale",
         action="store_true",
         help="use the columns in their own units; by default each is standardised first",

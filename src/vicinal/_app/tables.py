@@ -78,7 +78,6 @@ def read_table(source, options=_AS_NAMED, console=None):
     console : Console, optional
         Hears warnings about the header.
     """
-    need("pandas", "reading tables")
     kind = table_format(source, options)
     name = "stdin" if source == "-" else source
     try:

@@ -4,7 +4,7 @@ import numpy as np
 
 from vicinal._app.columns import check_columns, pick_features, split_names
 from vicinal._app.console import count, one_line, shown
-from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure, need
+from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
 from vicinal._app.models import load_model, make_engine
 from vicinal._app.outputs import check_writable, write_json, write_table
 from vicinal._app.tables import TableOptions, format_of, read_table
@@ -39,7 +39,8 @@ def score(arguments, console):
         scores, p_values = detector.training_scores_, detector.training_p_values_
         rows = np.arange(len(scores))
     else:
-        scores, p_values = _ask(detector.score_samples, features), _ask(detector.p_values, features)
+        scores = _ask(model.whole.score_samples, features)
+        p_values = new_p_values(scores, detector.training_scores_)
         own = np.full(len(scores), -1) if arguments.as_new else _training_rows(model, features)
         if (own >= 0).any():
             console.say(
@@ -61,6 +62,12 @@ def score(arguments, console):
     if table is not None:
         result = pd.concat([_kept(arguments, table, rows), result], axis=1)
     _give(result, arguments, console, model)
+
+
+def new_p_values(scores, training_scores):
+    """`DensityOutlierDetector.p_values` of rows whose scores are known already."""
+    below = np.searchsorted(np.sort(training_scores), scores, side="right")
+    return (1.0 + below) / (1.0 + len(training_scores))
 
 
 def neighbors(arguments, console):
@@ -107,7 +114,6 @@ def _open(arguments, console):
         format_of(arguments.output, what="output")
         check_writable(arguments.output)
     model = load_model(arguments.model, make_engine(arguments))
-    need("pandas", "reading tables")
     if arguments.data is None:
         return model, None, None, None
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
@@ -137,24 +143,22 @@ def _ask(method, features):
 
 def _detector(model, contamination):
     """A DensityOutlierDetector of the density as it was fitted: nothing is fitted again."""
-    import pandas as pd
-
     from vicinal import DensityOutlierDetector
 
+    if isinstance(model.whole, DensityOutlierDetector):  # saved from Python
+        return model.whole
     density = FittedDensity(model.whole, model.estimator)
-    n_rows = len(density.held_out_score_samples())
-    # fit() takes the scores from the density; the rows themselves only have to have the right shape and names.
-    rows = pd.DataFrame(np.zeros((n_rows, model.n_features)), columns=model.names)
-    return DensityOutlierDetector(density, contamination=contamination).fit(
-        rows if model.names is not None else rows.to_numpy()
-    )
+    # fit() takes the scores from the density; of the rows it only needs the number.
+    rows = np.zeros((len(density.left_out), 1))
+    return DensityOutlierDetector(density, contamination=contamination).fit(rows)
 
 
 class FittedDensity:
-    """A fitted density that stays as it is when it is cloned or fitted, and can leave its training rows out."""
+    """A fitted density that stays as it is when it is cloned or fitted, and knows its training rows' own scores."""
 
     def __init__(self, whole, estimator):
-        self.whole, self.estimator = whole, estimator
+        self.whole = whole
+        self.left_out = left_out_scores(estimator)
 
     def __sklearn_clone__(self):
         return self
@@ -169,25 +173,36 @@ class FittedDensity:
 
     def held_out_score_samples(self):
         """Log-densities of the training rows, each under the model without it."""
-        from sklearn.exceptions import NotFittedError
+        return self.left_out
 
-        try:
-            if hasattr(self.estimator, "held_out_score_samples"):
-                return self.estimator.held_out_score_samples()
-            return self.estimator.score_samples(None)
-        except NotFittedError as error:
-            raise ModelFailure(one_line(error)) from error
-        except (ValueError, TypeError) as error:
-            raise FitFailure(f"the training rows cannot be scored without themselves: {one_line(error)}") from error
+
+def left_out_scores(estimator):
+    """Log-densities of the training rows of a density, each under the density without it."""
+    from sklearn.exceptions import NotFittedError
+
+    try:
+        if hasattr(estimator, "held_out_score_samples"):
+            return estimator.held_out_score_samples()
+        return estimator.score_samples(None)
+    except NotFittedError as error:
+        raise ModelFailure(one_line(error)) from error
+    except (ValueError, TypeError) as error:
+        raise FitFailure(f"the training rows cannot be scored without themselves: {one_line(error)}") from error
 
 
 def _training_rows(model, features):
     """For each row the position of an equal training row, or -1."""
     from scipy.spatial import cKDTree
 
+    from vicinal import DensityOutlierDetector
+
     estimator = model.estimator
-    centres = estimator.mixture_.centres
-    rows = features if model.whole is estimator else model.whole[:-1].transform(features)
+    if isinstance(estimator, DensityOutlierDetector):
+        estimator = estimator.density_
+    centres = getattr(getattr(estimator, "mixture_", None), "centres", None)
+    if centres is None:
+        return np.full(len(features), -1)
+    rows = features if model.whole is model.estimator else model.whole[:-1].transform(features)
     rows = np.ascontiguousarray(rows, dtype=centres.dtype) + 0.0  # + 0.0 turns -0.0 into 0.0
     if hasattr(estimator, "gaussian_components_"):
         # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.
@@ -222,6 +237,9 @@ def _output_names(model, n_columns):
 
 def _give(result, arguments, console, model):
     arguments.check_interrupted()
+    if result.columns.has_duplicates:
+        name = result.columns[result.columns.duplicated()][0]
+        raise UsageFailure(f"--keep {name}: the output has a column of that name already. Rename it in the table.")
     if arguments.json and arguments.output in (None, "-"):
         write_json(_records(result))
         return
