@@ -286,3 +286,41 @@ def test_small_and_unequal_classes():
         rng.normal(size=(12, 2)), np.repeat(np.arange(4), 3), metrics=["euclidean"], densities=[], n_repeats=1
     )
     assert result.n_folds == 3
+
+
+def test_words_do_not_round_a_verdict_away():
+    from vicinal._compare.intervals import Interval
+    from vicinal._compare.words import headline, signed
+
+    assert signed("metric", Interval(0.004, 0.0002, 0.008)) == "+0.40 points (95 % interval +0.02 to +0.80)"
+    assert signed("metric", Interval(0.292, 0.151, 0.432)) == "+29.2 points (95 % interval +15.1 to +43.2)"
+    assert signed("density", Interval(0.0, 0.0, 0.0)) == "+0.00 nats (95 % interval +0.00 to +0.00)"
+    assert headline({"metric": "unclear", "density": "helped"}) == (
+        "A learned metric does not clearly help here; a learned density helps."
+    )
+    assert headline({"metric": None, "density": "hurt"}) == "A learned density does not help here."
+
+
+def test_a_sure_small_gain_does_not_hide_a_larger_unsure_one():
+    from types import SimpleNamespace
+
+    from vicinal._compare.intervals import Interval
+    from vicinal._compare.words import verdict_sentences
+
+    def result(name, mean, low, high, learned=True):
+        return SimpleNamespace(
+            name=name,
+            label=name.upper(),
+            learned=learned,
+            failure=None,
+            main=Interval(mean, mean, mean),
+            difference=Interval(mean - 0.8, low, high),
+        )
+
+    results = {
+        "metric": [result("lda", 0.8, 0, 0, False), result("rca", 0.81, 0.002, 0.02), result("nca", 0.9, -0.1, 0.3)]
+    }
+    judged = {"metric": "helped", "density": None}
+    said = verdict_sentences(results, helped=judged, reference={"metric": "lda"}, best={"metric": "rca"}, n_neighbors=5)
+    assert said["metric"].startswith("RCA helped: ")
+    assert "; NCA has more on average, 90.0 %, but less surely." in said["metric"]

@@ -51,7 +51,15 @@ def _sentence(kind, helped, plain, learned, n_neighbors, results):
     plainest = next((result for result in results if result.name == "euclidean" and result.failure is None), None)
     raw = "" if plainest in (None, plain) else f"; raw Euclidean distance has {percent(plainest.main.mean)}"
     if helped == "helped":
-        return f"{learned.label} helped: {what} rose from {before} ({plain.label}, the best plain {kind}) to {after}, {change}{raw}."
+        higher = max(
+            (result for result in results if result.learned and result.failure is None), key=lambda r: r.main.mean
+        )
+        shown = percent(higher.main.mean) if kind == "metric" else f"{higher.main.mean:.2f}"
+        less_sure = "" if higher is learned else f"; {higher.label} has more on average, {shown}, but less surely"
+        return (
+            f"{learned.label} helped: {what} rose from {before} ({plain.label}, the best plain {kind}) to {after}, "
+            f"{change}{less_sure}{raw}."
+        )
     if sum(result.learned and result.failure is None for result in results) > 1:
         nothing, best = f"No learned {kind}", f"the best, {learned.label}, has"
         clearly, plainly = "clearly helped", "helped"
@@ -73,6 +81,9 @@ def signed(kind, interval):
     """A difference with its interval, in points of a percentage or in nats."""
     factor, digits, unit = (100, 1, "points") if kind == "metric" else (1, 2, "nats")
     mean, low, high = (factor * value for value in interval)
+    # An end that is not zero must not read as zero: on which side of it the interval lies is the verdict.
+    while digits < 4 and any(value and abs(value) < 0.5 * 10.0**-digits for value in (low, high)):
+        digits += 1
     return f"{mean:+.{digits}f} {unit} (95 % interval {low:+.{digits}f} to {high:+.{digits}f})"
 
 

@@ -13,7 +13,7 @@ def text(x, y, content, css="tick", anchor="middle", **attributes):
 
 def svg(width, height, body, label, css="", most=None):
     """An SVG image that scales with its container, up to `most` pixels."""
-    limit = "" if most is None else f' style="max-width:{most:.0f}px"'
+    limit = "" if most is None else f' style="max-width:{most:.0f}px;min-width:{min(most, 420):.0f}px"'
     return (
         f'<svg viewBox="0 0 {width} {height}" class="{css}" role="img" aria-label="{escape(label, quote=True)}"{limit} '
         f'preserveAspectRatio="xMidYMid meet">{body}</svg>'

@@ -40,14 +40,10 @@
   const sides = ["before", "after"];
   const count = data.rows.length;
   const codes = data.codes;
-  // More classes than colours: the most frequent ones have their own, the others share grey.
-  const colours = (() => {
-    if (!codes) return null;
-    const sizes = data.classes.map((_, i) => codes.filter((code) => code === i).length);
-    const order = sizes.map((_, i) => i).sort((a, b) => sizes[b] - sizes[a]);
-    const own = data.classes.length <= 9 ? data.classes.map((_, i) => i) : order.slice(0, 9);
-    return data.classes.map((_, i) => `var(--c${own.includes(i) ? own.indexOf(i) : 9})`);
-  })();
+  // More classes than named colours: hues around the circle, every other one lighter.
+  const colours = codes && data.classes.map((_, i) => data.classes.length <= 10
+    ? `var(--c${i})`
+    : `hsl(${Math.round((360 * i) / data.classes.length)} 65% ${i % 2 ? 62 : 45}%)`);
   const colour = (i) => (codes ? colours[codes[i]] : "var(--c0)");
   const planes = {};
   let selected = null, focusClass = null;
