@@ -1,6 +1,7 @@
 """Climbing an objective of a matrix A from a start, in units that make the units of X irrelevant."""
 
 from collections.abc import Mapping
+from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,11 +15,11 @@ METHODS = {"lbfgs": "L-BFGS-B", "cg": "CG"}
 _PASSES_PER_ITERATION = 20
 
 
-def climb(evaluate, start, estimator, *, solver):
+def climb(evaluate, start, estimator, *, solver, iterations=None):
     """Climb ``evaluate(A)`` (an `Evaluation`) from a `Start` by L-BFGS or conjugate gradients; return a `FitPath`.
 
     The optimiser sees ``B = A / units``, which has the size of a rotation at the start. `estimator` gives max_iter,
-    tol, verbose and callback.
+    tol, verbose and callback; `iterations` counts for the callback, where one fit climbs more than once.
     """
 
     def objective_and_gradient(B):
@@ -34,22 +35,20 @@ def climb(evaluate, start, estimator, *, solver):
         patience=2,
         method=METHODS[solver],
         report=progress(type(estimator).__name__, estimator.verbose),
-        callback=matrix_callback(estimator.callback, start.units),
+        callback=matrix_callback(estimator.callback, start.units, iterations),
     )
     return path._replace(parameters=path.parameters * start.units)
 
 
-def matrix_callback(callback, units=1.0):
+def matrix_callback(callback, units=1.0, iterations=None):
     """scikit-learn's convention: the flattened matrix and the number of iterations so far."""
     if callback is None:
         return None
-    iterations = 0
+    iterations = count(1) if iterations is None else iterations
 
     def call(B, passes):
-        nonlocal iterations
-        iterations += 1
         A = B * units
-        callback((np.diag(A) if A.ndim == 1 else A).ravel(), iterations)
+        callback((np.diag(A) if A.ndim == 1 else A).ravel(), next(iterations))
 
     return call
 

@@ -1,6 +1,7 @@
 """Neighbourhood Components Analysis: the linear metric in which soft nearest neighbours predict best."""
 
 import warnings
+from itertools import count
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -83,7 +84,9 @@ class NCA(LinearMetricMixin, BaseEstimator):
         draws). The highest objective is kept.
     max_iter : int, default=50
         Iterations of the optimiser, as in scikit-learn. Passes over the pairs, line searches included, are a few
-        more: see ``n_iter_``. With "stochastic": rounds of 64 batches, or of one visit of every row if that is fewer.
+        more: see ``n_iter_``. A climb that ends on a plateau of the wrong scale is
+        resumed once, with as many iterations again. With "stochastic": rounds of 64 batches, or of one visit of every
+        row if that is fewer.
     tol : float, default=1e-5
         The fit has converged when two iterations in a row gain no more than this, per row; "stochastic" then halves
         its step, up to four times.
@@ -272,14 +275,16 @@ class NCA(LinearMetricMixin, BaseEstimator):
             found = neighbor_objective(A, rows.X, match, pairs, objective=self.objective, weight=rows.weight)
             return with_penalty(found, A, reg)
 
-        path = climb(evaluate, start, self, solver=solver)
+        iterations = count(1)
+        path = climb(evaluate, start, self, solver=solver, iterations=iterations)
         sample = Sample(rows, self.engine, d)
         if not self._is_saturated(path, rows, sample):
             return Climb(path)
-        # Departure: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong scale, not
+        # Departure 4: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong scale, not
         # of wrong directions. The climb is resumed once from the same directions, at a scale with a slope.
         A = best_scale(sample.likelihood, path.parameters, sample.X)[1]
-        again = climb(evaluate, Start(A, float(np.linalg.norm(A) / np.sqrt(d))), self, solver=solver)
+        scaled = Start(A, float(np.linalg.norm(A) / np.sqrt(d)))
+        again = climb(evaluate, scaled, self, solver=solver, iterations=iterations)
         n_iter, objectives = path.n_iter + again.n_iter, np.concatenate([path.objectives, again.objectives])
         if again.objectives[-1] > path.objectives[-1]:
             return Climb(again._replace(objectives=objectives, n_iter=n_iter))
