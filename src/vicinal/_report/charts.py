@@ -48,7 +48,7 @@ def interval_mark(score, low, high, css, label, width=190):
 
 def line_chart(curves, *, x_label, y_label, label, x_first=1, width=720, height=300, as_percent=False):
     """Curves over 1, 2, 3 ...; each is (name, values, css class), named at its right end without overlap."""
-    left, right, top, bottom = 58, 120, 12, 44
+    left, right, top, bottom = 58, 120 if any(name for name, _, _ in curves) else 20, 12, 44
     longest = max(len(values) for _, values, _ in curves)
     flat = [value for _, values, _ in curves for value in values if value is not None]
     low, high = min(flat), max(flat)
