@@ -6,7 +6,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from test_lca import literal_objective
 
-from vicinal import LCA
+from vicinal import LCA, io
 from vicinal._engine import pair_reductions
 from vicinal._lca.steps import Structure, leave_one_out
 from vicinal._lca.stochastic import blend, look, minibatches, sweep_path
@@ -219,7 +219,7 @@ def test_a_stream_literally(rows):
     assert lca.score_samples(None).shape == lca.effective_neighbors_.shape == (80,)
 
 
-def test_a_long_stream_comes_close_to_a_fit(rows):
+def test_a_long_stream_comes_close_to_a_fit(rows, tmp_path):
     stream = LCA(random_state=0)
     for start in range(0, 600, 60):
         stream.partial_fit(rows[start : start + 60])
@@ -229,8 +229,14 @@ def test_a_long_stream_comes_close_to_a_fit(rows):
     exact = LCA().fit(rows)
     held_out = np.random.default_rng(5).permutation(rows)[:100]
     assert exact.score(held_out) - stream.score(held_out) < 1.0
-    again = pickle.loads(pickle.dumps(stream)).partial_fit(rows[:10])
-    assert again.n_samples_seen_ == stream.n_samples_seen_ + 10
+    io.save(stream, tmp_path / "stream.vicinal")
+    copies = [pickle.loads(pickle.dumps(stream)), io.load(tmp_path / "stream.vicinal")]
+    later = stream.partial_fit(rows[:10])
+    for copy in copies:
+        assert copy.partial_fit(rows[:10]).n_samples_seen_ == 6610
+        np.testing.assert_array_equal(copy.covariance_, later.covariance_)
+    smaller = stream.set_params(neighborhood=50).partial_fit(rows[:10])
+    assert smaller.mixture_.centres.shape == (50, 3)
 
 
 def test_a_stream_goes_on_after_fit_and_keeps_its_memory_bounded(rows):
@@ -245,9 +251,8 @@ def test_a_stream_goes_on_after_fit_and_keeps_its_memory_bounded(rows):
 
 def test_the_reservoir_is_a_uniform_sample():
     counts = np.zeros(60)
-    rng = np.random.default_rng(0)
-    for _ in range(400):
-        stream = Stream(np.empty((0, 1)), np.eye(1), 0, 20, rng)
+    for seed in range(400):
+        stream = Stream(np.empty((0, 1)), np.eye(1), 0, 20, seed)
         for start in range(0, 60, 7):
             stream._remember(np.arange(start, min(start + 7, 60), dtype=float)[:, None])
         assert stream.seen == 60
@@ -255,6 +260,16 @@ def test_the_reservoir_is_a_uniform_sample():
         counts[stream.reservoir[:, 0].astype(int)] += 1
     # 400 draws of 20 in 60: mean 133, standard deviation 9.4.
     assert np.abs(counts - 400 / 3).max() < 4.5 * 9.4
+
+
+def test_a_stream_that_collapses_is_left_as_it_was(rows):
+    lca = LCA(batch_size=50, discount=0.0).partial_fit(rows[:50])
+    before = lca.covariance_
+    with pytest.raises(ValueError, match="collapses"):
+        lca.partial_fit(np.repeat(rows[50:51], 20, axis=0)).partial_fit(np.repeat(rows[50:51], 2000, axis=0))
+    assert lca.n_samples_seen_ in (50, 70)
+    assert np.isfinite(lca.covariance_).all()
+    assert np.isfinite(before).all()
 
 
 def test_a_stream_refuses_what_it_cannot_start_from(rows):

@@ -250,10 +250,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         X = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
         reg, structure = self._check_parameters(X.shape[1])
         batch_size, neighborhood, discount = self._check_stochastic()
-        stream = getattr(self, "_stream", None)
-        if stream is None:
-            stream = self._stream = self._open_stream(X, reg, structure, neighborhood or SAMPLE, fresh)
-        objectives = [] if self.solver_ != "stream" else list(self.objectives_)
+        stream, objectives = self._open_stream(X, reg, structure, neighborhood or SAMPLE, fresh)
         try:
             for first in range(0, len(X), batch_size):
                 batch = X[first : first + batch_size]
@@ -263,31 +260,30 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
             metric = metric_of(stream.local, reg, structure)
         except CollapseError:
             raise ValueError(f"LCA: {collapse_message(stream.reservoir, None, self.covariance)}") from None
+        self._stream = {"local": stream.local, "seed": stream.seed}
         self.solver_, self.converged_ = "stream", False
         self.objectives_, self.n_iter_, self.n_samples_seen_ = np.array(objectives), len(objectives), stream.seen
         pairs = pair_reductions(self.engine, len(stream.reservoir), *stream.reservoir.shape)
         problem = leave_one_out(stream.reservoir, None, pairs, reg)
         self._keep(metric, scatter_of_rows(problem))
-        self._keep_density(stream.reservoir.copy(), None, problem)
+        self._keep_density(stream.reservoir, None, problem)
         return self
 
     def _open_stream(self, X, reg, structure, size, fresh):
-        """The state of the stream before the rows of X: nothing but a start, or what `fit` left."""
-        rng = self._generator()
+        """The stream before the rows of X (a start, what `fit` left, or what the last call left), and its objectives."""
         if fresh:
             if reg == 0:
                 check_answerable(X, None, *structure, names=getattr(self, "feature_names_in_", None))
-            spread = np.cov(X.T, bias=True).reshape(X.shape[1], X.shape[1])
-            start = self._start(spread, reg, structure)
-            self.solver_ = "stream"
-            self.objectives_ = np.array([])
-            return Stream(X[:0], np.linalg.inv(start.T @ start) - reg * np.eye(len(start)), 0, size, rng)
-        centres = self.mixture_.centres
-        shares = np.exp(self.mixture_.log_weights)
-        n = int(np.count_nonzero(shares))
-        kept = rng.choice(len(centres), min(size, n), replace=False, p=shares / shares.sum())
-        local = self.covariance_ - reg * np.eye(X.shape[1])
-        return Stream(centres[kept].astype(np.float64), local, n, size, rng)
+            start = self._start(np.cov(X.T, bias=True).reshape(X.shape[1], X.shape[1]), reg, structure)
+            local = np.linalg.inv(start.T @ start) - reg * np.eye(len(start))
+            return Stream(X[:0], local, 0, size, self._seed()), []
+        centres, shares = self.mixture_.centres.astype(np.float64), np.exp(self.mixture_.log_weights)
+        left = getattr(self, "_stream", None)
+        if left is not None:
+            return Stream(centres, left["local"], self.n_samples_seen_, size, left["seed"]), list(self.objectives_)
+        seed, n = self._seed(), int(np.count_nonzero(shares))
+        kept = np.random.default_rng(seed).choice(len(centres), min(size, n), replace=False, p=shares / shares.sum())
+        return Stream(centres[kept], self.covariance_ - reg * np.eye(X.shape[1]), n, size, seed), []
 
     def _check_parameters(self, n_features):
         """The penalty and the structure; refuses bad parameters."""
@@ -314,8 +310,8 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
             raise ValueError(f"discount must be less than 1, got {discount:g}: nothing new would be learned.")
         return batch_size, neighborhood, discount
 
-    def _generator(self):
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+    def _seed(self):
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _pick_solver(self, n):
         if self.solver != "auto":
@@ -353,7 +349,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     def _stochastic_path(self, problem, start, structure):
         """Sweeps of minibatches; and a sample of rows as possible neighbours."""
         batch_size, neighborhood, discount = self._check_stochastic()
-        rng = self._generator()
+        rng = np.random.default_rng(self._seed())
         path = stochastic_path(
             problem,
             start,

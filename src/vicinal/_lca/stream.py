@@ -19,12 +19,14 @@ class Stream:
     seen : int
         Rows seen so far.
     size : int
-    rng : numpy.random.Generator
+    seed : int
+        With the number of rows seen it determines what is drawn next, so that nothing else has to be remembered.
     """
 
-    def __init__(self, reservoir, local, seen, size, rng):
-        self.reservoir, self.local = reservoir, local
-        self.seen, self.size, self.rng = seen, size, rng
+    def __init__(self, reservoir, local, seen, size, seed):
+        self.local, self.seen, self.size, self.seed = local, seen, size, seed
+        self.rng = np.random.default_rng([seed, seen])
+        self.reservoir = reservoir if len(reservoir) <= size else self.rng.permutation(reservoir)[:size]
 
     def learn(self, batch, *, reg, structure, discount, engine):
         """Learn from a minibatch; return its objective per row before that.
