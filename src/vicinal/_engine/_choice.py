@@ -3,7 +3,6 @@
 import importlib.util
 import numbers
 import re
-import sys
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -15,10 +14,9 @@ from vicinal._engine._pool import available_threads
 
 KINDS = ("auto", "cpu", "reference", "torch")
 
-# Below this many pairs times (coordinates + 8) a fit of ten passes takes NumPy less time than importing Numba does
-# (about 0.4 s); once Numba is there, compiled kernels win much earlier.
-_SMALL_WORK = 4e7
-_SMALL_WORK_WITH_NUMBA = 2e6
+# Below this many pairs times (coordinates + 8) a fit of some ten passes takes NumPy less time than importing Numba does
+# (about 0.4 s).  Whether Numba is loaded already must not matter: the two engines differ in the last bits.
+_SMALL_WORK = 2e7
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -118,7 +116,7 @@ def _choose(engine, n_queries, n_points, n_features):
     if engine.kind != "auto":
         return engine.kind, "it was asked for"
     work = float(n_queries) * n_points * (n_features + 8)
-    if work <= (_SMALL_WORK_WITH_NUMBA if "numba" in sys.modules else _SMALL_WORK):
+    if work <= _SMALL_WORK:
         return (
             "reference",
             f"{n_queries} x {n_points} pairs in {n_features} dimensions are too few to load compiled kernels",
