@@ -56,6 +56,10 @@ HOW_TO_FIT = {
         lambda: LCA(covariance="low_rank", rank=1, engine=Engine(threads=1), random_state=3).fit(TABLE, None, WEIGHT),
     ],
     "LCAGauss": [lambda: vicinal.LCAGauss().fit(X), lambda: vicinal.LCAGauss().fit(TABLE, None, WEIGHT)],
+    "LocalLCA": [
+        lambda: vicinal.LocalLCA().fit(X),
+        lambda: vicinal.LocalLCA(0.5, pool=3, max_iter=500).fit(TABLE),
+    ],
     "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(diagonal=True).fit(TABLE, NAMES)],
     "ManifoldParzenCV": [lambda: vicinal.ManifoldParzenCV().fit(TABLE)],
     "PairNCA": [lambda: vicinal.PairNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],

@@ -41,6 +41,7 @@ _HOME = {
     "Engine": "_engine",
     "LCA": "_lca.lca",
     "LCAGauss": "_lca.lca_gauss",
+    "LocalLCA": "_lca.local_lca",
     "ManifoldParzen": "_manifold_parzen.manifold_parzen",
     "ManifoldParzenCV": "_manifold_parzen.manifold_parzen_cv",
     "NCA": "_nca.nca",

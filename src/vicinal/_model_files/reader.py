@@ -252,6 +252,7 @@ def _check_mixture(record):
     expected = {
         "centres": (n, d),
         "covariance": (d, d),
+        "covariances": (n, d, d),
         "_lower": (d, d),
         "log_weights": (n,),
         "feature_names": (d,),

@@ -23,6 +23,7 @@ _CLASSES = {
     "Engine": "vicinal._engine.Engine",
     "FitPath": "vicinal._fit_loops.FitPath",
     "FrameMixture": "vicinal._manifold_parzen.frame_mixture.FrameMixture",
+    "LocalMixture": "vicinal._lca.local_mixture.LocalMixture",
     "OnlineRCA.state": "vicinal._rca.online_rca._State",
     "RowsLeftOut": "vicinal._density.rows_left_out.RowsLeftOut",
     "SharedMixture": "vicinal._density.mixture.SharedMixture",

@@ -1,0 +1,184 @@
+"""Local LCA (experimental): LCA with a covariance of its own at every row, under a prior."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.neighbors import NearestNeighbors
+
+from vicinal._checks import check_integer, check_positive, check_rows
+from vicinal._density.mixture import MixtureDensityMixin
+from vicinal._engine._choice import as_engine
+from vicinal._fit_loops import FitPath, fixed_point, progress, warn_if_not_converged
+from vicinal._lca.lca import LCA
+from vicinal._lca.local_mixture import LocalMixture, inverse_roots, kernel_blocks, log_dets, row_log_sums
+from vicinal._lca.steps import centred
+
+# Weights below this share of a row's neighbours do not change a scatter in float64.
+_NEGLIGIBLE = 1e-15
+
+
+class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
+    r"""Local LCA: a kernel of its own shape at every row, learned by leave-one-out likelihood. Experimental.
+
+    The density is :math:`p(x) = \frac1n \sum_j N(x; x_j, \Sigma_j)`. A row is explained by about one other row, so
+    free covariances have no best value; each has a prior around LCA's shared covariance :math:`\Sigma_0`, worth
+    :math:`\kappa` rows. Maximised is
+
+    .. math::
+
+        \frac1n \sum_i \log \Big[ \frac{1}{n-1} \sum_{j \ne i} N(x_i; x_j, \Sigma_j) \Big] - \frac{\kappa}{2n} \sum_j
+        \big( \log |\Sigma_0^{-1} \Sigma_j| + \operatorname{tr} \Sigma_j^{-1} \Sigma_0 - d \big)
+
+    by EM: with the neighbours' weights :math:`\lambda_{ij} \propto N(x_i; x_j, \Sigma_j)`, :math:`j \ne i`,
+
+    .. math:: \Sigma_j \leftarrow \frac{S_j + \kappa \Sigma_0}{m_j + \kappa}, \qquad m_j = \sum_i \lambda_{ij}, \quad
+              S_j = \sum_i \lambda_{ij} (x_i - x_j)(x_i - x_j)' .
+
+    Parameters
+    ----------
+    smoothing : float, default=0.7
+        :math:`\kappa / (1 + \kappa)`, in (0, 1]: the weight of the prior beside one row. 1 is LCA.
+    pool : int, default=1
+        Rows whose scatters (and counts) are averaged for each covariance: the row and its ``pool - 1`` nearest rows in
+        LCA's metric. 1 is the step above, which never lowers the objective. With more, a covariance stands on more
+        rows, so ``smoothing`` can be lower; the fit then ends at the first step that does not gain.
+    reg : float, default=0.0
+        The penalty of the LCA that gives :math:`\Sigma_0`.
+    max_iter : int, default=100
+        Most passes over the pairs, after LCA's own.
+    tol : float, default=1e-5
+        Stop when a pass gains no more than this many nats per row.
+    engine : None, str or Engine, default=None
+        For LCA; and the memory budget.
+    verbose : bool, default=False
+        Say what is done, to stderr.
+
+    Attributes
+    ----------
+    local_covariances_ : ndarray of shape (n_samples, n_features, n_features)
+        :math:`\Sigma_j`.
+    base_ : LCA
+        The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`.
+    objectives_ : ndarray
+        The objective above, one entry a pass, the last one belonging to ``local_covariances_``.
+    n_iter_ : int
+    converged_ : bool
+    mixture_ : LocalMixture
+        The density.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    Notes
+    -----
+    A pass takes O(n^2 d^2) time; n d^2 numbers are held. ``score_samples(None)`` drops a row's own kernel, but the row
+    has shaped its neighbours' kernels: it is too high to choose ``smoothing`` or ``pool`` by. Use held-out rows
+    (:class:`sklearn.model_selection.GridSearchCV` does).
+
+    On the spiral of 300 rows it gains about 0.15 nats a row over LCA and comes close to Manifold Parzen; on 30 principal
+    components of USPS digits (1,500 rows) it gains almost 5 over LCA and stays 2 behind Manifold Parzen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import LocalLCA
+    >>> from vicinal.datasets import make_spiral
+    >>> X, test = make_spiral(300, random_state=0)[0], make_spiral(1000, random_state=1)[0]
+    >>> model = LocalLCA(smoothing=0.1, pool=12).fit(X)
+    >>> model.score(test) > model.base_.score(test)
+    True
+    """
+
+    def __init__(self, smoothing=0.7, *, pool=1, reg=0.0, max_iter=100, tol=1e-5, engine=None, verbose=False):
+        self.smoothing = smoothing
+        self.pool = pool
+        self.reg = reg
+        self.max_iter = max_iter
+        self.tol = tol
+        self.engine = engine
+        self.verbose = verbose
+
+    def fit(self, X, y=None):
+        """Learn a covariance for every row of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
+        smoothing = check_positive(self.smoothing, "smoothing")
+        if smoothing > 1:
+            raise ValueError(f"smoothing must be in (0, 1], got {smoothing:g}. 1 gives every row LCA's covariance.")
+        max_iter, tol = check_integer(self.max_iter, "max_iter"), check_positive(self.tol, "tol", strict=False)
+        pool = check_integer(self.pool, "pool")
+        if pool > len(X):
+            raise ValueError(f"pool={pool} needs at least {pool} rows, got {len(X)}. Lower pool or add data.")
+        self.base_ = LCA(reg=self.reg, engine=self.engine, verbose=self.verbose).fit(X)
+        path = self._climb(X, smoothing, pool, max_iter, tol)
+        warn_if_not_converged("LocalLCA", path)
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        inverse = np.linalg.inv(self.base_.components_)
+        self.local_covariances_ = inverse @ path.parameters @ inverse.T
+        names = getattr(self, "feature_names_in_", None)
+        self.mixture_ = LocalMixture(X.copy(), self.local_covariances_, None, self.engine, names)
+        return self
+
+    def _climb(self, X, smoothing, pool, max_iter, tol):
+        """EM in the frame of LCA, where the prior's covariance is the identity."""
+        n, d = X.shape
+        rows = centred(X, None) @ self.base_.components_.T
+        start = np.broadcast_to(np.eye(d), (n, d, d)).copy()
+        log_det = np.linalg.slogdet(self.base_.components_)[1]
+        if smoothing == 1:
+            return FitPath(start, self.base_.objectives_[-1:], 0, True, "LCA itself")
+        kappa = smoothing / (1.0 - smoothing)
+        near = NearestNeighbors(n_neighbors=pool).fit(rows).kneighbors(rows, return_distance=False)
+        memory = as_engine(self.engine).memory_bytes
+        seen = []
+
+        def step(covariances):
+            sums, counts, scatters = local_scatters(rows, covariances, memory)
+            objective = (sums - np.log(n - 1.0)).mean() + log_det - log_prior(covariances, kappa)
+            seen.append((objective, covariances))
+            if pool > 1:
+                counts, scatters = counts[near].mean(axis=1), scatters[near].mean(axis=1)
+            return objective, (scatters + kappa * np.eye(d)) / (counts + kappa)[:, None, None]
+
+        path = fixed_point(step, start, max_iter=max_iter, tol=tol, report=progress("LocalLCA", self.verbose))
+        if pool > 1:  # the last step may have lost
+            objective, covariances = max(seen[-2:], key=lambda pair: pair[0])
+            path = path._replace(parameters=covariances, objectives=np.append(path.objectives[:-1], objective))
+        return path
+
+
+def log_prior(covariances, kappa):
+    """The penalty per row, ``kappa/2n sum_j (log|Sigma_j| + tr Sigma_j^-1 - d)``, in the prior's frame."""
+    roots = inverse_roots(covariances)
+    d = covariances.shape[1]
+    return 0.5 * kappa * float((-2.0 * log_dets(roots) + np.square(roots).sum(axis=(1, 2)) - d).mean())
+
+
+def local_scatters(rows, covariances, memory):
+    """One pass: the rows' leave-one-out log-sums, and the count m_j and scatter S_j of each component.
+
+    Two sweeps over blocks of components: the log-sums first, then the weights that they normalise.
+    """
+    n, d = rows.shape
+    roots = inverse_roots(covariances)
+
+    def blocks():
+        return kernel_blocks(rows, rows, roots, np.zeros(n), memory, left_out=True)
+
+    sums = row_log_sums(n, blocks())
+    counts, scatters = np.empty(n), np.empty((n, d, d))
+    for part, scores in blocks():
+        weights = np.exp(scores - sums[:, None])
+        counts[part] = weights.sum(axis=0)
+        for column, j in enumerate(range(part.start, part.stop)):
+            felt = np.flatnonzero(weights[:, column] > _NEGLIGIBLE)
+            differences = rows[felt] - rows[j]
+            scatters[j] = (differences * weights[felt, column, None]).T @ differences
+    return sums, counts, scatters

@@ -1,0 +1,124 @@
+"""Gaussian mixtures in which every component has a full covariance of its own."""
+
+import numpy as np
+
+from vicinal._density.mixture import _finite, check_queries, draw_components, feature_positions, split_features
+from vicinal._engine._choice import as_engine
+from vicinal._lca.steps import LOG_2PI
+
+
+class LocalMixture:
+    r"""The density :math:`p(x) = \sum_j w_j N(x; c_j, \Sigma_j)`.
+
+    Parameters
+    ----------
+    centres : array of shape (n, d)
+    covariances : array of shape (n, d, d)
+    log_weights : array of shape (n,), optional
+        Need not be normalised; None is equal weights.
+    engine : None, str or Engine
+        For its memory budget.
+    feature_names : array of shape (d,), optional
+
+    Notes
+    -----
+    Holds O(n d^2) numbers. Scoring m rows costs O(m n d^2) time and the engine's memory budget.
+    """
+
+    def __init__(self, centres, covariances, log_weights=None, engine=None, feature_names=None):
+        self.centres, self.covariances = centres, covariances
+        self.engine, self.feature_names = engine, feature_names
+        log_weights = np.zeros(len(centres)) if log_weights is None else log_weights
+        self.log_weights = log_weights - np.logaddexp.reduce(log_weights)
+
+    @property
+    def n_features(self):
+        """The number of dimensions."""
+        return self.centres.shape[1]
+
+    def score_samples(self, X):
+        """Return the log-density of each row of X, shape (m,)."""
+        return _finite(self._log_sums(check_queries(X, self.n_features)))
+
+    def left_out_score_samples(self):
+        """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
+        sums = self._log_sums(self.centres, left_out=True)
+        return _finite(sums - np.log1p(-np.exp(self.log_weights)))
+
+    def _log_sums(self, X, left_out=False):
+        shift = self.centres.mean(axis=0)
+        roots = inverse_roots(self.covariances)
+        memory = as_engine(self.engine).memory_bytes
+        blocks = kernel_blocks(X - shift, self.centres - shift, roots, self.log_weights, memory, left_out)
+        return row_log_sums(len(X), blocks)
+
+    def score(self, X):
+        """Return the mean log-density of the rows of X."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows from the density, shape (n_samples, d)."""
+        rng, chosen = draw_components(self.log_weights, n_samples, random_state)
+        noise = rng.standard_normal((n_samples, self.n_features, 1))
+        return self.centres[chosen] + (np.linalg.cholesky(self.covariances[chosen]) @ noise)[:, :, 0]
+
+    def marginal(self, features):
+        """Return the density of some features alone, exactly, as another `LocalMixture`."""
+        kept = feature_positions(features, self.n_features, self.feature_names)
+        names = None if self.feature_names is None else np.asarray(self.feature_names)[kept]
+        covariances = self.covariances[:, kept[:, None], kept]
+        return LocalMixture(self.centres[:, kept], covariances, self.log_weights, self.engine, names)
+
+    def conditional(self, given):
+        """Return the density of the other features given the values of some, exactly, as a `LocalMixture`."""
+        fixed, values, rest = split_features(given, self.n_features, self.feature_names)
+        names = None if self.feature_names is None else np.asarray(self.feature_names)[rest]
+        known = self.covariances[:, fixed[:, None], fixed]
+        cross = self.covariances[:, rest[:, None], fixed]
+        gain = np.linalg.solve(known, cross.transpose(0, 2, 1)).transpose(0, 2, 1)
+        deviations = values - self.centres[:, fixed]
+        roots = inverse_roots(known)
+        images = (roots @ deviations[:, :, None])[:, :, 0]
+        log_weights = self.log_weights + log_dets(roots) - 0.5 * np.square(images).sum(axis=1)
+        centres = self.centres[:, rest] + (gain @ deviations[:, :, None])[:, :, 0]
+        covariances = self.covariances[:, rest[:, None], rest] - gain @ cross.transpose(0, 2, 1)
+        covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
+        return LocalMixture(centres, covariances, log_weights, self.engine, names)
+
+
+def inverse_roots(covariances):
+    """R_j with ``R_j' R_j`` the inverse of each covariance, lower triangular."""
+    return np.linalg.inv(np.linalg.cholesky(covariances))
+
+
+def log_dets(roots):
+    """log|det R_j| of triangular matrices."""
+    return np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
+
+
+def kernel_blocks(queries, centres, roots, log_weights, memory, left_out=False):
+    """Yield, for blocks of components, their positions and ``log w_j + log N(q_i; c_j, Sigma_j)``, (m, block).
+
+    With ``left_out`` the queries are the centres, and a row does not see its own component.
+    """
+    m, d = len(queries), centres.shape[1]
+    size = max(1, int(memory // (24 * m * d)))
+    offsets = np.einsum("nkl,nl->nk", roots, centres)
+    constants = log_weights + log_dets(roots) - 0.5 * d * LOG_2PI
+    for start in range(0, len(centres), size):
+        part = slice(start, min(start + size, len(centres)))
+        images = queries @ roots[part].reshape(-1, d).T
+        images -= offsets[part].ravel()
+        scores = constants[part] - 0.5 * np.square(images).reshape(m, -1, d).sum(axis=2)
+        if left_out:
+            own = np.arange(part.start, part.stop)
+            scores[own, own - part.start] = -np.inf
+        yield part, scores
+
+
+def row_log_sums(m, blocks):
+    """The log-sum-exp over all components, from blocks."""
+    sums = np.full(m, -np.inf)
+    for _, scores in blocks:
+        sums = np.logaddexp(sums, np.logaddexp.reduce(scores, axis=1))
+    return sums

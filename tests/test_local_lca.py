@@ -1,0 +1,172 @@
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from vicinal import LCA, Engine, LocalLCA, io
+from vicinal._lca.local_mixture import LocalMixture
+from vicinal.datasets import make_spiral
+
+COLLAPSE = (
+    "the check's data are 20 rows of five digits 0 to 2, whose leave-one-out likelihood is unbounded: refused by "
+    "LCA, with the remedy"
+)
+
+
+@parametrize_with_checks(
+    [LocalLCA(), LocalLCA(0.5, pool=3, reg=0.1)],
+    expected_failed_checks=lambda estimator: {} if estimator.reg else {"check_estimators_dtypes": COLLAPSE},
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    bent = rng.uniform(0, 4, size=60)
+    return np.c_[np.sin(bent), np.cos(bent)] + 0.05 * rng.normal(size=(60, 2)) + 3.0
+
+
+def literal_objective(X, covariances, sigma, kappa):
+    """The docstring's objective."""
+    n, d = X.shape
+    total = 0.0
+    for i in range(n):
+        kernels = [multivariate_normal(X[j], covariances[j]).pdf(X[i]) for j in range(n) if j != i]
+        total += np.log(np.mean(kernels))
+    prior = [
+        np.linalg.slogdet(np.linalg.solve(sigma, S))[1] + np.trace(np.linalg.solve(S, sigma)) - d for S in covariances
+    ]
+    return total / n - 0.5 * kappa * np.mean(prior)
+
+
+def literal_step(X, covariances, sigma, kappa):
+    n = len(X)
+    kernels = np.array([[multivariate_normal(X[j], covariances[j]).pdf(X[i]) for j in range(n)] for i in range(n)])
+    np.fill_diagonal(kernels, 0)
+    share = kernels / kernels.sum(1, keepdims=True)
+    new = []
+    for j in range(n):
+        S = sum(share[i, j] * np.outer(X[i] - X[j], X[i] - X[j]) for i in range(n))
+        new.append((S + kappa * sigma) / (share[:, j].sum() + kappa))
+    return np.array(new)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("memory", ["1 MB", "128 MB"])
+def test_em_literally(rows, memory):
+    X = rows[:25]
+    model = LocalLCA(0.75, max_iter=3, engine=Engine(memory=memory)).fit(X)
+    sigma, kappa = model.base_.covariance_, 3.0
+    covariances, path = np.repeat(sigma[None], 25, axis=0), []
+    for _ in range(3):
+        path.append(literal_objective(X, covariances, sigma, kappa))
+        last, covariances = covariances, literal_step(X, covariances, sigma, kappa)
+    np.testing.assert_allclose(model.objectives_, path, rtol=1e-8)
+    np.testing.assert_allclose(model.local_covariances_, last, rtol=1e-7, atol=1e-12)
+    assert model.objectives_[0] == pytest.approx(model.base_.score())
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10**6), st.integers(12, 40), st.integers(1, 3), st.sampled_from([0.05, 0.5, 0.95]))
+def test_the_objective_never_falls(seed, n, d, smoothing):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_t(4, size=(n, d)) @ rng.normal(size=(d, d))
+    model = LocalLCA(smoothing, max_iter=40, tol=0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        try:
+            model.fit(X)
+        except ValueError as error:
+            assert "reg" in str(error)  # noqa: PT017
+            return
+    assert np.diff(model.objectives_).min(initial=0.0) >= -1e-9
+    assert np.linalg.eigvalsh(model.local_covariances_).min() > 0
+
+
+def test_full_smoothing_is_lca(rows):
+    model, lca = LocalLCA(1.0).fit(rows), LCA().fit(rows)
+    np.testing.assert_allclose(model.local_covariances_, np.repeat(lca.covariance_[None], 60, axis=0), rtol=1e-9)
+    np.testing.assert_allclose(model.score_samples(None), lca.score_samples(None))
+    np.testing.assert_allclose(model.score_samples(rows + 0.1), lca.score_samples(rows + 0.1))
+    close = LocalLCA(1 - 1e-7).fit(rows)
+    np.testing.assert_allclose(close.score_samples(rows), lca.score_samples(rows), atol=1e-4)
+
+
+def test_it_gains_over_lca_on_the_spiral():
+    X, test = make_spiral(300, random_state=0)[0], make_spiral(2000, random_state=1)[0]
+    lca = LCA().fit(X).score(test)
+    assert LocalLCA(0.5).fit(X).score(test) > lca + 0.02
+    pooled = LocalLCA(0.1, pool=12).fit(X)
+    assert pooled.score(test) > lca + 0.1
+    assert pooled.objectives_[-1] == pooled.objectives_.max()
+    assert pooled.converged_
+
+
+def test_any_linear_map(rows):
+    T = np.array([[2.0, 1.0], [0.0, 0.1]])
+    a, b = LocalLCA(0.5).fit(rows), LocalLCA(0.5).fit(rows @ T.T)
+    np.testing.assert_allclose(b.local_covariances_, T @ a.local_covariances_ @ T.T, rtol=1e-3, atol=1e-8)
+
+
+def test_the_mixture_is_exact(rows):
+    rng = np.random.default_rng(1)
+    X = np.c_[rows, rng.normal(size=60)]
+    model = LocalLCA(0.5).fit(X)
+    q = X[:5] + 0.05
+    literal = [
+        np.log(np.mean([multivariate_normal(c, S).pdf(x) for c, S in zip(X, model.local_covariances_, strict=True)]))
+        for x in q
+    ]
+    np.testing.assert_allclose(model.score_samples(q), literal, rtol=1e-9)
+    left = np.mean([multivariate_normal(X[j], model.local_covariances_[j]).pdf(X[0]) for j in range(1, 60)])
+    assert model.score_samples(None)[0] == pytest.approx(np.log(left))
+    given = model.conditional({1: q[0, 1]})
+    split = model.marginal([1]).score_samples(q[:1, 1:2]) + given.score_samples(q[:1, [0, 2]])
+    np.testing.assert_allclose(split, model.score_samples(q[:1]))
+    drawn = model.sample(4000, random_state=0)
+    mixture_covariance = np.cov(X.T, bias=True) + model.local_covariances_.mean(axis=0)
+    np.testing.assert_allclose(np.cov(drawn.T), mixture_covariance, atol=0.08)
+    grid = np.linspace(rows[:, 0].min() - 2, rows[:, 0].max() + 2, 3000)[:, None]
+    density = np.exp(model.marginal([0]).score_samples(grid))
+    assert density.sum() * (grid[1] - grid[0])[0] == pytest.approx(1.0, abs=1e-4)
+    assert isinstance(model.mixture_, LocalMixture)
+
+
+def test_frames_and_files(rows, tmp_path):
+    frame = pd.DataFrame(rows, columns=["a", "b"])
+    model = LocalLCA(0.5).fit(frame)
+    io.save(model, tmp_path / "local.vicinal")
+    for again in (pickle.loads(pickle.dumps(model)), io.load(tmp_path / "local.vicinal")):
+        np.testing.assert_array_equal(again.score_samples(frame), model.score_samples(frame))
+    assert model.marginal("b").n_features == 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"smoothing": 0.0}, ValueError, "smoothing must be a finite number greater than 0"),
+        ({"smoothing": 1.5}, ValueError, r"smoothing must be in \(0, 1\]"),
+        ({"pool": 0}, ValueError, "pool must be at least 1"),
+        ({"pool": 61}, ValueError, "pool=61 needs at least 61 rows, got 60"),
+        ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
+        ({"reg": -1}, ValueError, "reg must be"),
+    ],
+)
+def test_bad_parameters(rows, parameters, error, message):
+    with pytest.raises(error, match=message):
+        LocalLCA(**parameters).fit(rows)
+
+
+def test_not_converged_is_said(rows):
+    with pytest.warns(ConvergenceWarning, match="LocalLCA did not converge"):
+        LocalLCA(0.2, max_iter=2).fit(rows)
