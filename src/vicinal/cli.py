@@ -21,6 +21,7 @@ _COMMANDS = {
     "inspect": ("inspect", "inspect"),
     "compare": ("compare", "compare"),
     "demo": ("demo", "demo"),
+    "papers": ("papers", "papers"),
 }
 
 
@@ -79,7 +80,7 @@ def _run(arguments, console, signals):
     try:
         with warnings.catch_warnings(), _limited_threads(arguments.threads):
             console.take_warnings()
-            if arguments.command != "inspect":
+            if arguments.command not in ("inspect", "papers"):
                 errors.need("pandas", f"vicinal {arguments.command}")
             module, function = _COMMANDS[arguments.command]
             arguments.check_interrupted = signals.check

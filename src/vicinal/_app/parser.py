@@ -17,12 +17,13 @@ Learn what "near" means from a table, and use it: metrics and densities from the
   vicinal score model.vicinal new.csv                       log-density, outlier flag, p-value of each row
   vicinal neighbors model.vicinal data.csv --query new.csv -k 10
   vicinal inspect model.vicinal
+  vicinal papers --quick                                    the tables and figures of the papers, reproduced
 """
 _EPILOG = """\
 Tables are CSV, TSV, Parquet, NPY or NPZ by the file's ending, or - for stdin. Data go to stdout, words and
 progress to stderr. Exit codes: 0 done, 1 a fault of vicinal, 2 usage, 3 data, 4 model file, 5 output, 6 the
-method cannot be fitted to these data, 7 a package is missing, 130 interrupted. `vicinal COMMAND --help` has
-the options of a command.
+method cannot be fitted to these data, 7 a package is missing, 8 a claim of a paper failed, 130 interrupted.
+`vicinal COMMAND --help` has the options of a command.
 """
 
 
@@ -150,6 +151,25 @@ def make_parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     demo.add_argument("--folder", default=".", metavar="DIR", help="where to write; default: the current folder")
+
+    papers = commands.add_parser(
+        "papers", parents=[general], help="reproduce the tables and figures of the papers", description=_PAPERS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    papers.add_argument("paper", nargs="?", choices=("lca", "mparzen", "rca", "nca"), help="one paper; default: all")
+    papers.add_argument("--figure", metavar="N", help="one figure or table, as in 3, table1, eq12")
+    size = papers.add_mutually_exclusive_group()
+    size.add_argument(
+        "--quick", dest="full", action="store_false", help="minutes, without data files or network (default)"
+    )
+    size.add_argument("--full", dest="full", action="store_true", help="the papers' own sizes and data sets; hours")
+    papers.add_argument("--data", metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
+    papers.add_argument(
+        "-o", "--output", metavar="DIR", default="vicinal-papers",
+        help="folder for results, pictures and pages; a run that was interrupted goes on from it; default vicinal-papers",
+    )  # fmt: skip
+    papers.add_argument("--fresh", action="store_true", help="measure anew what has been measured")
+    papers.add_argument("--list", action="store_true", help="list the tables and figures and stop")
     return parser
 
 
@@ -187,6 +207,11 @@ plain method come with simultaneous 95 % intervals. The verdict says so when not
 _DEMO = """\
 Two demonstrations on built-in data: densities of anisotropic data, and metrics for the wine data with a report.
 Writes vicinal-demo.html and vicinal-demo.png. Needs no network and takes less than a minute.
+"""
+_PAPERS = """\
+Reproduce the tables and figures of the four papers: results (JSON), pictures (PNG) and a page for each paper
+with the paper's number or claim beside ours. A part whose data or package is missing is skipped and says so.
+Exit code 8 when a claim fails that is not known to.
 """
 
 

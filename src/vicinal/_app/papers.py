@@ -1,0 +1,89 @@
+"""`vicinal papers`: the tables and figures of the four papers."""
+
+import os
+from pathlib import Path
+
+from vicinal._app.console import count
+from vicinal._app.errors import CLAIM, DataFailure, Failure, UsageFailure
+from vicinal._app.outputs import write_json, write_lines, write_text
+from vicinal.papers import PAPERS, _page, _runner
+from vicinal.papers._experiment import Setting, data_folder, experiments
+
+
+def papers(arguments, console):
+    """Run the command."""
+    chosen = _choose(arguments.paper, arguments.figure)
+    if arguments.list:
+        write_lines("\n".join(f"{e.paper:8} {e.module.COVERS[0]:12} {e.title}" for e in chosen))
+        return
+    try:
+        setting = Setting(full=arguments.full, data_home=data_folder(arguments.data))
+    except NotADirectoryError as error:
+        raise DataFailure(str(error)) from error
+    folder = Path(arguments.output)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise UsageFailure(f"--output {folder}: cannot be made a folder ({error.strerror or error}).") from error
+    outcomes = []
+    for experiment in chosen:
+        outcome = _runner.run(
+            experiment, setting, folder,
+            fresh=arguments.fresh, progress=console.progress, check=arguments.check_interrupted,
+        )  # fmt: skip
+        outcomes.append(outcome)
+        console.say(_page.text(outcome))
+    if arguments.figure is None:  # a page shows a whole paper
+        for paper in dict.fromkeys(experiment.paper for experiment in chosen):
+            own = [outcome for outcome in outcomes if outcome.experiment.paper == paper]
+            name = PAPERS[paper][0] + ("" if setting.full else "-quick") + ".md"
+            write_text(str(folder / name), _page.page(paper, own))
+            console.say(f"wrote {folder / name}.")
+    _finish(outcomes, arguments)
+
+
+def _choose(paper, figure):
+    found = [experiment for name in ([paper] if paper else PAPERS) for experiment in experiments(name)]
+    if figure is None:
+        return found
+    chosen = [experiment for experiment in found if experiment.answers_to(figure)]
+    if not chosen:
+        known = ", ".join(f"{e.paper}: {'; '.join(e.module.COVERS)}" for e in found)
+        raise UsageFailure(f"--figure {figure}: there is no such table or figure. There are {known}.")
+    return chosen
+
+
+def _finish(outcomes, arguments):
+    claims = [claim for outcome in outcomes if outcome.summary for claim in outcome.summary.claims]
+    failed = [claim for claim in claims if claim.fails]
+    skipped = [outcome for outcome in outcomes if outcome.summary is None]
+    if arguments.json:
+        write_json(
+            [
+                {
+                    "paper": outcome.experiment.paper,
+                    "name": outcome.experiment.name,
+                    "title": outcome.experiment.title,
+                    "mode": outcome.setting.mode,
+                    "skipped": outcome.skipped,
+                    "seconds": outcome.seconds,
+                    "pictures": list(outcome.pictures),
+                    "claims": [
+                        {"says": c.says, "holds": bool(c.holds), "evidence": c.evidence, "departs": c.departs}
+                        for c in (outcome.summary.claims if outcome.summary else [])
+                    ],
+                }
+                for outcome in outcomes
+            ]
+        )
+    else:
+        held = sum(claim.holds for claim in claims)
+        known = len(claims) - held - len(failed)
+        words = [f"{held} of {count(len(claims), 'claim')} of the papers hold here"]
+        words += [f"{known} are known not to, and explained"] if known else []
+        words += [f"{len(skipped)} of {count(len(outcomes), 'experiment')} skipped"] if skipped else []
+        write_lines("; ".join(words) + ".")
+    if failed:
+        raise Failure(
+            f"{count(len(failed), 'claim')} failed: " + "; ".join(claim.says for claim in failed) + ".", CLAIM
+        )

@@ -1,0 +1,65 @@
+"""What the pictures of the papers share: sizes, colours, curves with error bars."""
+
+import numpy as np
+
+from vicinal._plot.parts import COLOURS, LINES, MARKERS, matplotlib_or_explain
+
+# Text that can be read when the page shows the picture at half its size.
+_STYLE = {
+    "font.size": 14.0,
+    "axes.titlesize": 15.0,
+    "axes.labelsize": 15.0,
+    "legend.fontsize": 12.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def panels(rows=1, columns=1, size=(5.2, 4.2), **options):
+    """A figure and its axes as an array of shape (rows, columns)."""
+    plt = matplotlib_or_explain()
+    with plt.rc_context(_STYLE):
+        return plt.subplots(
+            rows, columns, figsize=(size[0] * columns, size[1] * rows), squeeze=False, layout="constrained", **options
+        )
+
+
+def curve(ax, number, x, y, error=None, label=None):
+    """A curve with error bars; colour, line and marker all tell the curves apart."""
+    style = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)]}
+    ax.errorbar(x, y, yerr=error, label=label, marker=MARKERS[number % len(MARKERS)], markersize=6, capsize=3, **style)
+
+
+def bars(ax, groups, series, values, errors=None):
+    """Groups of bars: ``values[s][g]`` for the series and groups named."""
+    width = 0.8 / len(series)
+    for number, name in enumerate(series):
+        place = np.arange(len(groups)) + (number - (len(series) - 1) / 2) * width
+        error = None if errors is None else errors[number]
+        ax.bar(place, values[number], width, yerr=error, label=name, color=COLOURS[number % len(COLOURS)], capsize=2)
+    ax.set_xticks(np.arange(len(groups)), groups)
+
+
+def dots(ax, points, classes=None, size=8, legend=False):
+    """Points of the plane in the colours and markers of their classes."""
+    points = np.asarray(points)
+    classes = np.zeros(len(points), dtype=int) if classes is None else np.asarray(classes)
+    for number, name in enumerate(np.unique(classes)):
+        own = points[classes == name]
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        ax.scatter(own[:, 0], own[:, 1], s=size, color=colour, marker=marker, linewidths=0, label=str(name))
+    if legend:
+        ax.legend(markerscale=2)
+
+
+def mean_and_error(values):
+    """The mean and its standard error."""
+    values = np.asarray(values, dtype=float)
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+    return float(values.mean()), float(error)
+
+
+def plus_minus(values, digits=2):
+    """ "mean ± standard error" as text."""
+    mean, error = mean_and_error(values)
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"

@@ -1,0 +1,161 @@
+"""What a table or figure of a paper is made of."""
+
+import os
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Any
+
+from vicinal.datasets import load, usps_blurred
+from vicinal.papers import PAPERS
+
+
+class Missing(Exception):
+    """A part cannot be run here: what is missing, and the remedy."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How much to run, and where the real data are.
+
+    Parameters
+    ----------
+    full : bool
+        The papers' sizes and real sets; otherwise minutes, without data files.
+    data_home : str or None
+        Folder of the real sets; None asks the environment variable ``VICINAL_DATA``.
+    """
+
+    full: bool = False
+    data_home: str | None = None
+
+    @property
+    def mode(self) -> str:
+        """The word for it: "full" or "quick"."""
+        return "full" if self.full else "quick"
+
+    def load(self, name: str, **options) -> Any:
+        """A real set by `vicinal.datasets.load`, never by download; `Missing` without it."""
+        return self._or_missing(load, name, options)
+
+    def usps_blurred(self, **options) -> Any:
+        """USPS as two of the papers prepared it."""
+        return self._or_missing(usps_blurred, None, options)
+
+    def _or_missing(self, loader, name, options):
+        try:
+            names = () if name is None else (name,)
+            return loader(*names, data_home=self.data_home, download_if_missing=False, **options)
+        except FileNotFoundError as error:
+            remedy = "Give the folder of the data sets with --data (docs/datasets.md says where to get them)."
+            raise Missing(f"{error} {remedy}") from error
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One thing that the paper says, and whether it holds here.
+
+    Parameters
+    ----------
+    says : str
+        The claim, with the margin that is asked.
+    holds : bool
+        Whether it holds here.
+    evidence : str
+        The numbers.
+    departs : str, default=""
+        Why it is known not to hold, where that is so: shown on the page, and not counted as a failure.
+    """
+
+    says: str
+    holds: bool
+    evidence: str
+    departs: str = ""
+
+    @property
+    def fails(self) -> bool:
+        """Whether it should hold and does not."""
+        return not (self.holds or self.departs)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page: rows of texts or numbers; the paper's numbers stand beside ours."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came out: tables, claims, and plain sentences on any difference from the paper and why."""
+
+    tables: list[Table]
+    claims: list[Claim]
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A module of `vicinal.papers` with its address."""
+
+    paper: str
+    name: str
+    module: ModuleType
+
+    @property
+    def title(self) -> str:
+        """Its heading."""
+        return self.module.TITLE
+
+    @property
+    def source(self) -> str:
+        """Where its code is, in the package."""
+        return self.module.__name__
+
+    def answers_to(self, wish: str) -> bool:
+        """Whether ``--figure WISH`` means this one: "3", "figure 3", "fig3", "table 1", "eq12"."""
+        wanted = _plain(wish)
+        for cover in self.module.COVERS:
+            kind, _, number = cover.partition(" ")
+            short = {"figure": "fig", "equation": "eq", "section": "sec"}.get(kind, kind)
+            if wanted in (_plain(cover), _plain(short + number)) or (kind == "figure" and wanted == _plain(number)):
+                return True
+        return wanted == _plain(self.name)
+
+    def missing(self, setting: Setting) -> str:
+        """What is missing to run it, with the remedy; empty when nothing is."""
+        extras = dict(getattr(self.module, "EXTRAS", {}))
+        for package, extra in {"matplotlib": "plot", **extras}.items():
+            if find_spec(package) is None:
+                return f"needs the package {package!r}. Install it with: pip install 'vicinal[{extra}]'"
+        try:
+            for name in getattr(self.module, "NEEDS" if setting.full else "QUICK_NEEDS", ()):
+                setting.load(name)
+        except Missing as error:
+            return str(error)
+        return ""
+
+
+def _plain(text: str) -> str:
+    return "".join(letter for letter in text.lower() if letter.isalnum())
+
+
+def experiments(paper: str) -> list[Experiment]:
+    """The tables and figures of a paper, in the paper's order."""
+    folder, _ = PAPERS[paper]
+    package = import_module(f"vicinal.papers.{folder}")
+    names = [module.name for module in iter_modules(package.__path__) if not module.name.startswith("_")]
+    found = [Experiment(paper, name, import_module(f"{package.__name__}.{name}")) for name in names]
+    return sorted(found, key=lambda experiment: (experiment.module.ORDER, experiment.name))
+
+
+def data_folder(given: str | None) -> str | None:
+    """The folder that ``--data`` or the environment names, checked to exist."""
+    folder = given or os.environ.get("VICINAL_DATA") or None
+    if folder is not None and not os.path.isdir(folder):
+        raise NotADirectoryError(f"the data folder {folder!r} does not exist.")
+    return folder

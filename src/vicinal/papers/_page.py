@@ -1,0 +1,111 @@
+"""The page of a paper, in Markdown: its numbers and claims beside ours."""
+
+import inspect
+
+from vicinal.papers import PAPERS
+from vicinal.papers._results import machine
+from vicinal.papers._runner import Outcome
+
+
+def page(paper: str, outcomes: list[Outcome]) -> str:
+    """The page of one paper."""
+    mode = outcomes[0].setting.mode
+    lines = [f"# {PAPERS[paper][1]}", ""]
+    lines += [f"Made by `{_command(paper, mode)}` on {_machine()}.", ""]
+    if mode == "quick":
+        lines += ["Quick mode: small sizes and no data files. `--full` runs the paper's own sizes and data.", ""]
+    lines += _overview(outcomes)
+    for outcome in outcomes:
+        lines += _section(outcome)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _overview(outcomes):
+    lines = ["| | claims that hold | runtime |", "|---|---|---|"]
+    for outcome in outcomes:
+        if outcome.summary is None:
+            lines.append(f"| {outcome.experiment.title} | skipped | |")
+            continue
+        claims = outcome.summary.claims
+        held = sum(claim.holds for claim in claims)
+        lines.append(f"| {outcome.experiment.title} | {held} of {len(claims)} | {_duration(outcome.seconds)} |")
+    return [*lines, ""]
+
+
+def _section(outcome):
+    experiment, summary = outcome.experiment, outcome.summary
+    number = experiment.module.COVERS[0]
+    command = _command(experiment.paper, outcome.setting.mode, number)
+    lines = [f"## {experiment.title}", "", _about(experiment.module), ""]
+    if summary is None:
+        return [*lines, f"Skipped: {outcome.skipped}", ""]
+    lines += [f"`{command}` ({_duration(outcome.seconds)}; code: `{experiment.source}`)", ""]
+    for table in summary.tables:
+        lines += _table(table)
+    if summary.claims:
+        lines += ["| claim | here | evidence |", "|---|---|---|"]
+        lines += [f"| {_cell(c.says)} | {_verdict(c)} | {_cell(c.evidence)} |" for c in summary.claims]
+        lines.append("")
+    for claim in summary.claims:
+        if not claim.holds and claim.departs:
+            lines += [f"*Does not hold:* {claim.says}. {claim.departs}", ""]
+    for remark in summary.remarks:
+        lines += [remark, ""]
+    for picture in outcome.pictures:
+        lines += [f"![{_cell(experiment.title)}]({picture})", ""]
+    return lines
+
+
+def text(outcome: Outcome) -> str:
+    """The outcome for a terminal: claims and what they rest on."""
+    head = f"{outcome.experiment.paper}: {outcome.experiment.title}"
+    if outcome.summary is None:
+        return f"{head}\n  skipped: {outcome.skipped}"
+    lines = [f"{head} ({_duration(outcome.seconds)})"]
+    for claim in outcome.summary.claims:
+        lines.append(f"  [{_verdict(claim)}] {claim.says}: {claim.evidence}")
+        if not claim.holds and claim.departs:
+            lines.append(f"      {claim.departs}")
+    return "\n".join(lines)
+
+
+def _verdict(claim):
+    if claim.holds:
+        return "holds"
+    return "does not hold" if claim.departs else "FAILS"
+
+
+def _about(module):
+    """The module's docstring below its first line: what the figure shows and how it is set up."""
+    return inspect.getdoc(module).partition("\n")[2].strip()
+
+
+def _table(table):
+    lines = [f"{table.caption}", ""] if table.caption else []
+    lines += ["| " + " | ".join(map(_cell, table.columns)) + " |", "|" + "---|" * len(table.columns)]
+    lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in table.rows]
+    return [*lines, ""]
+
+
+def _cell(value):
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        value = f"{value:.4g}"
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def _command(paper, mode, figure=None):
+    wish = "" if figure is None else f" --figure {figure.removeprefix('figure ').replace(' ', '')}"
+    return f"vicinal papers {paper}{wish} --{mode}" + (" --data DIR" if mode == "full" else "")
+
+
+def _machine():
+    about = machine()
+    return f"{about['cores']} cores ({about['system']}, {about['processor']}; NumPy {about['numpy']}, scikit-learn {about['scikit-learn']})"
+
+
+def _duration(seconds):
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
+    return f"{seconds / 60:.0f} min"

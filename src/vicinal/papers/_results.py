@@ -1,0 +1,94 @@
+"""Results on disk: one JSON file an experiment and mode, written after every unit, so that nothing is lost."""
+
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+
+from vicinal._model_files.replacing import replacing
+from vicinal._version import __version__
+
+
+def machine() -> dict:
+    """What the seconds were measured on."""
+    import numpy
+    import scipy
+    import sklearn
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "cores": cores,
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
+
+
+def code_of(module) -> str:
+    """A digest of what determines the numbers: the experiment's own code (with the helpers of its folder) and the version."""
+    digest = hashlib.sha256(__version__.encode())
+    folder = Path(module.__file__).parent
+    for path in [Path(module.__file__), *sorted(folder.glob("_*.py"))]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class Results:
+    """The units of one experiment that have been measured."""
+
+    def __init__(self, path: Path, code: str):
+        self.path = path
+        self.code = code
+        self.measured: dict[str, dict] = {}
+        self.stale = False
+        self._read()
+
+    def _read(self):
+        try:
+            stored = json.loads(self.path.read_text(encoding="utf-8"))
+            if stored["code"] == self.code:
+                self.measured = {_key(entry["unit"]): entry for entry in stored["units"]}
+            else:
+                self.stale = True
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError, OSError):
+            self.stale = True  # not ours or cut short: measured anew
+
+    def has(self, unit: dict) -> bool:
+        """Whether a unit has been measured."""
+        return _key(unit) in self.measured
+
+    def add(self, unit: dict, result: dict, seconds: float):
+        """Keep a unit's result, on disk before this returns."""
+        entry = {"unit": unit, "result": result, "seconds": round(seconds, 3)}
+        self.measured[_key(unit)] = json.loads(json.dumps(entry, allow_nan=False))
+        self._write()
+
+    def records(self, units: list[dict]) -> list[dict]:
+        """``{**unit, **result}`` of all units, in their order."""
+        return [{**unit, **self.measured[_key(unit)]["result"]} for unit in units]
+
+    def seconds(self, units: list[dict]) -> float:
+        """What the units took when they were measured."""
+        return sum(self.measured[_key(unit)]["seconds"] for unit in units)
+
+    def _write(self):
+        value = {
+            "version": __version__,
+            "code": self.code,
+            "machine": machine(),
+            "units": list(self.measured.values()),
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(value, allow_nan=False, separators=(",", ":")).replace('{"unit"', '\n{"unit"')
+        with replacing(str(self.path)) as file:
+            file.write(text.encode("utf-8") + b"\n")
+
+
+def _key(unit: dict) -> str:
+    return json.dumps(unit, sort_keys=True)
