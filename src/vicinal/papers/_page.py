@@ -77,7 +77,7 @@ def _verdict(claim):
 
 def _about(module):
     """The module's docstring below its first line: what the figure shows and how it is set up."""
-    return inspect.getdoc(module).partition("\n")[2].strip()
+    return (inspect.getdoc(module) or "").partition("\n")[2].strip()
 
 
 def _table(table):

@@ -107,8 +107,9 @@ def draw(setting, records):
 
 def _above_one(ax, model, train, x, y):
     """Paint where the density is above 1, as the paper does."""
-    grid = np.stack(np.meshgrid(np.linspace(*x, 220), np.linspace(*y, 220)), axis=-1)
+    grid = np.stack(np.meshgrid(np.linspace(x[0], x[1], 220), np.linspace(y[0], y[1], 220)), axis=-1)
     density = np.exp(model.score_samples(grid.reshape(-1, 2))).reshape(220, 220)
     ax.contourf(grid[..., 0], grid[..., 1], density, levels=[1.0, np.inf], colors=["0.75"])
     ax.scatter(*train.T, s=6, color="black", linewidths=0)
     ax.set(xlim=x, ylim=y, xlabel="x", ylabel="y", aspect="equal")
+    ax.locator_params(nbins=4)
