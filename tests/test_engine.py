@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import vicinal._engine._cpu as cpu_module
+import vicinal._engine._pairs as pairs_module
+import vicinal._engine._symmetric as symmetric_module
 from vicinal import Engine, which_engine
 from vicinal._engine import Match, pair_reductions
 from vicinal._engine._blocks import Blocks
@@ -24,7 +26,7 @@ except ImportError:
     KINDS = ["reference", "cpu"]
 
 # From how many coordinates on BLAS does the products: as it is, or always.
-AS_IS, ALWAYS = cpu_module._FEW, dict.fromkeys(cpu_module._FEW, 0)
+AS_IS, ALWAYS = pairs_module._FEW, dict.fromkeys(pairs_module._FEW, 0)
 TOLERANCE = {"float64": 1e-10, "float32": 2e-4}
 engines = pytest.mark.parametrize("kind", KINDS)
 precisions = pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -153,6 +155,84 @@ def test_signed_pull_equals_the_literal_loop(kind, dtype, objective, kind_of_mat
     assert_close(got.on_points, w.sum(0)[:, None] * z - w.T @ q, dtype)
 
 
+# -- points against themselves: each pair once ------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["fused", "products", "differences"])
+def symmetric_road(request, monkeypatch):
+    """Every road of the symmetric sweeps, however few the rows."""
+    monkeypatch.setattr(symmetric_module, "_ROWS_FOR_ONE_SWEEP", 0)
+    monkeypatch.setattr(symmetric_module, "_ROWS_FOR_TWO_SWEEPS", 0)
+    monkeypatch.setattr(symmetric_module, "_COLUMN_TILES", 2)
+    if request.param == "products":
+        monkeypatch.setattr(pairs_module, "_FEW", ALWAYS)
+        monkeypatch.setattr(pairs_module, "_FEW_WITHOUT_VALUES", ALWAYS)
+    elif request.param == "differences":
+        monkeypatch.setattr(pairs_module, "products_are_accurate", lambda *args: False)
+
+
+def rows_with_a_hermit(dtype, n=1700, d=5):
+    """Four tiles and a part of one, a pair of twins, and a row so far away that its terms underflow."""
+    X = np.random.default_rng(3).normal(size=(n, d)).astype(dtype)
+    X[9] = X[8]
+    X[700] += 60.0
+    return X
+
+
+@precisions
+@pytest.mark.parametrize("leave_out", [True, False])
+def test_each_pair_once_equals_each_pair_twice(symmetric_road, dtype, leave_out):
+    X = rows_with_a_hermit(dtype)
+    left_out = np.arange(len(X)) if leave_out else None
+    row_weights = np.random.default_rng(4).random(len(X))
+    exact = X.astype(float)
+    truth, ours = backend("reference"), backend("cpu", threads=2)
+    assert_close(ours.log_sums(X, X, left_out=left_out), truth.log_sums(exact, exact, left_out=left_out), dtype)
+    expected = truth.softmax_means(exact, exact, exact[:, :3], left_out=left_out)
+    got = ours.softmax_means(X, X, X[:, :3], left_out=left_out)
+    assert_close(got.means, expected.means, dtype)
+    expected = truth.softmax_scatter(exact, exact, row_weights=row_weights, left_out=left_out)
+    got = ours.softmax_scatter(X, X, row_weights=row_weights, left_out=left_out)
+    assert_close(got.log_sums, expected.log_sums, dtype)
+    assert_close(got.scatter, expected.scatter, dtype)
+
+
+@precisions
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+def test_mutual_pull_equals_the_two_pulls(symmetric_road, dtype, objective):
+    X = rows_with_a_hermit(dtype)
+    rng = np.random.default_rng(5)
+    y = rng.integers(0, 6, len(X))
+    options = {"objective": objective, "row_weights": rng.random(len(X))}
+    exact = X.astype(float)
+    expected = backend("reference").signed_pull(
+        exact, exact, Match("class", y, y), left_out=np.arange(len(X)), **options
+    )
+    got = backend("cpu", threads=2).mutual_pull(X, Match("class", y, y), **options)
+    assert_close(got.log_sums, expected.log_sums, dtype)
+    assert_close(np.exp(got.log_agreement), np.exp(expected.log_agreement), dtype)
+    assert_close(got.pull, expected.on_queries + expected.on_points, dtype)
+
+
+@engines
+def test_mutual_pull_takes_weights_and_soft_targets(kind):
+    rng = np.random.default_rng(6)
+    X, targets, weights = rng.normal(size=(50, 3)), rng.random((50, 2)), rng.random(50)
+    match = Match("dot", targets, targets)
+    options = {"row_weights": weights, "log_weights": np.log(weights)}
+    expected = backend("reference").signed_pull(X, X, match, left_out=np.arange(50), **options)
+    got = backend(kind).mutual_pull(X, match, **options)
+    assert_close(got.pull, expected.on_queries + expected.on_points, "float64")
+
+
+def test_symmetric_sweeps_do_not_depend_on_the_threads(symmetric_road):
+    X, y = rows_with_a_hermit("float64"), np.arange(1700) % 3
+    match = Match("class", y, y)
+    one, three = (backend("cpu", threads=threads) for threads in (1, 3))
+    np.testing.assert_array_equal(one.mutual_pull(X, match).pull, three.mutual_pull(X, match).pull)
+    np.testing.assert_array_equal(one.softmax_scatter(X, X).scatter, three.softmax_scatter(X, X).scatter)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_blas_tiles_and_fused_kernels_agree(dtype, monkeypatch):
     # More rows than a block and more points than a tile, on both of the CPU backend's roads and by differences.
@@ -169,9 +249,9 @@ def test_blas_tiles_and_fused_kernels_agree(dtype, monkeypatch):
         ]
 
     fused = everything()
-    monkeypatch.setattr(cpu_module, "_FEW", ALWAYS)
+    monkeypatch.setattr(pairs_module, "_FEW", ALWAYS)
     tiles = everything()
-    monkeypatch.setattr(cpu_module, "products_are_accurate", lambda *args: False)
+    monkeypatch.setattr(pairs_module, "products_are_accurate", lambda *args: False)
     differences = everything()
     for a, b, c in zip(fused, tiles, differences, strict=True):
         assert_close(b, a, dtype)
@@ -201,7 +281,7 @@ def test_tiles_do_not_matter(kind, monkeypatch):
 @pytest.mark.parametrize("kind", ["reference", "cpu"])
 @pytest.mark.parametrize("few", [AS_IS, ALWAYS], ids=["fused", "blas"])
 def test_threads_do_not_matter_at_all(kind, few, monkeypatch):
-    monkeypatch.setattr(cpu_module, "_FEW", few)
+    monkeypatch.setattr(pairs_module, "_FEW", few)
     rng = np.random.default_rng(2)
     X, y = rng.normal(size=(900, 5)), rng.integers(0, 3, 900)
     answers = []
@@ -254,7 +334,7 @@ def test_the_row_left_out_is_skipped_by_index_not_by_distance(kind):
 @pytest.mark.parametrize("few", [AS_IS, ALWAYS], ids=["fused", "blas"])
 def test_weights_are_importance(kind, few, monkeypatch):
     # A point of weight 3 is three points, where nothing is left out.
-    monkeypatch.setattr(cpu_module, "_FEW", few)
+    monkeypatch.setattr(pairs_module, "_FEW", few)
     rng = np.random.default_rng(5)
     q, z, times = rng.normal(size=(20, 3)), rng.normal(size=(30, 3)), rng.integers(1, 4, 30)
     pairs = backend(kind)
@@ -291,7 +371,7 @@ def test_isolated_points_keep_their_softmax(kind):
 @pytest.mark.parametrize("few", [AS_IS, ALWAYS], ids=["fused", "blas"])
 def test_likelihood_weights_survive_class_mates_that_underflow(kind, few, monkeypatch):
     # Row 0's only class mate is 60 units away behind a crowd: p_i is about e^-1800, yet the weights are exact.
-    monkeypatch.setattr(cpu_module, "_FEW", few)
+    monkeypatch.setattr(pairs_module, "_FEW", few)
     z = np.array([[0.0], [0.1], [0.2], [60.0]])
     y = np.array([0, 1, 1, 0])
     got = backend(kind).signed_pull(z, z, Match("class", y, y), objective="likelihood", left_out=np.arange(4))
@@ -387,7 +467,9 @@ def test_an_interruption_is_heard_between_blocks():
 
 
 _LONG_WORK = """
+import signal
 import numpy as np
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background inherits "ignore"
 from vicinal._engine._cpu import CpuReductions
 X = np.random.default_rng(0).normal(size=(400_000, 3))  # an hour
 CpuReductions(threads=2).log_sums(X[:50], X[:50])
@@ -403,7 +485,11 @@ def test_ctrl_c_ends_long_work():
     )
     assert process.stdout.readline() == "started\n"
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    try:
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
@@ -622,7 +708,7 @@ def test_spread_where_a_point_is_left_out_by_everyone(kind):
 
 
 def test_blocks_do_not_depend_on_threads_whatever_the_memory(monkeypatch):
-    monkeypatch.setattr(cpu_module, "_FEW", ALWAYS)
+    monkeypatch.setattr(pairs_module, "_FEW", ALWAYS)
     X = np.random.default_rng(15).normal(size=(700, 5))
     for kind in ("reference", "cpu"):
         for memory in ("1 MB", "128 MB"):

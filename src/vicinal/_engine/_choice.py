@@ -154,21 +154,37 @@ def which_engine(X, engine=None):
 
 
 class _InPrecision:
-    """A backend whose input is cast to one precision first."""
+    """A backend whose coordinates are cast to one precision first."""
 
     def __init__(self, backend, dtype):
         self._backend, self._dtype = backend, dtype
         self.name = backend.name
 
-    def __getattr__(self, name):
-        reduction = getattr(self._backend, name)
+    def _cast(self, queries, points):
+        same = queries is points
+        points = points.astype(self._dtype)
+        return points if same else queries.astype(self._dtype), points
 
-        def call(queries, points, *args, **kwargs):
-            same = queries is points
-            points = points.astype(self._dtype)
-            return reduction(points if same else queries.astype(self._dtype), points, *args, **kwargs)
+    def log_sums(self, queries, points, **options):
+        return self._backend.log_sums(*self._cast(queries, points), **options)
 
-        return call
+    def softmax_means(self, queries, points, values, **options):
+        return self._backend.softmax_means(*self._cast(queries, points), values, **options)
+
+    def softmax_spread(self, queries, points, values, **options):
+        return self._backend.softmax_spread(*self._cast(queries, points), values, **options)
+
+    def class_shares(self, queries, points, classes, n_classes, **options):
+        return self._backend.class_shares(*self._cast(queries, points), classes, n_classes, **options)
+
+    def softmax_scatter(self, queries, points, **options):
+        return self._backend.softmax_scatter(*self._cast(queries, points), **options)
+
+    def signed_pull(self, queries, points, match, **options):
+        return self._backend.signed_pull(*self._cast(queries, points), match, **options)
+
+    def mutual_pull(self, points, match, **options):
+        return self._backend.mutual_pull(points.astype(self._dtype), match, **options)
 
 
 def pair_reductions(engine, n_queries, n_points, n_features):

@@ -62,6 +62,14 @@ class SignedPull(NamedTuple):
     on_points: np.ndarray
 
 
+class MutualPull(NamedTuple):
+    """`SignedPull` of points on themselves, each left out of its own neighbours: ``pull = on_queries + on_points``."""
+
+    log_sums: np.ndarray
+    log_agreement: np.ndarray
+    pull: np.ndarray
+
+
 @dataclass(frozen=True)
 class Match:
     """Who agrees with whom: the closed set of rules for ``m_ij``.
@@ -124,4 +132,10 @@ class PairReductions(Protocol):
         left_out=None,
     ) -> SignedPull:
         """Return what the signed weights of NCA pull on the queries and on the points."""
+        ...
+
+    def mutual_pull(
+        self, points, match: Match, *, objective="accuracy", row_weights=None, log_weights=None
+    ) -> MutualPull:
+        """Return what the signed weights of NCA pull on the points among themselves."""
         ...

@@ -7,23 +7,21 @@ passes between them.  Where products would lose digits (`_accuracy`), the fused 
 import numpy as np
 
 from vicinal._engine import _kernels as kernels
-from vicinal._engine._accuracy import accurate_scatter, products_are_accurate, robust_centre
+from vicinal._engine._accuracy import accurate_scatter, robust_centre
 from vicinal._engine._blocks import Blocks
-from vicinal._engine._contract import ClassShares, Match, SignedPull, SoftmaxMeans, SoftmaxScatter
+from vicinal._engine._contract import ClassShares, Match, MutualPull, SignedPull, SoftmaxMeans, SoftmaxScatter
+from vicinal._engine._pairs import TILE, Pairs, pack, unpack
 from vicinal._engine._pool import in_order, one_blas_thread
-from vicinal._engine._reference import ReferenceReductions
+from vicinal._engine._reference import ReferenceReductions, pull_both_ways
+from vicinal._engine._symmetric import mutual_pull_once, pays_to_be_symmetric, softmax_once
 
-TILE = kernels.TILE
-
-# From so many coordinates (distance and values together) on, BLAS wins over the fused kernels; measured.
-_FEW = {np.dtype(np.float64): 112, np.dtype(np.float32): 1024}
 _PRODUCT_TILE = 1024  # points in a tile of products
 _PRODUCT_ROWS = 128
 _PAIRS_IN_BLOCK = 2**23  # at 2 to 20 ns a pair: Ctrl-C is heard within 0.2 s
 _LEAST_BLOCKS = 16  # so that few threads share the work evenly
 
-# A row's sum under the bound of its scores below which its terms may have been lost: such rows are done carefully.
-_SMALLEST = {np.dtype(np.float64): 1e-270, np.dtype(np.float32): 1e-24}
+_ALGEBRA_ROWS = 8192  # rows that are algebra's in float64 at a time
+
 
 # Below this agreement, exponentials of class mates are lost in the precision; such rows go to the reference.
 _LEAST_AGREEMENT = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
@@ -47,13 +45,13 @@ class CpuReductions:
 
     def log_sums(self, queries, points, *, log_weights=None, left_out=None):
         nothing = np.empty((len(points), 0), dtype=points.dtype)
-        return self._softmax(_Pairs(queries, points, log_weights, left_out), nothing)[0]
+        return self._softmax(Pairs(queries, points, log_weights, left_out), nothing)[0]
 
     def softmax_means(self, queries, points, values, *, log_weights=None, left_out=None):
         # Means of centred values, so that an offset costs no digits.
         values = np.asarray(values)
         offset = robust_centre(values)
-        pairs = _Pairs(queries, points, log_weights, left_out)
+        pairs = Pairs(queries, points, log_weights, left_out)
         log_sums, means, _ = self._softmax(pairs, values - offset.astype(values.dtype))
         return SoftmaxMeans(log_sums, means + offset.astype(values.dtype))
 
@@ -64,7 +62,7 @@ class CpuReductions:
         classes = np.asarray(classes)
         order = np.argsort(classes, kind="stable")
         bounds = np.searchsorted(classes[order], np.arange(n_classes + 1))
-        pairs = _Pairs(queries, points, log_weights, left_out, order)
+        pairs = Pairs(queries, points, log_weights, left_out, order)
         log_sums, shares = np.empty(pairs.m), np.empty((pairs.m, n_classes))
         _, scored = pairs.packed()
 
@@ -94,21 +92,15 @@ class CpuReductions:
         def about(rows, centre):
             all_rows = len(rows) == len(everyone)
             q = queries if all_rows else queries[rows]
-            pairs = _Pairs(
+            pairs = Pairs(
                 q, points, log_weights, left_out if all_rows or left_out is None else np.asarray(left_out)[rows]
             )
             same = query_values is None and point_values is None and np.array_equal(centre, pairs.centre)
             ours = pairs.points if same else v - centre.astype(v.dtype)
-            theirs = (u[rows] - centre.astype(u.dtype)).astype(np.float64)
+            theirs = ours if same and q is points else (u if all_rows else u[rows]) - centre.astype(u.dtype)
             r = weights[rows]
             log_sums, means, columns = self._softmax(pairs, ours, r)
-            # sum_ij w_ij (u_i - v_j)(u_i - v_j)' = U'D_row U + V'D_col V - U'WV - (U'WV)', in float64.
-            ours = ours.astype(np.float64, copy=False)
-            weighted = theirs * r[:, None]
-            cross = weighted.T @ (theirs - means) - means.T @ weighted
-            scatter = cross + (ours * columns[:, None]).T @ ours
-            size = float(np.vdot(weighted, theirs) + columns @ np.square(ours).sum(axis=1))
-            return log_sums, 0.5 * (scatter + scatter.T), size
+            return log_sums, *_scatter_of_sums(theirs, ours, means, r, columns)
 
         return SoftmaxScatter(*accurate_scatter(about, u, points.dtype))
 
@@ -127,14 +119,14 @@ class CpuReductions:
         if match.kind != "class":
             return self._reference().signed_pull(queries, points, match, objective=objective, **options)
         order = np.argsort(match.points, kind="stable")
-        pairs = _Pairs(queries, points, log_weights, left_out, order)
+        pairs = Pairs(queries, points, log_weights, left_out, order)
         ordered = match.points[order]
         mates = (
             np.searchsorted(ordered, match.queries, side="left").astype(np.int64),
             np.searchsorted(ordered, match.queries, side="right").astype(np.int64),
         )
         r = _row_weights(row_weights, pairs.m)
-        signed = self._signed_by_products if pairs.many(pairs.d) else self._signed_fused
+        signed = self._signed_by_products if pairs.many(2 * pairs.d) else self._signed_fused
         log_sums, log_agreement, on_queries, gathered = signed(pairs, mates, r, objective == "likelihood")
         on_points = np.empty((pairs.n, pairs.d))
         on_points[order] = gathered[:, -1:] * pairs.points - gathered[:, :-1]
@@ -150,6 +142,33 @@ class CpuReductions:
             )
             on_points += more
         return SignedPull(log_sums, log_agreement, on_queries, on_points)
+
+    def mutual_pull(self, points, match, *, objective="accuracy", row_weights=None, log_weights=None):
+        options = {"objective": objective, "row_weights": row_weights, "log_weights": log_weights}
+        codes = match.points if match.kind == "class" else None
+        if codes is None or log_weights is not None or not np.array_equal(codes, match.queries):
+            return pull_both_ways(self.signed_pull, points, match, **options)
+        order = np.argsort(codes, kind="stable")
+        ordered_points = points[order]
+        pairs = Pairs(ordered_points, ordered_points, None, np.arange(len(points)))
+        r = _row_weights(row_weights, pairs.m)
+        ordered = codes[order]
+        mates = tuple(np.searchsorted(ordered, ordered, side=side).astype(np.int64) for side in ("left", "right"))
+        with one_blas_thread():
+            found = mutual_pull_once(
+                pairs, mates, r[order], objective == "likelihood", _LEAST_AGREEMENT[pairs.dtype],
+                pairs.many(2 * pairs.d), self.threads,
+            )  # fmt: skip
+        log_sums, log_agreement, pull = np.empty(pairs.n), np.empty(pairs.n), np.empty((pairs.n, pairs.d))
+        log_sums[order], log_agreement[order], pull[order] = found[:3]
+        lost = np.sort(order[found[3]])
+        if len(lost):
+            few = Match("class", codes[lost], codes)
+            again = self.signed_pull(points[lost], points, few, objective=objective, row_weights=r[lost], left_out=lost)
+            log_sums[lost], log_agreement[lost] = again.log_sums, again.log_agreement
+            pull += again.on_points
+            pull[lost] += again.on_queries
+        return MutualPull(log_sums, log_agreement, pull)
 
     # -- running blocks ----------------------------------------------------------------------------------------
 
@@ -174,15 +193,26 @@ class CpuReductions:
 
     def _softmax(self, pairs, values, row_weights=None):
         """Log-sums, means of the values and, given row weights, what each point receives."""
+        values = np.ascontiguousarray(values, dtype=pairs.dtype)
         many = pairs.many(values.shape[1])
-        softmax = self._softmax_by_products if many else self._softmax_fused
-        return softmax(pairs, np.ascontiguousarray(values, dtype=pairs.dtype), row_weights)
+        one_by_one = self._softmax_by_products if many else self._softmax_fused
+        sweeps = 1 if row_weights is None else 2
+        if not (pairs.symmetric and pays_to_be_symmetric(pairs, sweeps, many)):
+            return one_by_one(pairs, values, row_weights)
+        with one_blas_thread():
+            log_sums, means, received, lost = softmax_once(pairs, values, row_weights, many, self.threads)
+        if len(lost):
+            weights = None if row_weights is None else row_weights[lost]
+            log_sums[lost], means[lost], more = one_by_one(pairs.of(lost), values, weights)
+            if received is not None:
+                received += more
+        return log_sums, means, received
 
     # -- few coordinates: fused kernels ------------------------------------------------------------------------
 
     def _softmax_fused(self, pairs, values, row_weights):
         packed, scored = pairs.packed()
-        packed_values = packed if values is pairs.points else _pack(values)
+        packed_values = packed if values is pairs.points else pack(values)
         log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
         n_tiles = len(packed)
         want = row_weights is not None
@@ -218,8 +248,7 @@ class CpuReductions:
         threads = self._threads_for(gathered.nbytes)
         for on_points in in_order(work, self._blocks(pairs), threads):
             gathered += on_points
-        gathered = gathered.transpose(0, 2, 1).reshape(n_tiles * TILE, pairs.d + 1)[: pairs.n]
-        return pairs.log_sums(log_sums), log_agreement, on_queries, gathered
+        return pairs.log_sums(log_sums), log_agreement, on_queries, unpack(gathered, pairs.n)
 
     # -- many coordinates: matrix products ---------------------------------------------------------------------
 
@@ -273,7 +302,7 @@ class CpuReductions:
             queries = pairs.queries[rows]
             kernels.sides_of_rows(
                 queries, likelihood, matched, block.total, row_weights[rows], _LEAST_AGREEMENT[pairs.dtype],
-                _SMALLEST[pairs.dtype], inside, outside,
+                pairs.smallest, inside, outside,
                 log_agreement[rows],
             )  # fmt: skip
             queries_and_one = np.hstack([queries, np.ones((block.n_rows, 1), dtype=pairs.dtype)])
@@ -294,64 +323,6 @@ class CpuReductions:
             for gathered in in_order(work, self._blocks(pairs, pairs.dtype.itemsize * pairs.n), threads):
                 total += gathered
         return pairs.log_sums(log_sums), log_agreement, on_queries, total
-
-
-class _Pairs:
-    """Queries and points, centred, contiguous and of one precision; points optionally in another order."""
-
-    def __init__(self, queries, points, log_weights, left_out, order=None):
-        self.dtype = np.dtype(points.dtype)
-        self.centre = robust_centre(points)
-        centre = self.centre.astype(self.dtype)
-        self.points = np.ascontiguousarray(points - centre if order is None else points[order] - centre)
-        same = queries is points and order is None
-        self.queries = self.points if same else np.ascontiguousarray(queries - centre, dtype=self.dtype)
-        self.m, self.n, self.d = len(queries), len(points), points.shape[1]
-        self.log_weights = None
-        if log_weights is not None:
-            self.log_weights = np.asarray(log_weights, dtype=self.dtype)
-            if order is not None:
-                self.log_weights = self.log_weights[order]
-        self.left_out = np.full(self.m, -1, dtype=np.int64)
-        if left_out is not None:
-            self.left_out = np.array(left_out, dtype=np.int64)  # a copy: kernels take no read-only arrays
-            if order is not None:
-                place = np.empty(self.n, dtype=np.int64)
-                place[order] = np.arange(self.n)
-                self.left_out = np.where(self.left_out >= 0, place[self.left_out], -1)
-
-        self.half_query_squares = 0.5 * np.einsum("ij,ij->i", self.queries, self.queries)
-        self.half_point_squares = 0.5 * np.einsum("ij,ij->i", self.points, self.points)
-        largest = 2.0 * float(max(self.half_query_squares.max(), self.half_point_squares.max()))
-        self.accurate = products_are_accurate(largest, self.dtype)
-
-    def many(self, n_values):
-        """Whether BLAS should do the products: many coordinates, and accurate enough."""
-        return self.accurate and self.d + n_values >= _FEW[self.dtype]
-
-    @property
-    def column_offsets(self):
-        """What a column adds to the products q'z, or, without products, to the squares."""
-        offsets = -self.half_point_squares if self.accurate else np.zeros(self.n, dtype=self.dtype)
-        return offsets if self.log_weights is None else offsets + self.log_weights
-
-    def log_sums(self, sums):
-        """Log-sums of the scores from those the kernels made of offsets and products."""
-        return sums - self.half_query_squares if self.accurate else sums
-
-    def packed(self):
-        """The points in tiles, and what the fused kernels need to score them."""
-        points = _pack(self.points)
-        offsets = np.full(len(points) * TILE, -np.inf, dtype=self.dtype)  # -inf beyond the last point
-        offsets[: self.n] = self.column_offsets
-        heaviest = 0.0 if self.log_weights is None else float(self.log_weights.max())
-        # Largest score a row can have: distance zero to the heaviest point, and room for the rounding of products.
-        bounds = np.full(self.m, heaviest + (1e-3 if self.accurate else 0.0))
-        if self.accurate:
-            bounds += self.half_query_squares
-        smallest = _SMALLEST[self.dtype]
-        offsets = offsets.reshape(-1, TILE)
-        return points, (self.queries, points, offsets, bounds, smallest, self.accurate, self.left_out)
 
 
 class _ProductBlock:
@@ -391,10 +362,20 @@ def _row_weights(row_weights, m):
     return np.ones(m) if row_weights is None else np.array(row_weights, dtype=np.float64)
 
 
-def _pack(rows):
-    """(n, d) -> (n_tiles, d, TILE), padded with zeros."""
-    n, d = rows.shape
-    n_tiles = -(-n // TILE)
-    packed = np.zeros((n_tiles * TILE, d), dtype=rows.dtype)
-    packed[:n] = rows
-    return np.ascontiguousarray(packed.reshape(n_tiles, TILE, d).transpose(0, 2, 1))
+def _scatter_of_sums(queries, points, means, row_weights, columns):
+    """``sum_ij w_ij (u_i - v_j)(u_i - v_j)' = U'D_row U + V'D_col V - U'WV - (U'WV)'``, and the trace before it cancels.
+
+    In float64, some rows at a time.
+    """
+    d = means.shape[1]
+    scatter, size = np.zeros((d, d)), 0.0
+    for rows in Blocks(len(queries), _ALGEBRA_ROWS):
+        u = queries[rows].astype(np.float64)
+        weighted = u * row_weights[rows, None]
+        scatter += weighted.T @ (u - means[rows]) - means[rows].T @ weighted
+        size += float(np.vdot(weighted, u))
+    for rows in Blocks(len(points), _ALGEBRA_ROWS):
+        v = points[rows].astype(np.float64)
+        scatter += (v * columns[rows, None]).T @ v
+        size += float(columns[rows] @ np.square(v).sum(axis=1))
+    return 0.5 * (scatter + scatter.T), size

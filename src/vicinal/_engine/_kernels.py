@@ -677,6 +677,136 @@ def signed_rows(
                 on_queries[first + r, k] = weight[r] * queries[first + r, k] - sums[r, k]
 
 
+# -- points against themselves: each pair once for both of its rows --------------------------------------------
+#
+# The kernel E_ij = exp(-|z_i - z_j|^2 / 2) is symmetric.  Rows start..stop meet the tiles from_tile..to_tile that are
+# not before their own; a pair gives to its row in `row_sums` (padded to whole ROWS) and, in later tiles, to its column
+# in `column_sums` (n_tiles, width, TILE) as well.  Nothing is kept between tiles, so memory traffic does not grow with n.
+# Rows shift by `bounds`; the caller finds those whose sum underflowed.
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _symmetric_exponentials(
+    queries, first, count, points, offsets, bounds, by_products, left_out, j0, scores, peaks, totals
+):
+    """E for ROWS rows against a tile, zero for rows beyond the last, and each row's sum."""
+    _scores(queries, first, count, points, offsets, by_products, left_out, j0, False, scores, peaks)
+    for r in range(ROWS):
+        if r < count:
+            totals[r] = _exp_in_place(scores[r], scores.dtype.type(bounds[first + r]))
+        else:
+            scores[r, :] = 0
+            totals[r] = 0.0
+
+
+def _symmetric_signature(own):
+    """The signature of a symmetric kernel from the types of its own arguments."""
+
+    def signature(real):
+        a2, a3 = real[:, ::1], real[:, :, ::1]
+        pairs = (a2, a3, a2, float64[::1], float64, types.boolean, int64[::1])
+        return void(*pairs, *own(real), int64, int64, int64, int64, float64[:, ::1], a3)
+
+    return signature
+
+
+@_kernel(_symmetric_signature(lambda real: (real[:, ::1], real[:, :, ::1])))
+def symmetric_sums(
+    queries, points, offsets, bounds, smallest, by_products, left_out,
+    values, packed_values, start, stop, from_tile, to_tile, row_sums, column_sums,
+):  # fmt: skip
+    """``E V`` and, as a last column, ``E 1``."""
+    n_values = values.shape[1]
+    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
+    for t in range(from_tile, to_tile):
+        for first in range(start, stop, ROWS):
+            own, place = first // TILE, first - start
+            if t < own:
+                continue
+            _symmetric_exponentials(
+                queries, first, min(ROWS, stop - first), points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                scores, peaks, totals,
+            )  # fmt: skip
+            row_sums[place : place + ROWS, n_values] += totals
+            _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
+            if t > own:
+                _spread_all(scores, values, first, column_sums[t - from_tile])
+
+
+@_kernel(_symmetric_signature(lambda real: (int64[::1], int64[::1])))
+def symmetric_matches(
+    queries, points, offsets, bounds, smallest, by_products, left_out,
+    mates_from, mates_to, start, stop, from_tile, to_tile, row_sums, column_sums,
+):  # fmt: skip
+    """``E 1``, and the same over class mates alone; points sorted by class, mates of row i at mates_from..to."""
+    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
+    for t in range(from_tile, to_tile):
+        for first in range(start, stop, ROWS):
+            own, place, count = first // TILE, first - start, min(ROWS, stop - first)
+            if t < own:
+                continue
+            _symmetric_exponentials(
+                queries, first, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                scores, peaks, totals,
+            )  # fmt: skip
+            row_sums[place : place + ROWS, 0] += totals
+            if t > own:
+                column = column_sums[t - from_tile, 0]
+                for j in range(TILE):
+                    column[j] += scores[0, j] + scores[1, j] + scores[2, j] + scores[3, j]
+            for r in range(count):
+                lo, hi = max(mates_from[first + r] - t * TILE, 0), min(mates_to[first + r] - t * TILE, TILE)
+                if lo < hi:
+                    row_sums[place + r, 1] += _sum_between(scores[r], lo, hi)
+                    if t > own:
+                        matched = column_sums[t - from_tile, 1]
+                        for j in range(lo, hi):
+                            matched[j] += scores[r, j]
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _scale_mutually(weights, inside, outside, inside_columns, outside_columns, start, stop):
+    """weights[j] *= inside + inside_columns[j] between start and stop, outside + outside_columns[j] elsewhere."""
+    for j in range(start):
+        weights[j] *= outside + outside_columns[j]
+    for j in range(start, stop):
+        weights[j] *= inside + inside_columns[j]
+    for j in range(stop, weights.shape[0]):
+        weights[j] *= outside + outside_columns[j]
+
+
+@_kernel(_symmetric_signature(lambda real: (int64[::1], int64[::1], real[::1], real[::1])))
+def symmetric_pull(
+    queries, points, offsets, bounds, smallest, by_products, left_out,
+    mates_from, mates_to, inside, outside, start, stop, from_tile, to_tile, row_sums, column_sums,
+):  # fmt: skip
+    """``M Z`` and ``M 1`` for ``M_ij = E_ij (g_i + g_j)``, g the row's factor `inside` its class or `outside` it.
+
+    `inside` and `outside` are padded with zeros to whole tiles.
+    """
+    d = points.shape[1]
+    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
+    for t in range(from_tile, to_tile):
+        columns = slice(t * TILE, (t + 1) * TILE)
+        for first in range(start, stop, ROWS):
+            own, place, count = first // TILE, first - start, min(ROWS, stop - first)
+            if t < own:
+                continue
+            _symmetric_exponentials(
+                queries, first, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                scores, peaks, totals,
+            )  # fmt: skip
+            for r in range(count):
+                i = first + r
+                lo = min(max(mates_from[i] - t * TILE, 0), TILE)
+                hi = min(max(mates_to[i] - t * TILE, 0), TILE)
+                _scale_mutually(scores[r], inside[i], outside[i], inside[columns], outside[columns], lo, hi)
+                row_sums[place + r, d] += _sum_between(scores[r], 0, TILE)
+            _dot_all(scores, points[t], row_sums[place : place + ROWS])
+            if t > own:
+                _spread_all(scores, queries, first, column_sums[t - from_tile])
+
+
 # -- the compiled passes between matrix products, for many coordinates -----------------------------------------
 
 
@@ -734,3 +864,58 @@ def sides_of_rows(
         inside[r], outside[r], log_agreement[r] = _sides(
             likelihood, matched[r], total[r], row_weights[r], least_agreement, smallest
         )
+
+
+@njit(fastmath=_SUMS, **_OPTIONS)
+def _exp_of_products(products, column_offsets, shift):
+    """products <- e = exp(products + column_offsets - shift); return sum_j e_j."""
+    total = products.dtype.type(0)
+    for j in range(products.shape[0]):
+        e = _exp(products[j] + column_offsets[j] - shift)
+        products[j] = e
+        total += e
+    return total
+
+
+@_kernel(lambda real: void(real[:, ::1], real[::1], float64[::1], int64[::1], int64, float64[::1]))
+def exponentials_under_bounds(products, column_offsets, bounds, left_out, j0, totals):
+    """products q_i'z_j -> exponentials of the scores less each row's bound; totals += their sums."""
+    for r in range(products.shape[0]):
+        skip = left_out[r] - j0
+        if 0 <= skip < products.shape[1]:
+            products[r, skip] = -np.inf
+        totals[r] += _exp_of_products(products[r], column_offsets, products.dtype.type(bounds[r]))
+
+
+def _mutual_matches_signature(real):
+    doubles, ints = float64[::1], int64[::1]
+    return void(real[:, ::1], ints, ints, int64, types.boolean, doubles, real[::1], real[::1])
+
+
+@_kernel(_mutual_matches_signature)
+def add_mutual_matches(weights, mates_from, mates_to, j0, both, row_matched, column_totals, column_matched):
+    """Add a tile's exponentials among class mates to the rows and, for `both`, all and those to the columns."""
+    width = weights.shape[1]
+    for r in range(weights.shape[0]):
+        lo, hi = min(max(mates_from[r] - j0, 0), width), min(max(mates_to[r] - j0, 0), width)
+        if lo < hi:
+            row_matched[r] += _sum_between(weights[r], lo, hi)
+        if both:
+            for j in range(width):
+                column_totals[j] += weights[r, j]
+            for j in range(lo, hi):
+                column_matched[j] += weights[r, j]
+
+
+def _scale_mutually_signature(real):
+    ints, reals = int64[::1], real[::1]
+    return void(real[:, ::1], ints, ints, int64, reals, reals, reals, reals)
+
+
+@_kernel(_scale_mutually_signature)
+def scale_mutually(weights, mates_from, mates_to, j0, inside, outside, inside_columns, outside_columns):
+    """Multiply a tile of exponentials by the sum of its row's and its column's factor, inside and outside the class."""
+    width = weights.shape[1]
+    for r in range(weights.shape[0]):
+        lo, hi = min(max(mates_from[r] - j0, 0), width), min(max(mates_to[r] - j0, 0), width)
+        _scale_mutually(weights[r], inside[r], outside[r], inside_columns, outside_columns, lo, hi)

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, device, is_numpy_namespace
 
 from vicinal._engine._accuracy import accurate_scatter, products_are_accurate, robust_centre
 from vicinal._engine._blocks import Blocks
-from vicinal._engine._contract import ClassShares, SignedPull, SoftmaxMeans, SoftmaxScatter
+from vicinal._engine._contract import ClassShares, MutualPull, SignedPull, SoftmaxMeans, SoftmaxScatter
 from vicinal._engine._pool import in_order
 
 
@@ -132,6 +132,16 @@ class ReferenceReductions:
             log_sums[rows], log_agreement[rows], on_queries[rows] = _numpy(sums), _numpy(agreed), _numpy(pull)
             on_points += _numpy(back)
         return SignedPull(log_sums, log_agreement, on_queries, on_points)
+
+    def mutual_pull(self, points, match, *, objective="accuracy", row_weights=None, log_weights=None):
+        options = {"objective": objective, "row_weights": row_weights, "log_weights": log_weights}
+        return pull_both_ways(self.signed_pull, points, match, **options)
+
+
+def pull_both_ways(signed_pull, points, match, **options):
+    """`MutualPull` by a backend's `signed_pull`."""
+    found = signed_pull(points, points, match, left_out=np.arange(points.shape[0]), **options)
+    return MutualPull(found.log_sums, found.log_agreement, found.on_queries + found.on_points)
 
 
 class _Pairs:

@@ -1,8 +1,9 @@
 """The torch engine: the reference reductions on torch tensors, on a CPU or a GPU."""
 
+from typing import Any
+
 import numpy as np
 
-from vicinal._engine._contract import Match
 from vicinal._engine._reference import ReferenceReductions
 
 
@@ -32,22 +33,31 @@ class TorchReductions:
         # A copy: torch warns about, and could write into, read-only NumPy memory.
         return self._torch.as_tensor(np.array(array, order="C"), device=self.device)
 
-    def __getattr__(self, name):
-        reduction = getattr(self._reference, name)
-        if name.startswith("_") or not callable(reduction):
-            raise AttributeError(name)
+    def _tensors(self, queries, points) -> tuple[Any, Any]:
+        same = queries is points
+        points = self._tensor(points)
+        return points if same else self._tensor(queries), points
 
-        def call(queries, points, *args, **kwargs):
-            same = queries is points
-            points = self._tensor(points)
-            queries = points if same else self._tensor(queries)
-            args = tuple(self._move(a) for a in args) if name != "class_shares" else args
-            for key in ("query_values", "point_values"):
-                if kwargs.get(key) is not None:
-                    kwargs[key] = self._tensor(kwargs[key])
-            return reduction(queries, points, *args, **kwargs)
+    def log_sums(self, queries, points, **options):
+        return self._reference.log_sums(*self._tensors(queries, points), **options)
 
-        return call
+    def softmax_means(self, queries, points, values, **options):
+        return self._reference.softmax_means(*self._tensors(queries, points), self._tensor(values), **options)
 
-    def _move(self, value):
-        return value if isinstance(value, Match) else self._tensor(value)
+    def softmax_spread(self, queries, points, values, **options):
+        return self._reference.softmax_spread(*self._tensors(queries, points), self._tensor(values), **options)
+
+    def class_shares(self, queries, points, classes, n_classes, **options):
+        return self._reference.class_shares(*self._tensors(queries, points), classes, n_classes, **options)
+
+    def softmax_scatter(self, queries, points, *, query_values=None, point_values=None, **options):
+        values = {"query_values": query_values, "point_values": point_values}
+        values = {name: value if value is None else self._tensor(value) for name, value in values.items()}
+        queries, points = self._tensors(queries, points)
+        return self._reference.softmax_scatter(queries, points, **values, **options)
+
+    def signed_pull(self, queries, points, match, **options):
+        return self._reference.signed_pull(*self._tensors(queries, points), match, **options)
+
+    def mutual_pull(self, points, match, **options):
+        return self._reference.mutual_pull(self._tensor(points), match, **options)

@@ -81,30 +81,20 @@ def neighbor_objective(A, X, match, pairs, *, objective="accuracy", weight=None,
         The mean over the terms, weighted.
     """
     Z = scaled_images(A, X)
+    options = {"objective": objective, "log_weights": log_or_none(weight)}
     if rows is None:
-        queries, left_out, row_weights = Z, np.arange(len(X)), weight
+        row_weights = weight
+        found = pairs.mutual_pull(Z, match, row_weights=weight, **options)
+        pull = found.pull
     else:
-        queries, left_out = Z[rows], np.asarray(rows)
         row_weights = None if weight is None else weight[rows]
         match = Match(match.kind, match.queries[rows], match.points)
-    total = len(queries) if row_weights is None else float(row_weights.sum())
-    pulled = pairs.signed_pull(
-        queries,
-        Z,
-        match,
-        objective=objective,
-        row_weights=row_weights,
-        log_weights=log_or_none(weight),
-        left_out=left_out,
-    )
-    terms = np.exp(pulled.log_agreement) if objective == "accuracy" else pulled.log_agreement
+        found = pairs.signed_pull(Z[rows], Z, match, row_weights=row_weights, left_out=np.asarray(rows), **options)
+        pull = found.on_points.copy()
+        pull[rows] += found.on_queries  # rows are distinct
+    terms = np.exp(found.log_agreement) if objective == "accuracy" else found.log_agreement
+    total = float(len(terms) if row_weights is None else row_weights.sum())
     value = float(terms.mean() if row_weights is None else row_weights @ terms / total)
-    pull = pulled.on_points
-    if rows is None:
-        pull = pull + pulled.on_queries
-    else:
-        pull = pull.copy()
-        pull[rows] += pulled.on_queries  # rows are distinct
     return Evaluation(value, back_to_components(A, pull, X) / total)
 
 
