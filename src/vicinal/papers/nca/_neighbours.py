@@ -1,0 +1,42 @@
+"""What the figures of the paper share: the metrics they compare, the vote of one neighbour, classes by thirds."""
+
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import KNeighborsClassifier
+
+from vicinal import NCA, RCA
+
+
+def fitted_nca(X, y, **options):
+    """NCA, with whether it has converged; the page tells how often it has not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        nca = NCA(**options).fit(X, y)
+    return nca.components_, bool(nca.converged_)
+
+
+def discriminants(X, y):
+    """LDA in the plane: at most two directions of unit length, and no more than there are classes less one."""
+    whitened = whitened_discriminants(X, y)
+    return whitened / np.linalg.norm(whitened, axis=1, keepdims=True)
+
+
+def whitened_discriminants(X, y):
+    """LDA followed by RCA: the same directions, scaled to unit variance within the classes."""
+    return RCA(min(2, len(np.unique(y)) - 1), shrinkage=0).fit(X, y).components_
+
+
+def one_neighbour(A, train, test=None):
+    """Accuracy of 1-NN in the image of A: of test rows, or of training rows by leaving each one out."""
+    X, y = train
+    vote = KNeighborsClassifier(1).fit(X @ A.T, y)
+    if test is not None:
+        return float(vote.score(test[0] @ A.T, test[1]))
+    return float((y[vote.kneighbors(return_distance=False)[:, 0]] == y).mean())
+
+
+def thirds(values):
+    """Three classes of equal size: low, middle, high."""
+    return np.digitize(values, np.quantile(values, [1 / 3, 2 / 3]))
