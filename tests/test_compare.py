@@ -1,5 +1,6 @@
 """The comparison: honest by construction, and right in its arithmetic."""
 
+import json
 import warnings
 from typing import ClassVar
 
@@ -10,14 +11,16 @@ from scipy import stats
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_iris, load_wine
 from sklearn.decomposition import PCA
-from sklearn.model_selection import RepeatedStratifiedKFold, cross_val_score
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal._compare.folds import RECALL_AT, neighbor_scores
 from vicinal._compare.intervals import corrected_interval
+from vicinal._compare.methods import groups_of_numbers
+from vicinal._compare.rows import read_targets
 
 PLAIN = ["euclidean", "z-scored", "pca-whitened", "lda"]
 
@@ -256,7 +259,13 @@ BAD = [
     ("nan", {"X": np.full((20, 2), np.nan)}, "NaN"),
     ("one class", {"y": np.zeros(20)}, "one class only"),
     ("identifier", {"y": np.arange(20)}, "looks like an identifier"),
-    ("continuous", {"y": np.linspace(0, 1, 20)}, "fractional numbers"),
+    ("fractions as classes", {"y": np.linspace(0, 1, 20), "task": "classes"}, "fractional numbers"),
+    ("unknown task", {"task": "guess"}, "task must be one of 'auto', 'classes', 'numbers', got 'guess'"),
+    ("text as numbers", {"y": np.array(["a", "b"] * 10), "task": "numbers"}, "needs numbers in y"),
+    ("constant number", {"y": np.full(20, 0.5)}, "nothing to predict"),
+    ("infinite number", {"y": np.r_[np.inf, np.linspace(0, 1, 19)], "task": "numbers"}, "1 missing or infinite"),
+    ("short numbers", {"y": np.linspace(0, 1, 19)}, "one number a row"),
+    ("lda of numbers", {"y": np.linspace(0, 1, 20), "metrics": ["lda"]}, "metrics must be among .*pls"),
     ("missing", {"y": np.array([None] + ["a", "b"] * 9 + ["a"], dtype=object)}, "missing classes, got 1"),
     ("short y", {"y": np.zeros(19)}, "one class a row"),
     ("unknown metric", {"metrics": ["magic"]}, "metrics must be among"),
@@ -313,6 +322,7 @@ def test_a_sure_small_gain_does_not_hide_a_larger_unsure_one():
             label=name.upper(),
             learned=learned,
             failure=None,
+            scale="metric",
             main=Interval(mean, mean, mean),
             difference=Interval(mean - 0.8, low, high),
         )
@@ -324,3 +334,68 @@ def test_a_sure_small_gain_does_not_hide_a_larger_unsure_one():
     said = verdict_sentences(results, helped=judged, reference={"metric": "lda"}, best={"metric": "rca"}, n_neighbors=5)
     assert said["metric"].startswith("RCA helped: ")
     assert "; NCA has more on average, 90.0 %, but less surely." in said["metric"]
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    """A target that one column of small variance decides; the others are noise of large variance."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(160, 4)) * [0.1, 3.0, 3.0, 3.0]
+    y = np.sin(15.0 * X[:, 0]) + 0.05 * rng.normal(size=160)
+    return X, y
+
+
+def test_a_numeric_target_is_judged_by_the_literal_r2_of_neighbours(numbers):
+    X, y = numbers
+    result = vicinal.compare(X, y, metrics=["euclidean", "z-scored"], densities=[], n_repeats=1, n_neighbors=3)
+    assert result.task == "numbers"
+    assert result.classes == []
+    expected = []
+    for train, test in RepeatedKFold(n_splits=5, n_repeats=1, random_state=0).split(X):
+        predicted = KNeighborsRegressor(3).fit(X[train], y[train]).predict(X[test])
+        expected.append(1.0 - np.mean((y[test] - predicted) ** 2) / np.var(y[train]))
+    euclidean = result.result("metric", "euclidean")
+    np.testing.assert_allclose(euclidean.scores["r2"], expected, atol=1e-12)
+    assert euclidean.main.mean == pytest.approx(np.mean(expected))
+    assert set(euclidean.scores) == {"r2", "mean_error"}
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_learned_metrics_help_where_a_hidden_column_decides_a_number(numbers):
+    X, y = numbers
+    result = vicinal.compare(X, y, densities=[], n_repeats=1)
+    assert [found.name for found in result.metrics] == [
+        "euclidean", "z-scored", "pca-whitened", "pls", "rca", "lca", "lca-gauss", "nca",
+    ]  # fmt: skip
+    assert all(found.failure is None for found in result.metrics)
+    assert result.helped["metric"] == "helped"
+    assert result.best["metric"] == "nca"
+    assert "NCA helped: held-out 5-nearest-neighbour R² rose from" in result.verdict
+    assert "5-NN R²" in str(result)
+    assert "mean error" in str(result)
+
+
+def test_which_targets_are_numbers():
+    def task(y, **options):
+        targets = read_targets(y, len(y), notes=notes, **options)
+        return targets.task
+
+    notes = []
+    rng = np.random.default_rng(0)
+    assert task(rng.normal(size=100)) == "numbers"
+    assert task(rng.integers(5, size=100)) == "classes"
+    assert task(rng.integers(5, size=100).astype(float)) == "classes"
+    assert task(np.repeat(np.arange(40), 10)) == "classes"  # many classes, but ten rows each
+    assert task(np.array(["a", "b"] * 10)) == "classes"
+    assert notes == []
+    assert task(rng.integers(300, size=440)) == "numbers"  # whole, as counts and prices are
+    assert "taken as a number to predict (task='classes'" in notes[0]
+    assert task(rng.integers(300, size=440), task="classes") == "classes"
+    assert task(rng.integers(5, size=100), task="numbers") == "numbers"
+
+
+def test_groups_of_numbers_are_of_equal_size():
+    y = np.random.default_rng(0).normal(size=200)
+    counts = np.bincount(groups_of_numbers(y))
+    assert counts.tolist() == [20] * 10
+    assert len(np.unique(groups_of_numbers(np.array([0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0])))) == 2

@@ -25,6 +25,8 @@ GENERATORS = [
     datasets.make_rings,
     datasets.make_spiral,
     datasets.make_text,
+    datasets.make_slanted_bars,
+    datasets.make_machine_states,
 ]
 
 

@@ -16,10 +16,11 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 
 import vicinal
-from vicinal._demo import draw_densities, machine_states, slanted_bars
+from vicinal._demo import draw_densities
 from vicinal._report import views
 from vicinal._report.charts import nice_ticks
 from vicinal.cli import main
+from vicinal.datasets import make_machine_states, make_slanted_bars
 
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'&\u2028${title}"
 FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1}
@@ -27,7 +28,7 @@ FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "l
 
 @pytest.fixture(scope="module")
 def machine():
-    X, y = machine_states(240)
+    X, y = make_machine_states(240, random_state=2)
     X = pd.DataFrame(X, columns=[f"sensor {i}" for i in range(8)])
     return X, y, vicinal.compare(X, y, **FEW)
 
@@ -128,7 +129,7 @@ def test_outliers_are_left_out_scores():
 
 
 def test_without_classes():
-    X = slanted_bars()
+    X = make_slanted_bars(random_state=0)[0]
     report = vicinal.report(X, comparison=vicinal.compare(X, densities=["gaussian", "parzen-loo", "lca"], n_repeats=1))
     summary = report.summary
     assert summary["verdict"]["text"] == "A learned density helps here."
@@ -142,7 +143,7 @@ def test_without_classes():
 
 
 def test_a_metric_of_ones_own():
-    X, y = machine_states(150)
+    X, y = make_machine_states(150, random_state=0)
     comparison = vicinal.compare(
         X, y, metrics={"mine": vicinal.NCA(n_components=2, random_state=0)}, densities=[], n_repeats=1
     )
@@ -153,7 +154,7 @@ def test_a_metric_of_ones_own():
 
 
 def test_nothing_worked_is_a_report_too():
-    X, y = machine_states(60)
+    X, y = make_machine_states(60, random_state=0)
     comparison = vicinal.compare(X, y, metrics=["euclidean"], densities=["gaussian"], n_repeats=1)
     report = vicinal.report(X, y, comparison=comparison)
     assert "Nothing could be judged" in report.summary["verdict"]["text"]
@@ -256,7 +257,7 @@ def test_bad_input(machine):
 @pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
 def test_the_code_in_the_report_runs_and_says_the_same(tmp_path, monkeypatch, capsys, ending):
     monkeypatch.chdir(tmp_path)
-    X, y = machine_states(120)
+    X, y = make_machine_states(120, random_state=0)
     frame = pd.DataFrame(X[:, :4], columns=["a", "b", "c", "d"])
     frame["e"] = X[:, 4]
     if ending != "npz":
@@ -304,11 +305,19 @@ def test_demo_writes_its_files_and_speaks(tmp_path, monkeypatch, capsys):
     assert "LCA helped: held-out 5-nearest-neighbour accuracy rose from" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["vicinal-demo.html", "vicinal-demo.png"]
     assert (tmp_path / "vicinal-demo.png").read_bytes().startswith(b"\x89PNG")
-    Outline((tmp_path / "vicinal-demo.html").read_text(encoding="utf-8"))
+    outline = Outline((tmp_path / "vicinal-demo.html").read_text(encoding="utf-8"))
+    code = next(text for text in outline.texts if "vicinal.compare(" in text)
+    assert "vicinal._" not in code  # what a reader copies uses public names only
+    loading = code[: code.index("# the figures of this report")]
+    namespace: dict = {}
+    exec(loading, namespace)
+    X, y = make_machine_states(random_state=0)
+    np.testing.assert_array_equal(namespace["X"].to_numpy(), X)
+    np.testing.assert_array_equal(namespace["y"], y)
 
 
 def test_demo_picture_is_drawn_from_the_densities(tmp_path):
-    X = slanted_bars(60)
+    X = make_slanted_bars(60, random_state=0)[0]
     with open(tmp_path / "p.png", "wb") as file:
         draw_densities(X, [vicinal.ParzenWindows("scott").fit(X)], ["one"], file)
     assert (tmp_path / "p.png").stat().st_size > 5000
@@ -318,3 +327,39 @@ def test_nice_ticks():
     np.testing.assert_allclose(nice_ticks(0, 1), [0, 0.2, 0.4, 0.6, 0.8, 1.0])
     np.testing.assert_allclose(nice_ticks(-31.5, -22.2), [-30, -28, -26, -24])
     assert nice_ticks(3, 3) == [3]
+
+
+@pytest.mark.parametrize("metric", ["rca", "nca", "pls"])
+def test_a_numeric_target_has_a_report_and_code_that_runs(tmp_path, monkeypatch, capsys, metric):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(80, 3)) * [0.1, 3.0, 3.0], columns=["a", "b", "c"])
+    X.assign(price=np.round(10.0 * X["a"] + 20.0, 3)).to_csv(tmp_path / "data.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    chosen = f"euclidean,z-scored,{metric}" + (",rca" if metric == "pls" else "")
+    arguments = ["--target", "price", "--methods", chosen, "--repeats", "1", "-q"]
+    assert main(["compare", "data.csv", *arguments, "--report", "r.html"]) == 0
+    said = capsys.readouterr().out
+    assert "5-nearest-neighbour R²" in said
+    document = (tmp_path / "r.html").read_text(encoding="utf-8")
+    outline = Outline(document)
+    assert "5-nearest-neighbour R²" in document
+    assert any(text.startswith("target from") for text in outline.texts)
+    assert "purity" not in document[: document.index("<footer>")].split("</style>")[1]
+    code = next(text for text in outline.texts if "vicinal.compare(" in text)
+    images = "metric.transform(X)" if "metric = " in code else "X"
+    (tmp_path / "again.py").write_text(code + f"print(regressor.score({images}, y) > 0.3)\n")
+    done = subprocess.run([sys.executable, "again.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == said + "True\n"
+
+
+def test_the_views_of_a_numeric_target_carry_its_values():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = X[:, 0] + 0.1 * rng.normal(size=60)
+    comparison = vicinal.compare(X, y, metrics=["euclidean", "nca"], densities=[], n_repeats=1)
+    summary = vicinal.report(X, y, comparison=comparison).summary
+    assert summary["views"]["codes"] is None
+    np.testing.assert_allclose(summary["views"]["targets"], y, rtol=1e-4)
+    assert summary["headline"][0]["name"] == "5-nearest-neighbour R²"
+    assert summary["metric"]["label"] == "NCA"

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import vicinal
-from vicinal._demo import machine_states, slanted_bars
+from vicinal.datasets import make_machine_states, make_slanted_bars
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -45,7 +45,7 @@ def browser(tmp_path_factory):
 def pages(tmp_path_factory):
     """Three reports: with classes, with markup in every text, without classes."""
     folder = tmp_path_factory.mktemp("pages")
-    X, y = machine_states(240)
+    X, y = make_machine_states(240, random_state=0)
     named = pd.DataFrame(X, columns=[f"sensor {i}" for i in range(8)])
     comparison = vicinal.compare(X, y, **FEW)
     vicinal.report(named, y, comparison=comparison, title="machine").save(folder / "plain.html")
@@ -55,7 +55,7 @@ def pages(tmp_path_factory):
     vicinal.report(evil, labels, comparison=comparison, title=EVIL, row_names=names, notes=[EVIL]).save(
         folder / "evil.html"
     )
-    bars = slanted_bars()
+    bars = make_slanted_bars(random_state=0)[0]
     alone = vicinal.compare(bars, densities=["gaussian", "lca"], n_repeats=1)
     vicinal.report(bars, comparison=alone).save(folder / "bars.html")
     return folder

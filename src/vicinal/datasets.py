@@ -9,6 +9,7 @@ Manifold Parzen              `make_spiral`, `spiral_log_density` (sec. 4.1)
 RCA and NCA                  `make_balance_scale`
 NCA                          `make_rings` (Fig. 2), `make_faces`, `make_face_pairs` (Fig. 3)
 tests of densities           `make_anisotropic_mixture`
+`vicinal demo`               `make_slanted_bars`, `make_machine_states`
 ===========================  ==============================================================
 
 Real sets: `load` by name (`available` lists them), `usps_blurred` as the
@@ -16,6 +17,7 @@ papers prepared USPS, `blur_images`.  Files are looked for in the folder that
 ``data_home`` or the environment variable ``VICINAL_DATA`` names.
 """
 
+from vicinal._datasets.demo_sets import make_machine_states, make_slanted_bars
 from vicinal._datasets.face_pairs import make_face_pairs, make_faces
 from vicinal._datasets.real_sets import available, blur_images, load, usps_blurred
 from vicinal._datasets.spiral import make_spiral, spiral_log_density
@@ -40,7 +42,9 @@ __all__ = [
     "make_face_pairs",
     "make_faces",
     "make_five_gaussians",
+    "make_machine_states",
     "make_rings",
+    "make_slanted_bars",
     "make_spiral",
     "make_text",
     "make_two_circles",

@@ -30,6 +30,7 @@ def compare(arguments, console):
         console,
         arguments,
         engine=engine,
+        task=arguments.task,
         n_neighbors=arguments.k,
         n_splits=arguments.folds,
         n_repeats=arguments.repeats,
@@ -55,7 +56,10 @@ def run(X, y, console, arguments, **settings):
     try:
         return vicinal.compare(X, y, random_state=arguments.seed, progress=progress, **settings)
     except ValueError as error:
-        raise DataFailure(one_line(error).replace("Leave y out", "Leave --target out")) from error
+        words = (
+            one_line(error).replace("Leave y out", "Leave --target out").replace("leave y out", "leave --target out")
+        )
+        raise DataFailure(words.replace("Leave task out", "Leave --task out")) from error
 
 
 def _chosen(arguments):

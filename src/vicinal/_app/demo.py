@@ -12,9 +12,9 @@ from vicinal._app.outputs import check_writable, output_file, write_json, write_
 _DENSITIES = ["parzen-scott", "parzen-loo", "lca"]
 _LOADING = """\
 import pandas as pd
-from vicinal._demo import machine_states
+from vicinal.datasets import make_machine_states
 
-readings, y = machine_states()
+readings, y = make_machine_states(random_state=0)
 X = pd.DataFrame(readings, columns=[f"sensor {i}" for i in range(1, 9)])"""
 
 
@@ -59,9 +59,10 @@ def demo(arguments, console):
 
 def _densities(arguments, console, engine, path):
     from vicinal import LCA, ParzenWindows
-    from vicinal._demo import draw_densities, slanted_bars
+    from vicinal._demo import draw_densities
+    from vicinal.datasets import make_slanted_bars
 
-    X = slanted_bars(seed=arguments.seed)
+    X, _ = make_slanted_bars(random_state=arguments.seed)
     comparison = run(X, None, console, arguments, engine=engine, densities=_DENSITIES, n_repeats=1)
     fitted = [ParzenWindows("scott").fit(X), ParzenWindows("loo").fit(X), LCA().fit(X)]
     titles = [
@@ -102,9 +103,9 @@ def _report(arguments, console, engine, path):
     import pandas as pd
 
     import vicinal
-    from vicinal._demo import machine_states
+    from vicinal.datasets import make_machine_states
 
-    readings, y = machine_states()
+    readings, y = make_machine_states(random_state=0)
     X = pd.DataFrame(readings, columns=[f"sensor {i}" for i in range(1, 9)])
     comparison = run(X, y, console, arguments, engine=engine, n_repeats=1)
     report = vicinal.report(

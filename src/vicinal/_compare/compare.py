@@ -10,12 +10,12 @@ from vicinal._checks import check_integer, check_magnitude
 from vicinal._compare.folds import Outcome, Rows, density_outcome, density_rows, metric_outcome
 from vicinal._compare.intervals import corrected_interval
 from vicinal._compare.methods import FALLBACK_REG, WIDE, Method, density_methods, metric_methods, own_method
-from vicinal._compare.results import MAIN, Comparison, MethodResult
-from vicinal._compare.rows import make_folds, note_twins, read_classes, sample_rows
+from vicinal._compare.results import Comparison, MethodResult, main_of
+from vicinal._compare.rows import make_folds, note_twins, read_targets, sample_rows
 from vicinal._compare.words import verdict_sentence
 from vicinal._engine._choice import as_engine
 
-METRIC_NAMES = ("euclidean", "z-scored", "pca-whitened", "lda", "rca", "lca", "lca-gauss", "nca")
+METRIC_NAMES = ("euclidean", "z-scored", "pca-whitened", "lda", "pls", "rca", "lca", "lca-gauss", "nca")
 DENSITY_NAMES = ("gaussian", "parzen-scott", "parzen-loo", "lca", "lca-gauss", "manifold-parzen")
 _FEWEST_ROWS = 10
 # Dozens of fits follow: compiled kernels are worth loading well before they are for a single pass.
@@ -26,6 +26,7 @@ def compare(
     X,
     y=None,
     *,
+    task="auto",
     metrics=None,
     densities=None,
     n_neighbors=5,
@@ -40,7 +41,8 @@ def compare(
     """Compare metrics and densities by cross-validation.
 
     Everything that is fitted (scaling, whitening, the metric or density) sees the training folds only. Metrics are
-    judged by the accuracy of k nearest neighbours: held-out rows are the queries, the training rows are searched.
+    judged by the accuracy of k nearest neighbours, or by R² where the target is a number: held-out rows are the queries,
+    the training rows are searched.
     Densities are judged by the mean log-likelihood of held-out rows. Learned methods are set against the best plain
     method on the same folds, with intervals that hold for all of them at once (`corrected_interval`).
 
@@ -48,7 +50,10 @@ def compare(
     ----------
     X : array-like of shape (n, n_features)
     y : array-like of shape (n,), optional
-        Classes. Without them only densities are compared.
+        Classes, or numbers to predict. Without it only densities are compared.
+    task : {"auto", "classes", "numbers"}, default="auto"
+        What y holds. "auto" takes numbers with fractions as numbers, and whole ones too when they have more than 20
+        values with fewer than 10 rows each on average; anything else as classes.
     metrics, densities : None, list of str or dict, optional
         Which ones: names (see Notes), or a dict of your own unfitted estimators by name, to be judged besides the plain
         methods. None compares all, an empty list none.
@@ -78,6 +83,10 @@ def compare(
     parzen-scott, parzen-loo (plain); lca, lca-gauss, manifold-parzen (learned). Log-likelihoods are in the units of the
     data, although the columns are standardised first.
 
+    Where the target is a number, partial least squares (pls) takes the place of lda, NCA's rows agree by how close their
+    numbers are (``match="gaussian"``), RCA learns from ten groups of equal size, and metrics are judged by
+    :math:`R^2 = 1 - \\mathrm{MSE} / \\operatorname{Var}(y_\\text{train})` of the mean of k neighbours.
+
     Examples
     --------
     >>> from sklearn.datasets import load_wine
@@ -93,20 +102,24 @@ def compare(
     check_magnitude(X)
     _check_integers(n_neighbors=n_neighbors, n_splits=n_splits, max_rows=max_rows, fit_rows=fit_rows)
     notes: list[str] = []
-    classes, codes = (None, None) if y is None else read_classes(y, len(X))
-    kept = sample_rows(len(X), codes, max_rows, random_state, notes)
-    X, codes = X[kept], None if codes is None else codes[kept]
+    targets = None if y is None else read_targets(y, len(X), task, notes)
+    kept = sample_rows(len(X), None if targets is None else targets.codes, max_rows, random_state, notes)
+    X, targets = X[kept], None if targets is None else targets.take(kept)
+    codes = None if targets is None else targets.codes
+    classes = [] if targets is None or targets.classes is None else targets.classes
     note_twins(X, notes)
     splits, n_splits, n_repeats = make_folds(X, codes, n_splits, n_repeats, random_state, notes)
     n_train = len(splits[0][0])
     engine = as_engine(engine)
     if engine.kind == "auto" and n_train > _LOAD_COMPILED:
         engine = replace(engine, kind="cpu")
-    if codes is not None:
+    if targets is not None:
         n_neighbors = min(n_neighbors, n_train)
 
     chosen_metrics = (
-        [] if codes is None else _choose(metrics, metric_methods(X.shape[1], random_state, engine), "metrics")
+        []
+        if targets is None
+        else _choose(metrics, metric_methods(X.shape[1], random_state, engine, targets.task), "metrics")
     )
     chosen_densities = _choose(densities, density_methods(X.shape[1], random_state, engine), "densities")
     if not chosen_metrics and not chosen_densities:
@@ -117,11 +130,11 @@ def compare(
     outcomes: dict[tuple[str, str], list[Outcome]] = {}
     dimensions = set()
     for fold, (train, test) in enumerate(splits):
-        rows = _rows_of_fold(X, codes, train, test, fit_rows, random_state + fold)
+        rows = _rows_of_fold(X, targets, train, test, fit_rows, random_state + fold)
         for method in chosen_metrics:
             tell(f"metric {method.label}, fold {fold + 1} of {len(splits)}")
             outcomes.setdefault(("metric", method.name), []).append(
-                metric_outcome(method, rows, n_neighbors, len(classes or ()))
+                metric_outcome(method, rows, n_neighbors, len(classes) or None)
             )
         if chosen_densities:
             ready = density_rows(rows)
@@ -154,10 +167,12 @@ def compare(
         n_features=X.shape[1],
         n_neighbors=n_neighbors,
         n_folds=len(splits),
-        classes=[] if classes is None else classes,
+        task=None if targets is None else targets.task,
+        classes=classes,
         largest_class=None if codes is None else float(np.bincount(codes).max() / len(codes)),
         notes=notes,
         settings={
+            **({} if targets is None else {"task": targets.task}),
             "metrics": [method.name for method in chosen_metrics],
             "densities": [method.name for method in chosen_densities],
             "n_neighbors": n_neighbors,
@@ -208,11 +223,13 @@ def _counter(progress, total):
     return tell
 
 
-def _rows_of_fold(X, codes, train, test, fit_rows, seed):
-    fit = np.arange(len(train))
+def _rows_of_fold(X, targets, train, test, fit_rows, seed):
+    fit, codes = np.arange(len(train)), None if targets is None else targets.codes
     if len(train) > fit_rows:
         fit = sample_rows(len(train), None if codes is None else codes[train], fit_rows, seed, [])
-    return Rows(X[train], X[test], None if codes is None else codes[train], None if codes is None else codes[test], fit)
+    if targets is None:
+        return Rows(X[train], X[test], None, None, fit)
+    return Rows(X[train], X[test], targets.y[train], targets.y[test], fit)
 
 
 def _note_cuts(X, n_train, fit_rows, dimensions, metrics, densities, notes):
@@ -243,7 +260,7 @@ def _results(kind, chosen: list[Method], outcomes, share):
     scored = [method for method in chosen if kept[method.name][1] is None]
     plain = [method for method in scored if not method.learned]
     n_learned = max(1, sum(method.learned for method in scored))
-    reference = max(plain, key=lambda method: kept[method.name][0][MAIN[kind]].mean(), default=None)
+    reference = max(plain, key=lambda method: main_of(kind, kept[method.name][0]).mean(), default=None)
     results = []
     for method in chosen:
         scores, failure, curve, note, seconds = kept[method.name]

@@ -66,17 +66,25 @@ def fit_first(candidates, X, y=None):
 
 
 def metric_outcome(method, rows, n_neighbors, n_classes):
-    """k-nearest-neighbour scores of the test rows among all training rows, under a metric fitted to training rows."""
+    """k-nearest-neighbour scores of the test rows among all training rows, under a metric fitted to training rows.
+
+    n_classes : None where the targets are numbers
+    """
     start = time.perf_counter()
     used = rows.fit if method.costly else slice(None)
     try:
+        if n_classes is None and np.ptp(rows.y_train) == 0:
+            raise ValueError("the training rows of a fold all have the same target")
         metric, which, converged = fit_first(method.candidates, rows.X_train[used], rows.y_train[used])
         images, queries = images_of(metric, rows.X_train), images_of(metric, rows.X_test)
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
         return Outcome(None, None, " ".join(str(error).split()), 0, True, time.perf_counter() - start)
     longest = min(len(images), max(n_neighbors, *RECALL_AT, LONGEST_CURVE))
     found = nearest(images, queries, longest)
-    scores, curve = neighbor_scores(rows.y_train[found], rows.y_test, n_neighbors, n_classes)
+    if n_classes is None:
+        scores, curve = number_scores(rows.y_train[found[:, :n_neighbors]], rows.y_test, rows.y_train), None
+    else:
+        scores, curve = neighbor_scores(rows.y_train[found], rows.y_test, n_neighbors, n_classes)
     return Outcome(scores, curve, None, which, converged, time.perf_counter() - start)
 
 
@@ -115,6 +123,16 @@ def neighbor_scores(neighbor_labels, labels, n_neighbors, n_classes):
     scores["purity"] = float(right[:, :k].mean())
     curve = right.mean(axis=0).cumsum() / np.arange(1, right.shape[1] + 1)
     return scores, curve[:LONGEST_CURVE]
+
+
+def number_scores(neighbor_values, values, training_values):
+    """R² and mean absolute error of the mean of the neighbours' values.
+
+    R² = 1 - (mean squared error) / (variance of the training values): 0 for always naming one number.
+    The variance of a test fold could be 0, that of the training rows is not.
+    """
+    errors = values - neighbor_values.mean(axis=1)
+    return {"r2": 1.0 - float((errors**2).mean() / np.var(training_values)), "mean_error": float(np.abs(errors).mean())}
 
 
 class DensityRows(NamedTuple):

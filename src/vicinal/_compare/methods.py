@@ -5,7 +5,9 @@ Plain methods are what people do without learning a metric; the learned ones are
 
 from typing import Any, NamedTuple
 
-from sklearn.base import clone
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.mixture import GaussianMixture
@@ -19,6 +21,10 @@ WIDE = 64
 ALL_VARIANCE = 1.0 - 1e-6
 # A penalty in units of a standardised column's variance, for data on which LCA has no answer without one.
 FALLBACK_REG = 0.01
+# Numbers are cut into so many groups of equal size for RCA, which learns from groups.
+N_GROUPS = 10
+# Directions of partial least squares, the plain method that sees a numeric target, as LDA sees classes.
+PLS_DIRECTIONS = 5
 
 
 class Method(NamedTuple):
@@ -38,7 +44,29 @@ class Method(NamedTuple):
     candidates: tuple[Any, ...]
 
 
-def metric_methods(n_features, seed, engine):
+def groups_of_numbers(y, n_groups=N_GROUPS):
+    """The group of each number: `n_groups` quantile ranges, fewer where there are few different numbers or rows."""
+    n_groups = max(2, min(n_groups, len(y) // 4))
+    edges = np.unique(np.quantile(y, np.arange(1, n_groups) / n_groups))
+    return np.digitize(y, edges)
+
+
+class GroupedRCA(TransformerMixin, BaseEstimator):
+    """RCA on the quantile groups of a numeric target."""
+
+    def fit(self, X, y):
+        """Learn from the groups of y."""
+        from vicinal import RCA
+
+        self.rca_ = RCA().fit(X, groups_of_numbers(y))
+        return self
+
+    def transform(self, X):
+        """Images of the rows."""
+        return self.rca_.transform(X)
+
+
+def metric_methods(n_features, seed, engine, task="classes"):
     """All metrics by name, the plain ones first."""
     from vicinal import NCA, RCA
 
@@ -46,12 +74,19 @@ def metric_methods(n_features, seed, engine):
     wide = n_features > WIDE
     narrow = (StandardScaler(), *((PCA(WIDE, svd_solver="randomized", random_state=seed),) if wide else ()))
     whitening = PCA(WIDE if wide else ALL_VARIANCE, whiten=True, svd_solver="full")
+    numbers = task == "numbers"
+    supervised = (
+        Method("pls", "PLS", False, False, (PLSRegression(min(n_features, PLS_DIRECTIONS)),))
+        if numbers
+        else Method("lda", "LDA", False, False, (LinearDiscriminantAnalysis(),))
+    )
+    nca = NCA(match="gaussian" if numbers else "class", engine=engine, random_state=seed)
     methods = [
         Method("euclidean", "Euclidean", False, False, (FunctionTransformer(),)),
         Method("z-scored", "z-scored", False, False, (StandardScaler(),)),
         Method("pca-whitened", "PCA-whitened", False, False, (make_pipeline(StandardScaler(), whitening),)),
-        Method("lda", "LDA", False, False, (LinearDiscriminantAnalysis(),)),
-        Method("rca", "RCA", True, False, (make_pipeline(StandardScaler(), RCA()),)),
+        supervised,
+        Method("rca", "RCA", True, False, (make_pipeline(StandardScaler(), GroupedRCA() if numbers else RCA()),)),
         Method("lca", "LCA", True, True, _with_fallback(narrow, lca, reg=FALLBACK_REG)),
         Method(
             "lca-gauss",
@@ -60,7 +95,7 @@ def metric_methods(n_features, seed, engine):
             True,
             _with_fallback(narrow, lca_gauss, reg=FALLBACK_REG, reg_gauss=FALLBACK_REG),
         ),
-        Method("nca", "NCA", True, True, (make_pipeline(*narrow, NCA(engine=engine, random_state=seed)),)),
+        Method("nca", "NCA", True, True, (make_pipeline(*narrow, nca),)),
     ]
     return {method.name: method for method in methods}
 

@@ -6,7 +6,13 @@ import numpy as np
 
 from vicinal._compare.words import comparison_table
 
-MAIN = {"metric": "accuracy", "density": "log_likelihood"}
+# The score that decides, by kind: of those that there are, the first.
+MAIN = {"metric": ("accuracy", "r2"), "density": ("log_likelihood",)}
+
+
+def main_of(kind, by_name):
+    """The entry of the score that decides, or None."""
+    return next((by_name[name] for name in MAIN[kind] if name in by_name), None)
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,8 @@ class MethodResult:
     learned : bool
         Whether it is judged against the best plain method.
     scores : dict of str to array
-        One value a fold: "accuracy", "recall@1", ..., "purity" for metrics, "log_likelihood" for densities.
+        One value a fold: "accuracy", "recall@1", ..., "purity" for metrics, or "r2" and "mean_error" where the target is a
+        number; "log_likelihood" for densities.
     intervals : dict of str to Interval
         Mean and 95 % interval of each score.
     curve : array or None
@@ -53,12 +60,17 @@ class MethodResult:
     @property
     def main(self):
         """The interval of the score that decides."""
-        return self.intervals.get(MAIN[self.kind])
+        return main_of(self.kind, self.intervals)
 
     @property
     def difference(self):
         """The interval of its difference from the best plain method; None for that one itself."""
-        return self.differences.get(MAIN[self.kind])
+        return main_of(self.kind, self.differences)
+
+    @property
+    def scale(self):
+        """How its main score reads: "metric" (a share), "r2" or "density" (nats)."""
+        return "r2" if "r2" in self.intervals else self.kind
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,8 @@ class Comparison:
     reference, best : dict
         The name of the best plain and of the best learned method of each kind.
     n_rows, n_features, n_neighbors, n_folds : int
+    task : "classes", "numbers" or None
+        What was predicted from the neighbours; None without y.
     classes : list of str
     largest_class : float or None
         The accuracy of always naming the largest class.
@@ -98,6 +112,7 @@ class Comparison:
     n_features: int
     n_neighbors: int
     n_folds: int
+    task: str | None
     classes: list
     largest_class: float | None
     notes: list
@@ -126,6 +141,7 @@ class Comparison:
             "n_features": self.n_features,
             "n_neighbors": self.n_neighbors,
             "n_folds": self.n_folds,
+            "task": self.task,
             "classes": self.classes,
             "largest_class": self.largest_class,
             "metrics": [_plain(result) for result in self.metrics],

@@ -1,11 +1,93 @@
-"""Rows of a comparison: classes, samples and folds."""
+"""Rows of a comparison: targets, samples and folds."""
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold, train_test_split
 
-from vicinal._checks import check_integer
+from vicinal._checks import check_choice, check_integer
+
+TASKS = ("auto", "classes", "numbers")
+# Whole numbers with more values than this, and fewer rows than that for each, are taken as quantities, not as codes of classes.
+_MANY_VALUES, _FEW_ROWS_EACH = 20, 10
+
+
+class Targets(NamedTuple):
+    """What is to be told from the neighbours.
+
+    task : "classes" or "numbers"
+    classes : names of the classes as text; None for numbers
+    codes : the class of each row; None for numbers
+    values : the number of each row; None for classes
+    """
+
+    task: str
+    classes: list[str] | None
+    codes: np.ndarray | None
+    values: np.ndarray | None
+
+    @property
+    def y(self):
+        """What a metric is fitted to."""
+        return self.values if self.codes is None else self.codes
+
+    def take(self, rows):
+        """The targets of some rows."""
+        return self._replace(
+            codes=None if self.codes is None else self.codes[rows],
+            values=None if self.values is None else self.values[rows],
+        )
+
+
+def read_targets(y, n_rows, task="auto", notes=None):
+    """Classes or numbers: as `task` says or, for "auto", as y looks."""
+    check_choice(task, "task", TASKS)
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels.ravel()
+    if task == "auto":
+        task = _guess(labels, [] if notes is None else notes)
+    if task == "numbers":
+        return Targets("numbers", None, None, _read_numbers(labels, n_rows))
+    classes, codes = read_classes(labels, n_rows)
+    return Targets("classes", classes, codes, None)
+
+
+def _guess(labels, notes):
+    """Numbers with fractions are quantities, and so are whole ones that hardly ever repeat; all else names classes."""
+    if labels.dtype.kind not in "iuf" or labels.ndim != 1 or not np.isfinite(labels).all():
+        return "classes"
+    if labels.dtype.kind == "f" and (np.floor(labels) != labels).any():
+        return "numbers"
+    n_values = len(np.unique(labels))
+    counts_rows = n_values == len(labels) and np.ptp(labels) == n_values - 1
+    if counts_rows or n_values <= _MANY_VALUES or len(labels) >= _FEW_ROWS_EACH * n_values:
+        return "classes"
+    notes.append(
+        f"The target holds {n_values:,} different whole numbers in {len(labels):,} rows, and is taken as a number to predict "
+        "(task='classes' takes it as classes)."
+    )
+    return "numbers"
+
+
+def _read_numbers(labels, n_rows):
+    try:
+        values = labels.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"task='numbers' needs numbers in y, got {labels.dtype}. Leave task out to compare by classes."
+        ) from None
+    if values.shape != (n_rows,):
+        raise ValueError(f"y must hold one number a row: expected {n_rows}, got shape {values.shape}.")
+    odd = int((~np.isfinite(values)).sum())
+    if odd:
+        raise ValueError(f"y must hold finite numbers, got {odd} missing or infinite. Drop those rows.")
+    if np.ptp(values) == 0:
+        raise ValueError(
+            f"y is {values[0]:g} in every row: there is nothing to predict. Leave y out to compare densities."
+        )
+    return values
 
 
 def read_classes(y, n_rows):
@@ -20,8 +102,8 @@ def read_classes(y, n_rows):
             raise ValueError(f"y must not hold missing classes, got {int(np.isnan(labels).sum())}. Drop those rows.")
         if (np.floor(labels) != labels).any():
             raise ValueError(
-                "y must hold classes, got fractional numbers. Bin them first, as with numpy.digitize, or leave y out to compare "
-                "densities."
+                "y must hold classes, got fractional numbers. Leave task out to predict them as numbers, bin them, as with "
+                "numpy.digitize, or leave y out to compare densities."
             )
         labels = labels.astype(np.int64)
     missing = sum(label is None or label != label for label in labels) if labels.dtype == object else 0
@@ -69,7 +151,8 @@ def make_folds(X, codes, n_splits, n_repeats, seed, notes):
     check_integer(n_repeats, "n_repeats")
     most = n // 2 if codes is None else int(np.bincount(codes).max())
     if n_splits > most:
-        notes.append(f"{most} folds instead of {n_splits}: no class has more rows.")
+        why = f"a fold needs two of the {n} rows" if codes is None else "no class has more rows"
+        notes.append(f"{most} folds instead of {n_splits}: {why}.")
         n_splits = most
     if codes is None:
         return (

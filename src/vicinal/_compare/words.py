@@ -41,21 +41,19 @@ def verdict_sentence(results, **judged):
 
 
 def _sentence(kind, helped, plain, learned, n_neighbors, results):
-    change = signed(kind, learned.difference)
-    if kind == "metric":
-        what = f"held-out {n_neighbors}-nearest-neighbour accuracy"
-        before, after = percent(plain.main.mean), percent(learned.main.mean)
-    else:
-        what = "held-out log-likelihood"
-        before, after = f"{plain.main.mean:.2f}", f"{learned.main.mean:.2f} nats a row"
+    scale = learned.scale
+    change = signed(scale, learned.difference)
+    what = f"held-out {score_name(scale, n_neighbors)}"
+    before, after = shown(scale, plain.main.mean), shown(scale, learned.main.mean)
+    after += " nats a row" if kind == "density" else ""
     plainest = next((result for result in results if result.name == "euclidean" and result.failure is None), None)
-    raw = "" if plainest in (None, plain) else f"; raw Euclidean distance has {percent(plainest.main.mean)}"
+    raw = "" if plainest in (None, plain) else f"; raw Euclidean distance has {shown(scale, plainest.main.mean)}"
     if helped == "helped":
         higher = max(
             (result for result in results if result.learned and result.failure is None), key=lambda r: r.main.mean
         )
-        shown = percent(higher.main.mean) if kind == "metric" else f"{higher.main.mean:.2f}"
-        less_sure = "" if higher is learned else f"; {higher.label} has more on average, {shown}, but less surely"
+        more = shown(scale, higher.main.mean)
+        less_sure = "" if higher is learned else f"; {higher.label} has more on average, {more}, but less surely"
         return (
             f"{learned.label} helped: {what} rose from {before} ({plain.label}, the best plain {kind}) to {after}, "
             f"{change}{less_sure}{raw}."
@@ -66,7 +64,7 @@ def _sentence(kind, helped, plain, learned, n_neighbors, results):
     else:
         nothing, best = f"{learned.label} did not", "it has"
         clearly, plainly = "clearly help", "help"
-    compared = f"{best} a {what} of {after} where plain {plain.label} has {before}, {change}"
+    compared = f"{best} {'an' if what[0] in 'aeiou' else 'a'} {what} of {after} where plain {plain.label} has {before}, {change}"
     if helped == "hurt":
         return f"{nothing} {plainly}: {compared}{raw}. Use {plain.label}."
     return f"{nothing} {clearly}: {compared}, which includes zero{raw}."
@@ -77,26 +75,40 @@ def percent(value, digits=1):
     return f"{100 * value:.{digits}f} %"
 
 
-def signed(kind, interval):
-    """A difference with its interval, in points of a percentage or in nats."""
-    factor, digits, unit = (100, 1, "points") if kind == "metric" else (1, 2, "nats")
+def score_name(scale, n_neighbors):
+    """The score that decides, in words."""
+    return {
+        "metric": f"{n_neighbors}-nearest-neighbour accuracy",
+        "r2": f"{n_neighbors}-nearest-neighbour R²",
+        "density": "log-likelihood",
+    }[scale]
+
+
+def shown(scale, value):
+    """A main score: a share as a percentage, an R² to three digits, nats to two."""
+    return percent(value) if scale == "metric" else f"{value:.{3 if scale == 'r2' else 2}f}"
+
+
+def signed(scale, interval):
+    """A difference with its interval: in points of a percentage, of R², or in nats."""
+    factor, digits, unit = {"metric": (100, 1, " points"), "r2": (1, 3, ""), "density": (1, 2, " nats")}[scale]
     mean, low, high = (factor * value for value in interval)
     # An end that is not zero must not read as zero: on which side of it the interval lies is the verdict.
     while digits < 4 and any(value and abs(value) < 0.5 * 10.0**-digits for value in (low, high)):
         digits += 1
-    return f"{mean:+.{digits}f} {unit} (95 % interval {low:+.{digits}f} to {high:+.{digits}f})"
+    return f"{mean:+.{digits}f}{unit} (95 % interval {low:+.{digits}f} to {high:+.{digits}f})"
 
 
 def comparison_table(comparison):
     """The verdict, the tables and the notes, as text."""
     parts = [comparison.verdict]
     if comparison.metrics:
+        numbers = comparison.task == "numbers"
         head = [
             "metric",
-            f"{comparison.n_neighbors}-NN accuracy",
+            f"{comparison.n_neighbors}-NN {'R²' if numbers else 'accuracy'}",
             "95 % interval",
-            "recall@1",
-            "purity",
+            *(["mean error"] if numbers else ["recall@1", "purity"]),
             "against the best plain one",
         ]
         parts.append(_table(head, [_metric_line(result, comparison) for result in comparison.metrics]))
@@ -121,8 +133,23 @@ def _mark(result, comparison):
 
 def _metric_line(result, comparison):
     if result.failure:
-        return [_mark(result, comparison), "-", "", "", "", result.failure]
+        return [
+            _mark(result, comparison),
+            "-",
+            "",
+            *([""] if comparison.task == "numbers" else ["", ""]),
+            result.failure,
+        ]
     low, high = result.main.low, result.main.high
+    if result.scale == "r2":
+        interval, error = f"{low:.3f} to {min(high, 1):.3f}", f"{result.intervals['mean_error'].mean:.4g}"
+        return [
+            _mark(result, comparison),
+            shown("r2", result.main.mean),
+            interval,
+            error,
+            _difference(result, comparison),
+        ]
     interval = f"{100 * max(low, 0):.1f} to {100 * min(high, 1):.1f}"
     others = [percent(result.intervals[name].mean) for name in ("recall@1", "purity")]
     return [_mark(result, comparison), percent(result.main.mean), interval, *others, _difference(result, comparison)]
@@ -140,7 +167,7 @@ def _difference(result, comparison):
         return "(the best plain one)"
     if result.difference is None:
         return ""
-    text = signed(result.kind, result.difference).replace("95 % interval ", "")
+    text = signed(result.scale, result.difference).replace("95 % interval ", "")
     clear = " better" if result.difference.low > 0 else " worse" if result.difference.high < 0 else ""
     return text + clear
 

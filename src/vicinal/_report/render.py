@@ -13,6 +13,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
+from vicinal._compare.words import shown
 from vicinal._report.charts import heatmap, interval_mark, line_chart
 
 
@@ -77,6 +78,10 @@ def _facts(data):
     facts = [f"{data['rows']:,} rows", f"{data['columns']:,} columns"]
     if data["classes"]:
         facts.append(f"{len(data['classes'])} classes, the largest {_percent(data['largest_class'])}")
+    if data["target"]:
+        facts.append(
+            f"target from {data['target']['low']:g} to {data['target']['high']:g}, mean {data['target']['mean']:g}"
+        )
     facts.append(f"{data['folds']} folds")
     return "".join(f"<li>{escape(fact)}</li>" for fact in facts)
 
@@ -87,13 +92,11 @@ def _scale(scores, kind):
     highs = [score["mean"] if score["high"] is None else score["high"] for score in scores]
     low, high = min(lows), max(highs)
     if kind == "metric":
-        low, high = max(low, 0.0), min(high, 1.0)
+        low = max(low, 0.0)
+    if kind != "density":
+        high = min(high, 1.0)
     pad = 0.05 * (high - low) or 0.01
     return low - pad, high + pad
-
-
-def _shown(kind, value):
-    return _percent(value) if kind == "metric" else f"{value:.2f}"
 
 
 def _range(kind, score):
@@ -102,21 +105,21 @@ def _range(kind, score):
     low, high = score["low"], score["high"]
     if kind == "metric":
         return f"{100 * max(low, 0):.1f} to {100 * min(high, 1):.1f} %"
-    return f"{low:.2f} to {high:.2f}"
+    return f"{low:.3f} to {min(high, 1):.3f}" if kind == "r2" else f"{low:.2f} to {high:.2f}"
 
 
 def _headline(cards):
     parts = []
     for card in cards:
-        low, high = _scale(card["bars"], card["kind"])
+        low, high = _scale(card["bars"], card["scale"])
         rows = []
         for bar in card["bars"]:
             css = {"before": "plain", "best plain": "plain", "learned": "learned"}[bar["role"]]
-            said = f"{bar['label']}: {_shown(card['kind'], bar['mean'])}, 95 % interval {_range(card['kind'], bar)}"
+            said = f"{bar['label']}: {shown(card['scale'], bar['mean'])}, 95 % interval {_range(card['scale'], bar)}"
             rows.append(
                 f'<tr class="{css}"><th scope="row">{escape(bar["label"])}<small>{bar["role"]}</small></th>'
                 f"<td>{interval_mark(bar, low, high, css, said)}</td>"
-                f'<td class="number">{_shown(card["kind"], bar["mean"])}<small>{_range(card["kind"], bar)}</small></td></tr>'
+                f'<td class="number">{shown(card["scale"], bar["mean"])}<small>{_range(card["scale"], bar)}</small></td></tr>'
             )
         change = card["change"]
         parts.append(
@@ -139,7 +142,9 @@ def _methods(summary):
         if not scored:
             continue
         head = head.replace("k-NN", f"{summary['data']['neighbors']}-NN")
-        low, high = _scale(scored, kind)
+        scale = "r2" if kind == "metric" and summary["data"]["task"] == "numbers" else kind
+        head = head.replace("accuracy", "R²") if scale == "r2" else head
+        low, high = _scale(scored, scale)
         others = next((list(line["others"]) for line in lines if line["others"]), [])
         columns = [
             "Metric" if kind == "metric" else "Density",
@@ -148,7 +153,7 @@ def _methods(summary):
             *map(str.capitalize, others),
             "Against the best plain one",
         ]
-        body = "".join(_method_row(line, kind, low, high, others) for line in lines)
+        body = "".join(_method_row(line, scale, low, high, others) for line in lines)
         heads = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
         parts.append(
             f'<div class="scroll" tabindex="0" role="region" aria-label="All {key}"><table class="methods"><caption>{"Metrics" if kind == "metric" else "Densities"}'
@@ -163,9 +168,9 @@ def _method_row(line, kind, low, high, others):
     if line["failure"]:
         return f'<tr class="failed">{name}<td colspan="{3 + len(others)}">not possible: {escape(line["failure"])}</td></tr>'
     css = "learned" if line["learned"] else "plain"
-    said = f"{line['label']}: {_shown(kind, line['score']['mean'])}, 95 % interval {_range(kind, line['score'])}"
+    said = f"{line['label']}: {shown(kind, line['score']['mean'])}, 95 % interval {_range(kind, line['score'])}"
     cells = [
-        f'<td class="number">{_shown(kind, line["score"]["mean"])}</td>',
+        f'<td class="number">{shown(kind, line["score"]["mean"])}</td>',
         f"<td>{interval_mark(line['score'], low, high, css, said)}<small>{_range(kind, line['score'])}</small></td>",
         *(f'<td class="number">{escape(line["others"].get(other, ""))}</td>' for other in others),
     ]
@@ -192,11 +197,11 @@ def _views(views):
         f'aria-label="{escape(views[side]["label"], quote=True)}: {len(views["rows"])} rows; arrow keys move from row to row, Escape clears"></svg></figure>'
         for side in ("before", "after")
     )
-    shown = f"{len(views['rows']):,} of {views['n']:,} rows are drawn. " if len(views["rows"]) < views["n"] else ""
+    drawn = f"{len(views['rows']):,} of {views['n']:,} rows are drawn. " if len(views["rows"]) < views["n"] else ""
     return (
         "plane",
         "The rows, before and after",
-        f'<p class="hint">{shown}Filled points were held out; hollow points are rows the metric was learned from. Point at a row to see '
+        f'<p class="hint">{drawn}Filled points were held out; hollow points are rows the metric was learned from. Point at a row to see '
         "its values; click it (or use the arrow keys) to see its neighbours before and after.</p>"
         f'<div id="legend" class="legend" role="group" aria-label="Classes"></div><div class="planes">{figures}</div>'
         '<div class="picked"><p><label>Find row <input id="pick" type="text" autocomplete="off" spellcheck="false"></label> '

@@ -44,7 +44,19 @@
   const colours = codes && data.classes.map((_, i) => data.classes.length <= 10
     ? `var(--c${i})`
     : `hsl(${Math.round((360 * i) / data.classes.length)} 65% ${i % 2 ? 62 : 45}%)`);
-  const colour = (i) => (codes ? colours[codes[i]] : "var(--c0)");
+  // A numeric target is a shade between two colours, by rank, so that a few large values do not hide the rest.
+  const targets = data.targets;
+  const shades = targets && (() => {
+    const order = targets.map((_, i) => i).sort((a, b) => targets[a] - targets[b]);
+    const shade = new Array(count);
+    order.forEach((i, place) => {
+      const same = place > 0 && targets[i] === targets[order[place - 1]];
+      shade[i] = same ? shade[order[place - 1]] : Math.round((100 * place) / Math.max(count - 1, 1));
+    });
+    return shade.map((share) => `color-mix(in oklab, var(--high) ${share}%, var(--low))`);
+  })();
+  const colour = (i) => (codes ? colours[codes[i]] : shades ? shades[i] : "var(--c0)");
+  const said = (i) => (codes ? data.classes[codes[i]] : targets ? String(targets[i]) : "");
   const planes = {};
   let selected = null, focusClass = null;
 
@@ -118,7 +130,7 @@
 
   const named = (i) => `row ${data.rows[i]}`;
   function describe(i) {
-    const parts = [make("b", {}, named(i) + (codes ? `, ${data.classes[codes[i]]}` : ""))];
+    const parts = [make("b", {}, named(i) + (codes ? `, ${said(i)}` : targets ? `, target ${said(i)}` : ""))];
     parts.push(make("span", {}, data.held_out[i] ? "held out" : "used for learning"));
     const list = make("dl");
     data.columns.slice(0, 12).forEach((name, j) => {
@@ -162,7 +174,7 @@
     const box = byId("details");
     if (i === null) { box.replaceChildren(make("p", { class: "muted" }, "No row is selected.")); return; }
     const head = make("p");
-    head.append(make("strong", {}, named(i)), make("span", {}, codes ? `, class ${data.classes[codes[i]]}` : ""));
+    head.append(make("strong", {}, named(i)), make("span", {}, codes ? `, class ${said(i)}` : targets ? `, target ${said(i)}` : ""));
     const table = make("table");
     for (const side of sides) {
       const near = data[side].neighbors[i];
@@ -171,9 +183,13 @@
       const title = make("th", { scope: "row" }, `${side === "before" ? "Before" : "After"}, ${data[side].label}`);
       const cell = make("td");
       if (codes) cell.append(make("div", {}, `${right} of ${near.length} neighbours are of its class`));
+      if (targets) {
+        const mean = near.reduce((sum, j) => sum + targets[j], 0) / near.length;
+        cell.append(make("div", {}, `its neighbours' mean is ${Number(mean.toPrecision(4))}`));
+      }
       for (const j of near) {
         const css = codes ? (codes[j] === codes[i] ? "chip right" : "chip wrong") : "chip";
-        cell.append(make("span", { class: css }, data.rows[j] + (codes ? ` ${data.classes[codes[j]]}` : "")));
+        cell.append(make("span", { class: css }, data.rows[j] + (codes || targets ? ` ${said(j)}` : "")));
       }
       row.append(title, cell);
       table.append(row);
@@ -196,6 +212,11 @@
       });
       legend.append(button);
     });
+  }
+  if (targets) {
+    const bar = make("div", { class: "ramp" });
+    bar.append(make("span", {}, `target ${Math.min(...targets)}`), make("i"), make("span", {}, String(Math.max(...targets))));
+    legend.append(bar);
   }
   byId("clear").addEventListener("click", () => select(null));
   byId("pick").addEventListener("change", (event) => {

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vicinal._compare.methods import density_methods, metric_methods
-from vicinal._compare.rows import read_classes
+from vicinal._compare.rows import read_targets
 from vicinal._compare.words import headline, percent, signed, verdict_sentences
 from vicinal._report import views
 from vicinal._report.code import reproducing_code
@@ -23,16 +23,18 @@ def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loadi
         raise ValueError(f"feature_names must hold one name a column: expected {X.shape[1]}, got {len(feature_names)}.")
     if X.shape[1] != comparison.n_features or (len(kept) and kept[-1] >= len(X)):
         raise ValueError("comparison must be of the same X: the number of rows or columns differs.")
-    classes, codes = (None, None) if y is None or not comparison.metrics else read_classes(y, len(X))
-    X, names, codes = X[kept], names[kept], None if codes is None else codes[kept]
+    targets = None
+    if y is not None and comparison.metrics:
+        targets = read_targets(y, len(X), comparison.task).take(kept)
+    X, names = X[kept], names[kept]
     seed, fit_rows = comparison.settings["random_state"], comparison.settings["fit_rows"]
-    metrics = {**metric_methods(X.shape[1], seed, engine), **comparison.methods["metric"]}
+    metrics = {**metric_methods(X.shape[1], seed, engine, comparison.task or "classes"), **comparison.methods["metric"]}
     densities = {**density_methods(X.shape[1], seed, engine), **comparison.methods["density"]}
     summary = {
         "title": title,
         "version": __version__,
         "verdict": _verdict(comparison),
-        "data": _data(comparison, codes, classes, feature_names, notes),
+        "data": _data(comparison, targets, feature_names, notes),
         "headline": _headline(comparison),
         "metrics": [_line(result, comparison) for result in comparison.metrics],
         "densities": [_line(result, comparison) for result in comparison.densities],
@@ -41,9 +43,9 @@ def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loadi
         "metric": None,
         "path": None,
         "outliers": None,
-        "code": reproducing_code(comparison, loading, codes is not None),
+        "code": reproducing_code(comparison, loading, targets is not None),
     }
-    _add_views(summary, X, codes, classes, names, feature_names, comparison, metrics, fit_rows, seed)
+    _add_views(summary, X, targets, names, feature_names, comparison, metrics, fit_rows, seed)
     density = comparison.best["density"] or comparison.reference["density"]
     if density in densities:
         summary["outliers"] = views.outliers(densities[density], X, feature_names, names, fit_rows, seed)
@@ -67,8 +69,10 @@ def _verdict(comparison):
     }
 
 
-def _data(comparison, codes, classes, feature_names, notes):
-    counts = [] if codes is None else np.bincount(codes, minlength=len(classes)).tolist()
+def _data(comparison, targets, feature_names, notes):
+    named = targets is not None and targets.codes is not None
+    counts = np.bincount(targets.codes, minlength=len(targets.classes)).tolist() if named else []
+    values = None if targets is None else targets.values
     remarks = [
         f"{result.label} ({'metric' if result.kind == 'metric' else 'density'}): {result.note}."
         for result in [*comparison.metrics, *comparison.densities]
@@ -92,9 +96,13 @@ def _data(comparison, codes, classes, feature_names, notes):
         "folds": comparison.n_folds,
         "neighbors": comparison.n_neighbors,
         "largest_class": comparison.largest_class,
-        "classes": []
-        if classes is None
-        else [{"name": name, "count": count} for name, count in zip(classes, counts, strict=True)],
+        "task": comparison.task,
+        "target": None
+        if values is None
+        else {"low": number(values.min()), "high": number(values.max()), "mean": number(values.mean())},
+        "classes": [{"name": name, "count": count} for name, count in zip(targets.classes, counts, strict=True)]
+        if named
+        else [],
         "notes": done,
     }
 
@@ -117,6 +125,12 @@ def _headline(comparison):
             "accuracy",
             f"{k}-nearest-neighbour accuracy",
             "share of held-out rows that their neighbours vote into the right class",
+        ),
+        (
+            "metric",
+            "r2",
+            f"{k}-nearest-neighbour R²",
+            "share of the target's variance that the mean of the neighbours explains, on held-out rows",
         ),
         ("metric", "recall@1", "Recall@1", "share of held-out rows whose nearest neighbour is of their class"),
         (
@@ -147,10 +161,11 @@ def _headline(comparison):
         cards.append(
             {
                 "kind": kind,
+                "scale": "r2" if score == "r2" else kind,
                 "name": name,
                 "meaning": meaning,
                 "bars": bars,
-                "change": _change(kind, best.differences[score]),
+                "change": _change("r2" if score == "r2" else kind, best.differences[score]),
             }
         )
     return cards
@@ -167,9 +182,9 @@ def _bar(role, result, score):
     return {"role": role, "label": result.label, **_interval(result.intervals[score])}
 
 
-def _change(kind, found):
+def _change(scale, found):
     state = "good" if found.low > 0 else "bad" if found.high < 0 else "even"
-    return {**_interval(found), "text": signed(kind, found), "state": state}
+    return {**_interval(found), "text": signed(scale, found), "state": state}
 
 
 def _interval(interval):
@@ -181,7 +196,11 @@ def _line(result, comparison):
     state = None
     if difference is not None:
         state = "good" if difference.low > 0 else "bad" if difference.high < 0 else "even"
-    shown = {name: percent(interval.mean) for name, interval in result.intervals.items() if name != "log_likelihood"}
+    others = {
+        name: f"{interval.mean:.4g}" if name == "mean_error" else percent(interval.mean)
+        for name, interval in result.intervals.items()
+        if name in ("recall@1", "recall@10", "purity", "mean_error")
+    }
     return {
         "name": result.name,
         "label": result.label,
@@ -189,10 +208,11 @@ def _line(result, comparison):
         "reference": not result.learned and result.name == comparison.reference[result.kind],
         "best": result.learned and result.name == comparison.best[result.kind],
         "score": None if result.main is None else _interval(result.main),
-        "others": {name: shown[name] for name in ("recall@1", "recall@10", "purity") if name in shown},
+        "scale": result.scale,
+        "others": {name.replace("_", " "): value for name, value in others.items()},
         "difference": None
         if difference is None
-        else {**_interval(difference), "text": signed(result.kind, difference)},
+        else {**_interval(difference), "text": signed(result.scale, difference)},
         "state": state,
         "failure": result.failure,
         "note": result.note,
@@ -217,14 +237,15 @@ def _purity(comparison):
     }
 
 
-def _add_views(summary, X, codes, classes, names, feature_names, comparison, metrics, fit_rows, seed):
+def _add_views(summary, X, targets, names, feature_names, comparison, metrics, fit_rows, seed):
     """Fit the metrics before and after to one split, and show what they do."""
-    before_name, after_name = _names_to_show(comparison, codes)
+    before_name, after_name = _names_to_show(comparison, targets)
+    codes, y = (None, None) if targets is None else (targets.codes, targets.y)
     if before_name is None or after_name not in metrics:
         return
     train, test = views.split_rows(len(X), codes, fit_rows, seed)
-    before = views.fitted(metrics[before_name], X, codes, train)
-    after = views.fitted(metrics[after_name], X, codes, train)
+    before = views.fitted(metrics[before_name], X, y, train)
+    after = views.fitted(metrics[after_name], X, y, train)
     if before is None or after is None:
         return
     rows, held_out = views.shown_rows(len(X), test, seed)
@@ -240,7 +261,8 @@ def _add_views(summary, X, codes, classes, names, feature_names, comparison, met
         "rows": [str(name) for name in names[rows]],
         "held_out": [int(flag) for flag in held_out],
         "codes": None if codes is None else [int(code) for code in codes[rows]],
-        "classes": classes,
+        "classes": None if targets is None else targets.classes,
+        "targets": None if codes is not None or y is None else [number(value) for value in y[rows]],
         "columns": feature_names[:columns],
         "values": [[number(value, 4) for value in row[:columns]] for row in X[rows]],
         "n": len(X),
@@ -253,13 +275,13 @@ def _add_views(summary, X, codes, classes, names, feature_names, comparison, met
     summary["path"] = views.path_of(after, label)
     if summary["path"] is None and comparison.best["density"] in ("lca", "lca-gauss"):
         other = metrics[comparison.best["density"]]
-        fit = views.fitted(other, X, codes, train)
+        fit = views.fitted(other, X, y, train)
         summary["path"] = None if fit is None else views.path_of(fit, other.label)
 
 
-def _names_to_show(comparison, codes):
-    """The metric before and the learned one to show; without classes, z-scored and LCA."""
-    if codes is not None:
+def _names_to_show(comparison, targets):
+    """The metric before and the learned one to show; without a target, z-scored and LCA."""
+    if targets is not None:
         before = before_metric(comparison) or next(
             (result for result in comparison.metrics if not result.learned and result.failure is None), None
         )
