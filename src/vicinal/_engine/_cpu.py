@@ -20,6 +20,7 @@ _PRODUCT_ROWS = 128
 _PAIRS_IN_BLOCK = 2**23  # at 2 to 20 ns a pair: Ctrl-C is heard within 0.2 s
 _LEAST_BLOCKS = 16  # so that few threads share the work evenly
 
+_KEPT_POINTS = 80_000  # up to so many points a hand's exponentials are kept; measured
 _ALGEBRA_ROWS = 8192  # rows that are algebra's in float64 at a time
 
 
@@ -175,12 +176,12 @@ class CpuReductions:
     def _reference(self):
         return ReferenceReductions(self.memory, self.threads)
 
-    def _blocks(self, pairs, bytes_a_row=0):
-        """Blocks of rows: short enough to interrupt, enough for the threads, within the memory."""
+    def _blocks(self, pairs, bytes_a_row=0, hand=kernels.HAND):
+        """Blocks of rows in whole hands: short enough to interrupt, enough for the threads, within the memory."""
         rows = min(_PAIRS_IN_BLOCK // pairs.n, -(-pairs.m // _LEAST_BLOCKS))
         if bytes_a_row:
             rows = min(rows, self.memory // (4 * bytes_a_row), _PRODUCT_ROWS)
-        rows = max(rows // kernels.HAND, 1) * kernels.HAND
+        rows = max(rows // hand, 1) * hand
         return Blocks(pairs.m, rows)
 
     def _run(self, work, pairs):
@@ -213,20 +214,36 @@ class CpuReductions:
     def _softmax_fused(self, pairs, values, row_weights):
         packed, scored = pairs.packed()
         packed_values = packed if values is pairs.points else pack(values)
-        log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
         n_tiles = len(packed)
-        want = row_weights is not None
-        r = row_weights if want else np.empty(0)
+        log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
+        # The exponentials of the rows in hand are kept until the columns can have their shares, while they fit into
+        # the cache; beyond, a second sweep makes them anew.
+        keep = row_weights is not None and pairs.n < _KEPT_POINTS
+        r = row_weights if keep else np.empty(0)
 
         def work(rows):
-            columns = np.zeros((n_tiles if want else 0, TILE), dtype=pairs.dtype)
-            kept = np.empty((n_tiles if want else 1, kernels.HAND, TILE), dtype=pairs.dtype)
+            columns = np.zeros((n_tiles if keep else 0, TILE), dtype=pairs.dtype)
+            shape = (n_tiles, kernels.HAND, TILE) if keep else (1, kernels.ROWS, TILE)
+            kept = np.empty(shape, dtype=pairs.dtype)
             kernels.softmax_rows(*scored, packed_values, r, rows.start, rows.stop, log_sums, means, columns, kept)
             return columns
 
-        received = np.zeros(n_tiles * TILE if want else 0)
-        for columns in in_order(work, self._blocks(pairs), self.threads):
-            received += columns.ravel()
+        def receive(rows):
+            columns = np.zeros((n_tiles, TILE), dtype=pairs.dtype)
+            queries, points, offsets, _, _, by_products, left_out = scored
+            kernels.receiving_rows(
+                queries, points, offsets, by_products, left_out, log_sums, row_weights, rows.start, rows.stop, columns
+            )
+            return columns
+
+        hand = kernels.HAND if keep else kernels.LARGE_HAND
+        received = np.zeros(n_tiles * TILE if row_weights is not None else 0)
+        for columns in in_order(work, self._blocks(pairs, hand=hand), self.threads):
+            if keep:
+                received += columns.ravel()
+        if row_weights is not None and not keep:
+            for columns in in_order(receive, self._blocks(pairs, hand=hand), self.threads):
+                received += columns.ravel()
         return pairs.log_sums(log_sums), means, received[: pairs.n]
 
     def _signed_fused(self, pairs, mates, row_weights, likelihood):

@@ -22,7 +22,8 @@ from numba.extending import intrinsic, overload
 
 ROWS = 4  # queries that share one load of a coordinate; the loops below are written out for four
 TILE = 512  # points in a tile
-HAND = 8  # queries that share one visit of a tile
+HAND = 8  # queries that share one visit of a tile where exponentials are kept
+LARGE_HAND = 32  # the same where nothing is kept: the points stream by less often
 
 _SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of reductions over j
 
@@ -468,16 +469,18 @@ def softmax_rows(
     """Rows start..stop of: log-sum-exp, softmax means of the values, and what each column receives.
 
     columns += sum_i row_weights_i p_ij; pass an empty array to do without.  A row's normaliser is known only after its
-    last tile, so `kept` holds the exponentials of the rows in hand: (n_tiles, HAND, TILE), or one tile without columns.
+    last tile, so `kept` holds the exponentials of the rows in hand: (n_tiles, HAND, TILE), or (1, ROWS, TILE) without
+    columns.
     """
     n_tiles, n_values = points.shape[0], values.shape[1]
     want_columns = columns.shape[0] > 0
-    shifts = np.empty((n_tiles, HAND))
-    peaks, top, total, rescale = np.empty(ROWS), np.empty(HAND), np.empty(HAND), np.empty(ROWS)
+    hand = HAND if want_columns else LARGE_HAND
+    shifts = np.empty((n_tiles if want_columns else 1, hand))
+    peaks, top, total, rescale = np.empty(ROWS), np.empty(hand), np.empty(hand), np.empty(ROWS)
     factors = np.zeros(ROWS)
-    sums = np.empty((HAND, n_values))
-    for first in range(start, stop, HAND):
-        in_hand = min(HAND, stop - first)
+    sums = np.empty((hand, n_values))
+    for first in range(start, stop, hand):
+        in_hand = min(hand, stop - first)
         for careful in (False, True):
             if careful and not _underflowed(total, in_hand, smallest):
                 break
@@ -487,14 +490,15 @@ def softmax_rows(
                 for g in range(0, in_hand, ROWS):
                     group = slice(g, g + ROWS)
                     count = min(ROWS, in_hand - g)
-                    scores = kept[t if want_columns else 0, group]
+                    scores = kept[t, group] if want_columns else kept[0]
                     _scores(
                         queries, first + g, count, points[t], offsets[t], by_products, left_out, t * TILE, careful,
                         scores, peaks,
                     )  # fmt: skip
                     _advance(scores, peaks, top[group], total[group], rescale)
                     for r in range(ROWS):
-                        shifts[t, g + r] = top[g + r]
+                        if want_columns:
+                            shifts[t, g + r] = top[g + r]
                         if rescale[r] != 1.0:
                             for k in range(n_values):
                                 sums[g + r, k] *= rescale[r]
@@ -512,6 +516,33 @@ def softmax_rows(
                             weight = row_weights[first + g + r] / total[g + r]
                             factors[r] = weight * np.exp(shifts[t, g + r] - top[g + r])
                     _add_columns(columns[t], kept[t, g : g + ROWS], factors)
+
+
+def _receiving_signature(real):
+    a2, a3 = real[:, ::1], real[:, :, ::1]
+    doubles, ints = float64[::1], int64[::1]
+    return void(a2, a3, a2, types.boolean, ints, doubles, doubles, int64, int64, a2)
+
+
+@_kernel(_receiving_signature)
+def receiving_rows(queries, points, offsets, by_products, left_out, log_sums, row_weights, start, stop, columns):
+    """columns += sum_i row_weights_i exp(s_ij - log_sums_i) over rows start..stop: what each column receives."""
+    scores, peaks, factors = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.zeros(ROWS)
+    for hand in range(start, stop, LARGE_HAND):
+        for t in range(points.shape[0]):
+            for first in range(hand, min(hand + LARGE_HAND, stop), ROWS):
+                count = min(ROWS, stop - first)
+                _scores(
+                    queries, first, count, points[t], offsets[t], by_products, left_out, t * TILE, False, scores, peaks
+                )
+                for r in range(ROWS):
+                    if r < count:
+                        _exp_in_place(scores[r], scores.dtype.type(log_sums[first + r]))
+                        factors[r] = row_weights[first + r]
+                    else:
+                        scores[r, :] = 0
+                        factors[r] = 0.0
+                _add_columns(columns[t], scores, factors)
 
 
 def _class_signature(real):
