@@ -20,15 +20,14 @@ def _ours(result):
 def _ratio(result, name):
     row = next((row for row in result["rows"] if row["contender"] == name), {})
     if "times_slower" in row:
-        return f"{row['times_slower']:.1f}x"
+        wrong = "" if "why" not in row else f" ({_wrong(row)})"
+        return f"{row['times_slower']:.1f}x{wrong}"
     why = row.get("why", "not run")
-    return (
-        "not installed"
-        if why.startswith("not installed")
-        else f"wrong by {row['error']:.0e}"
-        if row.get("error")
-        else why
-    )
+    return "not installed" if why.startswith("not installed") else _wrong(row)
+
+
+def _wrong(row):
+    return f"wrong by {row['error']:.0e}" if row.get("error") else row.get("why", "not run")
 
 
 def scatter_table(report):
