@@ -1,0 +1,87 @@
+"""Figure 1: a text under PCA and under LCA.
+
+Both methods forget the coordinates that they are given: any linear map of the points leads to the same image. What
+differs is the yardstick: PCA makes the whole text as wide as high, and so squeezes its letters, the more the longer the text
+is; LCA makes neighbourhoods round, whatever the length.
+"""
+
+import numpy as np
+from sklearn.decomposition import PCA
+
+from vicinal import LCA
+from vicinal.datasets import make_text
+from vicinal.papers._drawing import panels
+from vicinal.papers._experiment import Claim, Summary, Table
+
+TITLE = "Figure 1: a text under PCA and under LCA"
+COVERS = ("figure 1",)
+ORDER = 1
+
+_TEXTS = ("To be", "To be or not to be", "To be or not to be or not to be or not to be")
+
+
+def units(setting):
+    return [{"text": text} for text in _TEXTS]
+
+
+def measure(setting, text):
+    X, letters = _points(text)
+    return {name: _letter_shape(image, letters) for name, image in _images(X).items()}
+
+
+def _points(text):
+    """Points on the letters, equally many a letter, and the letter of each."""
+    return make_text(text, 170 * len(text.replace(" ", "")), random_state=0)
+
+
+def _images(X):
+    images = {"as written": X, "PCA": PCA(whiten=True).fit_transform(X), "LCA": LCA().fit_transform(X)}
+    return {name: _upright(image, X) for name, image in images.items()}
+
+
+def _upright(image, X):
+    """The image turned and mirrored, which neither method cares for, to read like the text."""
+    image = image - image.mean(axis=0)
+    u, _, vt = np.linalg.svd(image.T @ (X - X.mean(axis=0)))
+    return image @ (u @ vt)
+
+
+def _letter_shape(image, letters):
+    """Width over height of the letters, the median."""
+    spans = [np.ptp(image[letters == letter], axis=0) for letter in np.unique(letters)]
+    return float(np.median([width / height for width, height in spans]))
+
+
+def summarise(setting, records):
+    names = ("as written", "PCA", "LCA")
+    rows = [[record["text"], *(f"{record[name]:.2f}" for name in names)] for record in records]
+    shape = {name: np.array([record[name] for record in records]) for name in names}
+    squeezed, kept = shape["PCA"] / shape["as written"], shape["LCA"] / shape["as written"]
+    claims = [
+        Claim(
+            "PCA compresses the letters horizontally (at least threefold)",
+            squeezed[1] < 1 / 3,
+            f"{1 / squeezed[1]:.1f}-fold",
+        ),
+        Claim(
+            "LCA does not (less than 1.5-fold)",
+            1 / 1.5 < kept[1] < 1.5,
+            f"width over height {kept[1]:.2f} times that of the letters as written",
+        ),
+        Claim(
+            "PCA is sensitive to the length of the text (threefold and more), LCA is not (within 1.6-fold)",
+            squeezed.max() / squeezed.min() > 3 and kept.max() / kept.min() < 1.6,
+            f"from the shortest to the longest text {squeezed[0] / squeezed[-1]:.1f}-fold and {kept[0] / kept[-1]:.2f}-fold",
+        ),
+    ]
+    return Summary([Table(["text", *names], rows, "Width over height of a letter, the median over letters:")], claims)
+
+
+def draw(setting, records):
+    images = _images(_points(_TEXTS[1])[0])
+    # PCA's image is as wide as high; the others are long.
+    figure, axes = panels(1, 2, size=(5.0, 3.4), width_ratios=[1, 2.6])
+    for ax, name in zip(axes[0], ("PCA", "LCA"), strict=True):
+        ax.scatter(*images[name].T, s=2, color="black", linewidths=0)
+        ax.set(title=name, aspect="equal", xlabel="first coordinate", ylabel="second coordinate")
+    return {"figure-1": figure}

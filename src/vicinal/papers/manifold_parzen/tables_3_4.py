@@ -1,0 +1,143 @@
+"""Tables 3 and 4: classifying USPS digits.
+
+A density for each class and Bayes' rule, with ordinary and with Manifold Parzen windows, against a support vector
+machine with a Gaussian kernel (sec. 4.3). 6,291 digits train (blurred as for the LCA paper's Fig. 4), the last 1,000 of the
+training file choose the parameters, by their error for Table 3 and by their conditional log-likelihood for Table 4; 2,007 test.
+"""
+
+import numpy as np
+from sklearn.model_selection import PredefinedSplit
+from sklearn.svm import SVC
+
+from vicinal import DensityClassifier, ManifoldParzen, ManifoldParzenCV
+from vicinal.papers._drawing import bars, panels
+from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers.manifold_parzen._digits import STAND_IN, ten_digits
+
+TITLE = "Tables 3 and 4: classifying digits"
+COVERS = ("table 3", "table 4")
+ORDER = 3
+NEEDS = ("usps",)
+
+_ERROR, _ANCLL = "error", "conditional_log_likelihood"
+# (validation, test), in per cent for Table 3
+_PAPER = {
+    ("SVM", _ERROR): (1.2, 4.68),
+    ("Parzen", _ERROR): (1.8, 5.08),
+    ("MParzen", _ERROR): (0.9, 4.08),
+    ("Parzen", _ANCLL): (0.1022, 0.3478),
+    ("MParzen", _ANCLL): (0.0658, 0.3384),
+}
+_PUBLISHED = {"n_neighbors": 11, "n_components": 11, "noise": 0.1}  # Table 3's MParzen
+
+
+def units(setting):
+    models = [{"model": model, "criterion": criterion} for model, criterion in _PAPER]
+    return [*models, {"model": "MParzen, published parameters", "criterion": _ERROR}]
+
+
+def measure(setting, model, criterion):
+    (train, y), (valid, v), (test, labels) = ten_digits(setting)
+    if model == "SVM":
+        best = _best_svm(setting, train, y, valid, v)
+        chosen = {"C": best.C, "gamma": best.gamma}
+    else:
+        if model == "MParzen, published parameters":
+            chosen = _PUBLISHED
+        else:
+            grid = _grid(setting) if model == "MParzen" else {**_grid(setting), "n_neighbors": [1], "n_components": [0]}
+            split = PredefinedSplit(np.repeat([-1, 0], [len(train), len(valid)]))
+            both = np.concatenate([train, valid]), np.concatenate([y, v])
+            chosen = ManifoldParzenCV(**grid, criterion=criterion, cv=split).fit(*both).best_params_
+        best = DensityClassifier(ManifoldParzen(**chosen)).fit(train, y)
+    parts = {"valid": (valid, v), "test": (test, labels)}
+    found = {name: _scores(best, X, c) for name, (X, c) in parts.items()}
+    return {**found, "chosen": {name: float(value) for name, value in chosen.items()}}
+
+
+def _grid(setting):
+    noises = np.geomspace(0.02, 1.0, 10).tolist()
+    if setting.full:
+        return {"n_neighbors": [8, 11, 14, 17, 25], "n_components": [3, 5, 8, 11], "noise": noises}
+    return {"n_neighbors": [6, 9, 12, 18], "n_components": [2, 4, 6], "noise": noises}
+
+
+def _best_svm(setting, train, y, valid, v):
+    gammas = (0.005, 0.01, 0.02) if setting.full else (0.01, 0.03, 0.1)
+    models = [SVC(C=C, gamma=gamma).fit(train, y) for C in (3.0, 30.0) for gamma in gammas]
+    return max(models, key=lambda model: model.score(valid, v))
+
+
+def _scores(model, X, y):
+    found = {"error": 100 * (1 - float(model.score(X, y)))}
+    if isinstance(model, DensityClassifier):
+        log_proba = model.predict_log_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
+        found["ancll"] = -float(log_proba.mean())
+    return found
+
+
+def summarise(setting, records):
+    found = {(record["model"], record["criterion"]): record for record in records}
+    rows = {_ERROR: [], _ANCLL: []}
+    for (model, criterion), record in found.items():
+        paper = _PAPER.get((model, criterion), ("", 4.08))
+        ours = [record[part]["error" if criterion == _ERROR else "ancll"] for part in ("valid", "test")]
+        text = "{:.2f}" if criterion == _ERROR else "{:.4f}"
+        rows[criterion].append([model, *paper, *map(text.format, ours), _parameters(record["chosen"])])
+    columns = ["model", "paper: validation", "paper: test", "here: validation", "here: test", "here: parameters"]
+    stand_in = "" if setting.full else f" {STAND_IN}"
+    tables = [
+        Table(columns, rows[_ERROR], f"Table 3: error in per cent, parameters by the validation error.{stand_in}"),
+        Table(columns, rows[_ANCLL], f"Table 4: ANCLL, parameters by the validation ANCLL.{stand_in}"),
+    ]
+    return Summary(tables, _claims(setting, found), _remarks(setting, found))
+
+
+def _parameters(chosen):
+    if "C" in chosen:
+        return f"C={chosen['C']:g}, gamma={chosen['gamma']:g}"
+    if chosen["n_components"] == 0:
+        return f"width {np.sqrt(chosen['noise']):.3f}"
+    return f"k={chosen['n_neighbors']:.0f}, d={chosen['n_components']:.0f}, noise {chosen['noise']:.3g}"
+
+
+def _claims(setting, found):
+    error = {model: found[model, _ERROR]["test"]["error"] for model in ("SVM", "Parzen", "MParzen")}
+    ancll = {model: found[model, _ANCLL]["test"]["ancll"] for model in ("Parzen", "MParzen")}
+    return [
+        Claim(
+            "MParzen errs less than Parzen (by 0.3% at least)",
+            error["Parzen"] - error["MParzen"] > 0.3,
+            f"{error['MParzen']:.2f}% against {error['Parzen']:.2f}%",
+        ),
+        Claim(
+            "MParzen has the lowest ANCLL (by 0.005 at least)",
+            ancll["Parzen"] - ancll["MParzen"] > 0.005,
+            f"{ancll['MParzen']:.4f} against {ancll['Parzen']:.4f}",
+        ),
+        Claim(
+            "MParzen errs no more than an SVM",
+            error["MParzen"] <= error["SVM"],
+            f"{error['MParzen']:.2f}% against {error['SVM']:.2f}%",
+        ),
+    ]
+
+
+def _remarks(setting, found):
+    return []
+
+
+def draw(setting, records):
+    found = {(record["model"], record["criterion"]): record for record in records}
+    figure, axes = panels(1, 2, size=(5.4, 4.6))
+    for ax, criterion, key in ((axes[0, 0], _ERROR, "error"), (axes[0, 1], _ANCLL, "ancll")):
+        models = [model for model, c in _PAPER if c == criterion]
+        series, values = ["here"], [[found[model, criterion]["test"][key] for model in models]]
+        if setting.full:
+            series, values = ["paper", "here"], [[_PAPER[model, criterion][1] for model in models], *values]
+        bars(ax, models, series, values)
+    axes[0, 0].set(title="Table 3", ylabel="test error (%)")
+    axes[0, 1].set(title="Table 4", ylabel="test ANCLL (nats)")
+    if setting.full:
+        axes[0, 1].legend(loc="lower right")
+    return {"tables-3-4": figure}
