@@ -297,7 +297,7 @@ def test_what_is_odd_about_the_columns_is_said(folder, capsys):
     assert "'id' counts the rows" in err
     assert "never change: 'same'" in err
     assert "no value at all: 'empty'" in err
-    assert "'age' (39 of 40 entries are numbers; row 11 holds 'n/k')" in err
+    assert "'age' (39 of 40 entries are numbers; row 11 holds 'n/k'" in err
     assert list(model_io.load("m.vicinal").feature_names_in_) == ["id", "x", "y"]
 
 
@@ -408,7 +408,11 @@ USAGE_ERRORS = [
     (["score", "table.csv", "table.csv"], MODEL),
     (["score", "table.csv"], USAGE),
     (["compare", "table.csv", "--target", "kind", "--methods", "magic"], USAGE),
-    (["compare", "table.csv", "--target", "hue"], DATA),
+    (["compare", "table.csv", "--target", "hue", "--task", "classes"], DATA),
+    (["learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "-"], USAGE),
+    (["compare", "table.csv", "--target", "kind", "--report", "-"], USAGE),
+    (["neighbors", "m.vicinal", "-", "--query", "-"], USAGE),
+    (["learn", "table.csv", "--decimal", ",", "--method", "lca", "-o", "m"], USAGE),
     (["compare", "table.csv", "--target", "name"], DATA),
     (["compare", "table.csv", "--target", "kind", "--report", "no/such/folder/r.html"], OUTPUT),
 ]
@@ -606,3 +610,104 @@ def test_an_interruption_ends_without_a_trace(folder, number, code):
     assert err.splitlines()[-1].startswith("vicinal: error: ")
     assert Path("m.vicinal").read_bytes() == b"the old content"
     assert sorted(path.name for path in Path().iterdir()) == ["big.csv", "m.vicinal"]
+
+
+def test_decimal_commas_and_marks_for_missing_values(folder, capsys):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(40, 2)), columns=["a", "b"]).round(3)
+    frame.to_csv("comma.csv", index=False, sep=";", decimal=",")
+    assert run("learn", "comma.csv", "--sep", ";", "--method", "parzen", "-o", "m.vicinal") == DATA
+    assert "--decimal , reads them" in capsys.readouterr().err
+    learn = ["learn", "comma.csv", "--sep", ";", "--decimal", ",", "--method", "parzen", "--no-scale"]
+    assert run(*learn, "-o", "m.vicinal", "-q") == OK
+    np.testing.assert_array_equal(model_io.load("m.vicinal").mixture_.centres, frame.to_numpy())
+
+    marked = frame.astype(object)
+    marked.iloc[3, 0], marked.iloc[5, 0] = "?", "-99"
+    marked.to_csv("marked.csv", index=False)
+    assert run("learn", "marked.csv", "--method", "parzen", "-o", "m.vicinal") == OK
+    assert "row 3 holds '?': --missing '?' if that means missing" in capsys.readouterr().err
+    marks = ["--missing", "?", "--missing", "-99"]
+    assert run("learn", "marked.csv", *marks, "--method", "parzen", "-o", "m.vicinal") == DATA
+    assert "2 missing values in 2 rows of 40 ('a': 2)" in capsys.readouterr().err
+    assert run("learn", "marked.csv", *marks, "--drop-missing", "--method", "parzen", "-o", "m.vicinal", "-q") == OK
+    assert len(model_io.load("m.vicinal")[-1].mixture_.centres) == 38
+
+
+def test_columns_that_look_like_identifiers_are_mentioned(folder, capsys):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(30, 2)), columns=["x", "y"])
+    frame["customer"] = 5000 + rng.permutation(30)
+    frame["order_id"] = rng.choice(10**6, size=30, replace=False)
+    frame["width"] = rng.choice(10**6, size=30, replace=False)  # "id" inside a word is no id
+    frame.to_csv("t.csv", index=False)
+    assert run("learn", "t.csv", "--method", "parzen", "-o", "m.vicinal") == OK
+    assert "'customer', 'order_id' holds a different whole number in every row" in capsys.readouterr().err
+
+
+def test_numbers_that_cannot_be_squared_name_their_column(table, capsys):
+    table.assign(length=1e200 * table["length"]).to_csv("huge.csv", index=False)
+    assert run("learn", "huge.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal") == DATA
+    err = capsys.readouterr().err
+    assert "numbers too large to square in 'length (" in err
+    assert "overflow encountered" not in err
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    assert run("score", "m.vicinal", "huge.csv") == DATA
+    assert "numbers too large to square in 'length (" in capsys.readouterr().err
+
+
+def test_unseen_categories_are_said(table, capsys):
+    assert run("learn", "table.csv", "--one-hot", "--drop", "kind,name", "--method", "parzen", "-o", "m", "-q") == OK
+    table.assign(colour=table["colour"].replace("red", "mauve")).to_csv("new.csv", index=False)
+    assert run("score", "m", "new.csv") == OK
+    captured = capsys.readouterr()
+    number = int((table["colour"] == "red").sum())
+    assert f"'colour' holds values that the model was not fitted on, in {number} rows: 'mauve'" in captured.err
+    assert run("score", "m", "table.csv") == OK
+    assert "not fitted on" not in capsys.readouterr().err
+
+
+def test_advice_fits_the_command(table, capsys):
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    table.rename(columns={"hue": "HUE"}).to_csv("upper.csv", index=False)
+    assert run("score", "m.vicinal", "upper.csv") == DATA
+    assert "lacks 1 column of the model: 'hue'. Did you mean 'HUE'?" in capsys.readouterr().err
+    table.assign(hue=table["hue"].where(table.index > 2)).to_csv("gaps.csv", index=False)
+    assert run("score", "m.vicinal", "gaps.csv") == DATA
+    err = capsys.readouterr().err
+    assert "Fill them in first or pass --drop-missing to leave those rows out.\n" in err
+    assert "--drop the columns" not in err  # score has no --drop
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_model_is_no_device(table, capsys):
+    assert run("learn", "table.csv", "--method", "parzen", "--drop", "kind", "-o", "/dev/full") == OUTPUT
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "vicinal: error: cannot write '/dev/full': it is not a regular file, and would be replaced by one."
+
+
+def test_json_has_the_digits_of_csv(table, capsys):
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    assert run("transform", "m.vicinal", "table.csv", "--keep", "name,hue", "-o", "z.csv", "-q") == OK
+    assert run("transform", "m.vicinal", "table.csv", "--keep", "name,hue", "--json", "-q") == OK
+    records = pd.DataFrame(json.loads(capsys.readouterr().out))
+    pd.testing.assert_frame_equal(records, pd.read_csv("z.csv"), rtol=1e-15)
+
+
+def test_a_numeric_target_is_compared(table, capsys):
+    arguments = [
+        "compare",
+        "table.csv",
+        "--target",
+        "hue",
+        "--drop",
+        "kind",
+        "--methods",
+        "z-scored,rca",
+        "--repeats",
+        "1",
+    ]
+    assert run(*arguments, "--json", "-q") == OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["task"] == "numbers"
+    assert set(found["metrics"][0]["intervals"]) == {"r2", "mean_error"}

@@ -363,3 +363,62 @@ def test_the_views_of_a_numeric_target_carry_its_values():
     np.testing.assert_allclose(summary["views"]["targets"], y, rtol=1e-4)
     assert summary["headline"][0]["name"] == "5-nearest-neighbour R²"
     assert summary["metric"]["label"] == "NCA"
+
+
+def _contrast(one, other):
+    """The contrast ratio of two colours by WCAG 2, 1 to 21."""
+
+    def luminance(colour):
+        parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+        return np.where(parts <= 0.03928, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_can_be_read_in_light_and_dark(report):
+    """WCAG 2 level AA: 4.5 for text, 3 for what carries meaning in a picture or marks a control."""
+    style = report.html().split("<style>")[1].split("</style>")[0]
+    light, dark = (dict(re.findall(r"--(\w[\w-]*): (#[0-9a-f]{6})", block)) for block in style.split(":root {")[1:3])
+    assert len(light) > 20
+    assert set(light) == set(dark)
+    grounds = ("paper", "card")
+    texts = [
+        (ink, ground) for ink in ("ink", "soft", "accent", "link", "good", "bad", "even", "c0") for ground in grounds
+    ]
+    texts += [(name, f"{name}-soft") for name in ("good", "bad", "even")]
+    texts += [("ink", "accent-soft"), ("ink", "good-soft"), ("ink", "bad-soft"), ("ink", "even-soft")]
+    pictures = [*(f"c{i}" for i in range(10)), "low", "high", "plain", "accent", "minus"]
+    for palette in (light, dark):
+        for ink, ground in texts:
+            assert _contrast(palette[ink], palette[ground]) >= 4.5, (ink, ground)
+        for name in pictures:
+            for ground in grounds:
+                assert _contrast(palette[name], palette[ground]) >= 3.0, (name, ground)
+    # A control's edge is what tells it from text.
+    assert re.search(r"\nbutton \{[^}]*border: 1px solid var\(--plain\)", style)
+    assert re.search(r"\ninput \{[^}]*border: 1px solid var\(--plain\)", style)
+
+
+def test_the_document_makes_sense_without_sight_or_mouse(report):
+    document = report.html()
+    assert '<html lang="en">' in document
+    levels = [int(level) for level in re.findall(r"<h([1-6])", document)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))  # no level is skipped
+    ids = re.findall(r' id="([^"]+)"', document)
+    assert len(ids) == len(set(ids))
+    for target in re.findall(r'(?:href="#|aria-labelledby=")([^"]+)"', document):
+        assert target in ids
+    for tag in re.findall(r"<svg[^>]*>", document):  # every picture says what it shows
+        assert re.search(r'role="(img|group)"', tag)
+        assert re.search(r'aria-label="[^"]{10,}"', tag)
+    for tag in re.findall(r"<table.*?</table>", document, re.DOTALL):
+        assert "<caption" in tag
+        assert 'scope="row"' in tag
+    for tag in re.findall(r'<(?:div class="scroll"|pre)[^>]*>', document):  # what scrolls can be reached by keys
+        assert 'tabindex="0"' in tag
+        assert "aria-label" in tag
+    assert re.search(r"<label>[^<]*<input", document)
+    assert re.search(r"Neighbour purity.*?aria-label=\"[^\"]*LCA \d+\.\d % at k = 1", document, re.DOTALL)

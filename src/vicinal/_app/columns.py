@@ -1,6 +1,7 @@
 """From a table to numbers: which columns are features, and what was done to get them."""
 
 import difflib
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from vicinal._app.console import count, shown
 from vicinal._app.errors import DataFailure, UsageFailure
 
+LARGEST = 1e150  # what can be squared and summed in float64
 MOST_LEVELS = 50  # more distinct texts than this are names or sentences, not categories
 
 
@@ -39,11 +41,17 @@ def split_names(options, columns):
     return list(dict.fromkeys(names))
 
 
+def _nearest_names(name, columns, most):
+    """Columns that are called nearly so, whatever their case."""
+    by_case = {str(column).casefold(): column for column in columns}
+    return [by_case[match] for match in difflib.get_close_matches(name.casefold(), list(by_case), n=most)]
+
+
 def check_columns(names, columns, option):
     """Refuse names that the table does not have, with the nearest ones that it has."""
     for name in names:
         if name not in columns:
-            near = difflib.get_close_matches(name, list(columns), n=3)
+            near = _nearest_names(name, columns, 3)
             hint = f" Did you mean {shown(near)}?" if near else ""
             raise DataFailure(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
@@ -91,9 +99,11 @@ def prepare(
         raise DataFailure(
             "no numeric columns are left to use as features. Pass --one-hot to use text columns as 0/1 columns."
         )
-    features, labels, rows = _complete_rows(features, labels, label, drop_missing, partial, console, notes, recipe)
+    features, labels, rows = _complete_rows(
+        features, labels, label, drop_missing, partial, console, notes, recipe, ", or --drop the columns"
+    )
     features = _one_hot(features, coded, console, notes, recipe)
-    _refuse_infinite(features)
+    _refuse_infinite(features, ", or --drop the columns")
     constant = [name for name in features if features[name].nunique() < 2] if len(features) > 1 else []
     if len(constant) == features.shape[1]:
         raise DataFailure(
@@ -137,6 +147,19 @@ def _mention_counters(features, console):
     counters = [name for name in features if _counts_rows(features[name])]
     if counters:
         console.warn(f"{shown(counters)} counts the rows: leave it out with --drop if it is an identifier.")
+    named = [name for name in features if name not in counters and _names_rows(name, features[name])]
+    if named:
+        console.warn(
+            f"{shown(named)} holds a different whole number in every row: leave it out with --drop if it is an identifier."
+        )
+
+
+def _names_rows(name, column):
+    """Whether whole numbers never repeat and fill a range without gaps, or are called an id."""
+    if column.dtype.kind not in "iu" or len(column) < 10 or column.duplicated().any():
+        return False
+    no_gaps = int(column.max()) - int(column.min()) == len(column) - 1
+    return no_gaps or re.search(r"(^|[\W_])(id|uuid|key|index)([\W_]|$)", name.casefold()) is not None
 
 
 def is_numeric(column):
@@ -189,17 +212,21 @@ def describe_text(column):
     values = column.dropna()
     if not len(values):
         return f"{column.name!r} (no value at all)"
-    numbers = pd.to_numeric(values.astype(str), errors="coerce").notna()
-    if numbers.mean() > 0.5:
+    texts = values.astype(str)
+    numbers = pd.to_numeric(texts, errors="coerce").notna()
+    if numbers.mean() > 0.5 and not numbers.all():
         culprit = values[~numbers]
+        said = str(culprit.iloc[0])[:30]
         return (
             f"{column.name!r} ({int(numbers.sum()):,} of {len(values):,} entries are numbers; row {culprit.index[0]} holds "
-            f"{str(culprit.iloc[0])[:30]!r})"
+            f"{said!r}: --missing {said!r} if that means missing)"
         )
+    if texts.str.fullmatch(r"\s*[-+]?\d+,\d+\s*").mean() > 0.5:
+        return f"{column.name!r} (numbers as {texts.iloc[0][:20]!r}: --decimal , reads them)"
     return f"{column.name!r} ({count(values.nunique(), 'value')}, as {str(values.iloc[0])[:20]!r})"
 
 
-def _complete_rows(features, labels, label, drop_missing, partial, console, notes, recipe):
+def _complete_rows(features, labels, label, drop_missing, partial, console, notes, recipe, or_else=""):
     missing = features.isna()
     by_column = missing.sum()
     by_column = {name: int(number) for name, number in by_column[by_column > 0].items()}
@@ -220,11 +247,12 @@ def _complete_rows(features, labels, label, drop_missing, partial, console, note
     )
     if not drop_missing:
         raise DataFailure(
-            f"{found}. Fill them in first, pass --drop-missing to leave those rows out, or --drop the columns."
+            f"{found}. Fill them in first{',' if or_else else ' or'} pass --drop-missing to leave those rows out{or_else}."
         )
     if incomplete.all():
         raise DataFailure(
-            f"{found}: no row is complete, so --drop-missing leaves none. --drop the emptiest columns instead."
+            f"{found}: no row is complete, so --drop-missing leaves none."
+            + (" --drop the emptiest columns instead." if or_else else "")
         )
     console.say(f"left out {count(int(incomplete.sum()), 'row')} with missing values.")
     notes.append(f"Left out {count(int(incomplete.sum()), 'row')} of {len(features):,} with missing values.")
@@ -237,12 +265,19 @@ def _complete_rows(features, labels, label, drop_missing, partial, console, note
     return features[~incomplete], labels, rows[~incomplete]
 
 
-def _refuse_infinite(features):
+def _refuse_infinite(features, or_else=""):
+    """Refuse infinite numbers, and those whose squares would be."""
     values = features.to_numpy(dtype=np.float64)
     infinite = np.isinf(values).sum(axis=0)
     if infinite.any():
         names = [f"{name} ({number:,})" for name, number in zip(features.columns, infinite, strict=True) if number]
-        raise DataFailure(f"infinite values in {shown(names)}. Replace them, or --drop the columns.")
+        raise DataFailure(f"infinite values in {shown(names)}. Replace them{or_else}.")
+    largest = np.abs(values).max(axis=0)
+    if largest.max() > LARGEST:
+        names = [f"{name} ({size:.3g})" for name, size in zip(features.columns, largest, strict=True) if size > LARGEST]
+        raise DataFailure(
+            f"numbers too large to square in {shown(names)}; expected at most {LARGEST:g}. Change their unit{or_else}."
+        )
 
 
 def pick_features(frame, names, n_features, console, *, drop_missing=False):
@@ -272,8 +307,9 @@ def pick_features(frame, names, n_features, console, *, drop_missing=False):
             absent.append(name)
         else:
             picked[name] = category
+    _mention_unseen(frame, [name for name in picked if name not in frame.columns], console)
     if absent:
-        near = [match for name in absent[:3] for match in difflib.get_close_matches(name, list(frame.columns), n=1)]
+        near = list(dict.fromkeys(match for name in absent[:3] for match in _nearest_names(name, frame.columns, 1)))
         hint = f" Did you mean {shown(near)}?" if near else ""
         raise DataFailure(
             f"the table lacks {count(len(absent), 'column')} of the model: {shown(absent)}.{hint} It has {shown(frame.columns)}."
@@ -290,11 +326,36 @@ def pick_features(frame, names, n_features, console, *, drop_missing=False):
 
 def _category(frame, name):
     """The 0/1 column "column=value", or None when no column fits."""
+    found = _column_and_value(frame, name)
+    if found is None:
+        return None
+    column, value = found
+    coded = (frame[column].astype(str) == value).astype(float)
+    coded[frame[column].isna()] = np.nan
+    return coded
+
+
+def _column_and_value(frame, name):
+    """The two parts of "column=value", where the table has such a column of texts."""
     parts = name.split("=")
     for cut in range(len(parts) - 1, 0, -1):
         column, value = "=".join(parts[:cut]), "=".join(parts[cut:])
         if column in frame.columns and not is_numeric(frame[column]):
-            coded = (frame[column].astype(str) == value).astype(float)
-            coded[frame[column].isna()] = np.nan
-            return coded
+            return column, value
     return None
+
+
+def _mention_unseen(frame, coded, console):
+    """Warn of values that the model has never seen: all their 0/1 columns are 0."""
+    known: dict[str, set] = {}
+    for name in coded:
+        column, value = _column_and_value(frame, name)
+        known.setdefault(column, set()).add(value)
+    for column, values in known.items():
+        texts = frame[column].dropna().astype(str)
+        unseen = texts[~texts.isin(values)]
+        if len(unseen):
+            console.warn(
+                f"{column!r} holds values that the model was not fitted on, in {count(len(unseen), 'row')}: "
+                f"{shown(unseen.unique())}. They count as none of the known ones."
+            )

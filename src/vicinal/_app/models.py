@@ -100,7 +100,9 @@ def save_model(model, path):
     try:
         io.save(model, path)
     except OSError as error:
-        raise OutputFailure(f"cannot write {path}: {error.strerror or one_line(error)}.") from error
+        # The words of `replacing` say which file already; those of the system do not.
+        reason = f"cannot write {path}: {error.strerror}." if error.strerror else one_line(error)
+        raise OutputFailure(reason) from error
 
 
 def load_model(path, engine):

@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 
-from vicinal._app.errors import DataFailure, OutputFailure
+from vicinal._app.errors import DataFailure, OutputFailure, UsageFailure
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
 
@@ -28,6 +28,8 @@ def output_file(path):
 
 def check_writable(path):
     """Find out before the work that the output cannot be written."""
+    if path == "-":
+        raise UsageFailure("models and reports are files: name one instead of '-' (stdout is for tables and words).")
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
     if os.path.isdir(target):

@@ -249,6 +249,15 @@ def _table_options():
     group.add_argument("--format", choices=_FORMATS, help="the format of DATA, when its ending does not say")
     group.add_argument("--sep", metavar="CHAR", help="what separates columns in CSV; default , (a tab in TSV)")
     group.add_argument("--encoding", default="utf-8", metavar="NAME", help="of CSV and TSV; default utf-8")
+    group.add_argument(
+        "--decimal", metavar="CHAR", help="the decimal point of CSV and TSV; default . (as in --decimal ,)"
+    )
+    group.add_argument(
+        "--missing",
+        action="append",
+        metavar="TEXT",
+        help="a text that means a missing value in CSV and TSV besides nothing, NA and nan, as in --missing '?'; may be repeated",
+    )
     group.add_argument("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
     group.add_argument(
         "--array", metavar="NAME", help="which array of an NPZ file is the table; default X, or the only one"

@@ -11,6 +11,8 @@ def loading_code(source, kind, options, table, prepared, label):
         sep = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
         extra = "" if sep == "," else f", sep={sep!r}"
         extra += "" if options.encoding == "utf-8" else f", encoding={options.encoding!r}"
+        extra += "" if options.decimal is None else f", decimal={options.decimal!r}"
+        extra += "" if options.missing is None else f", na_values={options.missing!r}"
         extra += ", header=None" if options.no_header else ""
         lines.append(f"table = pd.read_csv({source!r}{extra}, skipinitialspace=True)")
         if options.no_header:

@@ -32,6 +32,8 @@ class TableOptions(NamedTuple):
     format: str | None = None
     sep: str | None = None
     encoding: str = "utf-8"
+    decimal: str | None = None
+    missing: list[str] | None = None
     no_header: bool = False
     array: str | None = None
 
@@ -119,6 +121,9 @@ def _read_text(file, name, kind, options, console):
     sep = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
     if len(sep) != 1:
         raise UsageFailure(f"--sep must be one character, got {sep!r}. Write 'tab' for a tab.")
+    decimal = options.decimal or "."
+    if len(decimal) != 1 or decimal == sep:
+        raise UsageFailure(f"--decimal must be one character other than the separator {sep!r}, got {decimal!r}.")
     try:
         header = _header(file, sep, options.encoding)
         if header is None:
@@ -135,6 +140,8 @@ def _read_text(file, name, kind, options, console):
                 header=None if options.no_header else 0,
                 index_col=False,
                 low_memory=False,
+                decimal=decimal,
+                na_values=options.missing,
                 skipinitialspace=True,
             )
     except UnicodeError as error:

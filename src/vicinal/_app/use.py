@@ -75,6 +75,8 @@ def neighbors(arguments, console):
     import pandas as pd
     from sklearn.neighbors import NearestNeighbors
 
+    if arguments.query == "-" == arguments.data:
+        raise UsageFailure("DATA and --query cannot both be stdin. Name a file for one of them.")
     model, table, features, rows = _open(arguments, console)
     map_rows = _method(model, "transform", "a density without a metric")
     images = _ask(map_rows, features)
@@ -253,7 +255,16 @@ def _give(result, arguments, console, model):
 
 
 def _records(frame):
-    """Rows as JSON objects; missing and infinite values as null."""
-    import json
+    """Rows as JSON objects with all digits; missing and infinite values as null, times as text."""
+    columns = [[_plain(value) for value in frame[name].tolist()] for name in frame]
+    return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    return json.loads(frame.to_json(orient="records", double_precision=15))
+
+def _plain(value):
+    import pandas as pd
+
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if isinstance(value, (str, bool, int)) or value is None:
+        return value
+    return None if pd.isna(value) else str(value)

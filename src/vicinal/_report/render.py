@@ -221,7 +221,7 @@ def _purity(purity):
         curves,
         x_label="number of neighbours k",
         y_label="share of the right class",
-        label="Share of right neighbours among the first k, for each metric",
+        label=f"Share of right neighbours among the first k, for each metric: {_said_curves(purity['curves'])}",
         as_percent=True,
     )
     return (
@@ -229,6 +229,14 @@ def _purity(purity):
         "Neighbour purity",
         '<p class="hint">The share of a held-out row\'s first k neighbours that are of its class, by k. Higher and flatter is better.</p>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Purity chart">{chart}</div>',
+    )
+
+
+def _said_curves(curves):
+    """The ends of the curves in words, for those who do not see the chart."""
+    return "; ".join(
+        f"{curve['label']} {_percent(curve['values'][0])} at k = 1, {_percent(curve['values'][-1])} at k = {len(curve['values'])}"
+        for curve in curves
     )
 
 
@@ -274,7 +282,7 @@ def _path(path, metric):
             f"<p>{escape(metric['label'])} is found in one step: there is no path to show.</p>",
         )
     chart = line_chart(
-        [("", path["values"], "best")], x_label="pass over the pairs", y_label="objective per row", label=f"Objective of {path['label']} after each pass", height=240,
+        [("", path["values"], "best")], x_label="pass over the pairs", y_label="objective per row", label=f"Objective of {path['label']} after each pass: from {path['values'][0]:.4g} to {path['values'][-1]:.4g}", height=240,
     )  # fmt: skip
     end = "converged" if path["converged"] else "stopped before it converged"
     return (
