@@ -15,10 +15,15 @@ _STYLE = {
 }
 
 
+def style():
+    """The context in which pictures are drawn: titles and legends take their size when they are made."""
+    return matplotlib_or_explain().rc_context(_STYLE)
+
+
 def panels(rows=1, columns=1, size=(5.2, 4.2), **options):
     """A figure and its axes as an array of shape (rows, columns)."""
     plt = matplotlib_or_explain()
-    with plt.rc_context(_STYLE):
+    with style():
         return plt.subplots(
             rows, columns, figsize=(size[0] * columns, size[1] * rows), squeeze=False, layout="constrained", **options
         )

@@ -68,9 +68,12 @@ def _save_pictures(experiment, setting, records, folder):
     from matplotlib import pyplot as plt
 
     from vicinal._model_files.replacing import replacing
+    from vicinal.papers._drawing import style
 
     names = []
-    for name, figure in experiment.module.draw(setting, records).items():
+    with style():
+        figures = experiment.module.draw(setting, records)
+    for name, figure in figures.items():
         names.append(f"{experiment.paper}-{name}.png" if setting.full else f"{experiment.paper}-{name}-quick.png")
         with replacing(str(folder / names[-1])) as file:
             figure.savefig(file, format="png", dpi=100)
