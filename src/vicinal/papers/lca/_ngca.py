@@ -68,11 +68,11 @@ def _directions(rows, family, count, rng):
         w /= np.linalg.norm(w, axis=1, keepdims=True)
         value, slope = family(rows @ w.T)
         w = (value.T @ rows - slope.sum(axis=0)[:, None] * w) / len(rows)
-    # The spread of  y h(y) - grad h(y)  for the last h, whose direction is not w but the one before.
     return _scaled(rows, family, w / np.linalg.norm(w, axis=1, keepdims=True))
 
 
 def _scaled(rows, family, w):
+    """The mean of y h(y) - grad h(y) for each direction (of length one), over its standard deviation."""
     n = len(rows)
     value, slope = family(rows @ w.T)
     vectors = (value.T @ rows - slope.sum(axis=0)[:, None] * w) / n

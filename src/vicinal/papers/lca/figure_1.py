@@ -83,5 +83,7 @@ def draw(setting, records):
     figure, axes = panels(1, 2, size=(5.0, 3.4), width_ratios=[1, 2.6])
     for ax, name in zip(axes[0], ("PCA", "LCA"), strict=True):
         ax.scatter(*images[name].T, s=2, color="black", linewidths=0)
-        ax.set(title=name, aspect="equal", xlabel="first coordinate", ylabel="second coordinate")
+        ax.set(title=name, aspect="equal", xlabel="first coordinate")
+        ax.locator_params(nbins=5)
+    axes[0, 0].set_ylabel("second coordinate")
     return {"figure-1": figure}

@@ -86,7 +86,19 @@ def summarise(setting, records):
         )
         for problem in _PROBLEMS
     ]
-    return Summary(tables, _claims(setting, {key: v.mean() for key, v in value.items()}), _remarks())
+    mean = {key: values.mean() for key, values in value.items()}
+    middle = dimensions[len(dimensions) // 2]
+    found = [r["directions"][1] for r in records if (r["problem"], r["noise"]) == ("two circles", middle)]
+    return Summary(tables, _claims(dimensions, mean, np.mean(found)), _remarks(setting))
+
+
+def _remarks(setting):
+    if not setting.full:
+        return []
+    return [
+        "Five runs instead of the paper's 100. More points move the number of noise dimensions at which each method breaks: "
+        "with 2,000 LCA survives on the circles where it breaks here."
+    ]
 
 
 def _directions(records, problem, noise):
@@ -94,25 +106,59 @@ def _directions(records, problem, noise):
     return ", ".join(f"{mean:.1f}" for mean in np.mean(found, axis=0))
 
 
-def _claims(setting, mean):
-    noisy = 15 if setting.full else 8
-    some = 5 if setting.full else 4
-    methods = ("LCA", "LCA-Gauss", "LCA-Gauss-Red")
-    plain, lca = mean["two Gaussians", noisy, "SC"], mean["two Gaussians", noisy, "LCA"]
+def _claims(dimensions, mean, found):
+    some, many = dimensions[len(dimensions) // 2], dimensions[-1]
+    ours = ("LCA", "LCA-Gauss", "LCA-Gauss-Red")
+    circles, five = ({m: mean[problem, some, m] for m in _METHODS} for problem in ("two circles", "five Gaussians"))
+    worst = {problem: min(mean[problem, 0, m] for m in ours) for problem in _PROBLEMS}
     return [
         Claim(
-            "without noise LCA and its variants solve all three problems (95% and more)",
-            min(mean[problem, 0, method] for problem in _PROBLEMS for method in methods) >= 95,
-            ", ".join(
-                f"{min(mean[problem, 0, m] for m in methods):.1f}% at least ({problem})" for problem in _PROBLEMS
-            ),
+            "without noise LCA and its variants solve all three problems (95% at least)",
+            min(worst.values()) >= 95,
+            ", ".join(f"{problem}: {value:.1f}% at least" for problem, value in worst.items()),
         ),
-        Claim("", True, f"{plain} {lca} {some}"),
+        Claim(
+            "with little noise spectral clustering fails completely on two Gaussians (below 75%)",
+            mean["two Gaussians", some, "SC"] < 75,
+            f"{mean['two Gaussians', some, 'SC']:.1f}% with {some} dimensions of noise, "
+            f"{mean['two Gaussians', many, 'SC']:.1f}% with {many}",
+            departs="A graph whose widths are tuned at each point holds out longer than the paper's baseline; the decay is the "
+            "same in kind.",
+        ),
+        Claim(
+            f"two circles with {some} dimensions of noise: SC fails (below 70%), LCA and its variants are much more robust "
+            "(15% better at least)",
+            circles["SC"] < 70 and min(circles[m] for m in ours) > circles["SC"] + 15,
+            f"SC {circles['SC']:.1f}%, " + ", ".join(f"{m} {circles[m]:.1f}%" for m in ours),
+        ),
+        Claim(
+            f"five Gaussians with {some} dimensions of noise: likewise (10% better than SC at least)",
+            min(five[m] for m in ours) > five["SC"] + 10,
+            f"SC {five['SC']:.1f}%, " + ", ".join(f"{m} {five[m]:.1f}%" for m in ours),
+        ),
+        Claim(
+            "NGCA works very well on two Gaussians, where one component matters (95% at least with all the noise)",
+            mean["two Gaussians", many, "NGCA"] >= 95,
+            f"{mean['two Gaussians', many, 'NGCA']:.1f}% with {many} dimensions of noise",
+        ),
+        Claim(
+            "its performance drops quickly with two components that matter: two circles (15% below LCA-Gauss-Red)",
+            circles["NGCA"] < circles["LCA-Gauss-Red"] - 15,
+            f"{circles['NGCA']:.1f}% against {circles['LCA-Gauss-Red']:.1f}% with {some} dimensions of noise",
+        ),
+        Claim(
+            "and five Gaussians (15% below LCA-Gauss-Red)",
+            five["NGCA"] < five["LCA-Gauss-Red"] - 15,
+            f"{five['NGCA']:.1f}% against {five['LCA-Gauss-Red']:.1f}% with {some} dimensions of noise",
+            departs="The layout of the five Gaussians is not in the paper. With the outer ones at five standard deviations, the least "
+            "at which they hardly overlap, each direction of the plane is non-Gaussian enough by itself for NGCA and FastICA to find it.",
+        ),
+        Claim(
+            f"LCA-Gauss-Red finds how many directions matter (two circles, {some} dimensions of noise: 2, within 0.5)",
+            abs(found - 2) <= 0.5,
+            f"{found:.1f} on average",
+        ),
     ]
-
-
-def _remarks():
-    return []
 
 
 def draw(setting, records):
@@ -123,7 +169,7 @@ def draw(setting, records):
         ax.set(title=name, xlabel="x", ylabel="y", aspect="equal")
     curves, axes = panels(1, 3, size=(5.0, 5.0), sharey=True)
     for ax, problem in zip(axes[0], _PROBLEMS, strict=True):
-        for number, method in enumerate(_METHODS):
+        for number, method in zip((0, 1, 2, 3, 4, 6), _METHODS, strict=True):  # six signs that differ
             cells = [[r[method] for r in records if (r["problem"], r["noise"]) == (problem, d)] for d in dimensions]
             means, errors = zip(*map(mean_and_error, cells), strict=True)
             curve(ax, number, dimensions, means, errors, label=method)

@@ -119,9 +119,7 @@ def summarise(setting, records):
         for name in _PAPER
     ]
     mean = {name: values.mean() for name, values in ours.items()}
-    others = min(value for name, value in mean.items() if not name.startswith("LCA - Gauss"))
-    gain = others - mean["LCA - Gauss"]
-    full_over_gaussian = mean["LCA - Full"] - mean["Gaussian"]
+    gain = {name: mean[name] - mean["LCA - Gauss"] for name in ("Gaussian", "LCA - Full")}
     red = mean["LCA - Gauss - Red"] - mean["LCA - Gauss"]
     steps = -np.diff([mean[name] for name in ("LCA - Isotropic", "LCA - Diagonal", "LCA - Full")])
     claims = [
@@ -131,9 +129,9 @@ def summarise(setting, records):
             f"{steps[0]:.1f} and {steps[1]:.1f} nats",
         ),
         Claim(
-            "LCA-Gauss outperforms all models without both parts (by 2 nats at least)",
-            gain > 2,
-            f"{gain:.1f} nats better than the best of them",
+            "LCA-Gauss outperforms a single Gaussian (by 4 nats at least)",
+            gain["Gaussian"] > 4,
+            f"{gain['Gaussian']:.1f} nats better",
         ),
         Claim(
             "LCA-Gauss-Red gains nothing over LCA-Gauss (within 2 nats)",
@@ -142,7 +140,7 @@ def summarise(setting, records):
         ),
     ]
     if setting.full:
-        claims += _claims_of_numbers(ours, full_over_gaussian)
+        claims += _claims_of_numbers(mean, gain)
     return Summary(
         [Table(["model", "paper (USPS)", "here", "penalty (median)"], rows, _caption(setting))],
         claims,
@@ -159,16 +157,20 @@ def _caption(setting):
     return text if setting.full else f"{text} {STAND_IN}"
 
 
-def _claims_of_numbers(ours, full_over_gaussian):
+def _claims_of_numbers(mean, gain):
     """What only USPS can show."""
-    mean = {name: values.mean() for name, values in ours.items()}
     names = ("LCA - Full", "Gaussian", "LCA - Gauss", "LCA - Gauss - Red")
     isotropic, diagonal = mean["LCA - Isotropic"], mean["LCA - Diagonal"]
     return [
         Claim(
+            "it outperforms Parzen windows with a full metric (by 4 nats at least)",
+            gain["LCA - Full"] > 4,
+            f"{gain['LCA - Full']:.1f} nats better",
+        ),
+        Claim(
             "in high dimension Parzen windows alone do poorly: LCA - Full is no better than one Gaussian",
-            full_over_gaussian > 0,
-            f"{full_over_gaussian:.2f} nats worse",
+            mean["LCA - Full"] > mean["Gaussian"],
+            f"{mean['LCA - Full'] - mean['Gaussian']:.2f} nats worse",
         ),
         Claim(
             "the numbers of " + ", ".join(names) + " are the paper's (within 2.5 nats)",
