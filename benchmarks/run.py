@@ -7,6 +7,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -61,6 +62,9 @@ def cases(names, quick):
 SLOW = {"scikit-learn", "scipy", "mlpack", "KDEpy", "torch", "pykeops"}
 
 
+_PATIENCE = 90  # seconds for a contender's first answer, loading included
+
+
 class Worker:
     """A contender in its own process."""
 
@@ -78,12 +82,15 @@ class Worker:
             text=True,
             cwd=HERE,
         )
+        patience = threading.Timer(_PATIENCE, self.process.kill)
+        patience.start()
         self.state = self._read()
+        patience.cancel()
         self.seconds, self.memory = [], 0
 
     def _read(self):
         line = self.process.stdout.readline()
-        return json.loads(line) if line else {"ready": False, "why": "the process ended"}
+        return json.loads(line) if line else {"ready": False, "why": f"no answer within {_PATIENCE} s"}
 
     @property
     def right(self):
@@ -163,6 +170,7 @@ def machine():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=["scatter", "density", "scaling"])
+    parser.add_argument("--d", type=int, nargs="*", help="only these dimensions; other results of the file are kept")
     parser.add_argument("--quick", action="store_true", help="small sizes: only shows that everything runs")
     options = parser.parse_args()
     sys.path.insert(0, str(HERE))
@@ -173,17 +181,24 @@ def main():
         report = {"machine": machine(), "quick": options.quick, "ceilings": [], "results": []}
         for dtype in ("float64", "float32"):
             report["ceilings"].append(ceilings.measure(THREADS, dtype))
+        target = HERE / "results" / f"engine-{name}.json"
+        if options.d and target.exists():
+            kept = json.loads(target.read_text())["results"]
+            report["results"] = [result for result in kept if result["case"]["d"] not in options.d]
         for case in cases([name], options.quick):
+            if options.d and case["d"] not in options.d:
+                continue
             result = run_case(case)
             if case["kind"] == "scatter":
                 # The ceiling beside the case, not an hour earlier.
                 measured = ceilings.measure(THREADS, case["dtype"], dimensions=(case["d"],))
                 result["floor_seconds"] = ceilings.scatter_floor(measured, case["n"], case["d"])
+            result["measured"] = report["machine"]["date"]
             report["results"].append(result)
+            report["results"].sort(key=lambda result: (result["case"]["dtype"] != "float64", result["case"]["d"]))
             print(describe(result), file=sys.stderr, flush=True)
             status |= any("seconds" not in row for row in result["rows"] if row["contender"] == "vicinal")
         if not options.quick:
-            target = HERE / "results" / f"engine-{name}.json"
             target.parent.mkdir(exist_ok=True)
             target.write_text(json.dumps(report, indent=1) + "\n")
             print(f"wrote {target}", file=sys.stderr)

@@ -400,3 +400,24 @@ def test_changing_the_data_after_the_fit_changes_nothing():
     before = density.score_samples(X2)
     X[:] = 0
     assert np.array_equal(density.score_samples(X2), before)
+
+
+def test_a_fitted_model_follows_its_engine_parameter():
+    # set_params(engine=...) after fit had no effect: scoring stayed on the engine of the fit.
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = ParzenWindows(0.5, engine="reference").fit(X)
+    expected = model.score_samples(X)
+    model.set_params(engine="cpu")
+    np.testing.assert_allclose(model.score_samples(X), expected, rtol=1e-12)
+    assert model.mixture_.engine == "cpu"
+
+
+def test_turned_centres_are_made_once_and_not_stored():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = ParzenWindows("scott").fit(X)
+    model.score_samples(X)
+    points = model.mixture_._points()
+    assert model.mixture_._points() is points
+    again = pickle.loads(pickle.dumps(model))
+    assert again.mixture_._scaled_centres is None
+    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))

@@ -327,3 +327,11 @@ LABELS = [0, 0, 0, 1, 1, 1]
 def test_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_purity_refuses_differences_that_vanish_beside_an_outlier():
+    # One value of 1e200 made all other rows equal, and their purity a matter of chance.
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    X[3, 0] = 1e200
+    with pytest.raises(ValueError, match="differ by so much less than others"):
+        neighbor_purity(X, np.arange(20) % 2, 3)

@@ -120,6 +120,11 @@ def _squared_distances(X, row, neighbor):
     for part in gen_batches(len(row), max(1, _MEMORY // (32 * X.shape[1]))):
         difference = X[row[part]] - X[neighbor[part]]
         squared[part] = np.einsum("ij,ij->i", difference, difference)
+        if np.any(difference[squared[part] == 0.0]):
+            raise ValueError(
+                "X holds rows that differ by so much less than others that the squares of their differences are lost in "
+                "float64. Clip the outlying values, or rescale the columns."
+            )
     return squared
 
 

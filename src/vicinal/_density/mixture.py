@@ -52,6 +52,12 @@ class SharedMixture:
             np.diag(np.sqrt(np.diag(covariance))) if _is_diagonal(covariance) else cholesky(covariance, lower=True)
         )
 
+    _scaled_centres = None  # made at the first use
+
+    def __getstate__(self):
+        """What is stored: not the turned centres, which can be made again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_scaled_centres"}
+
     @property
     def n_features(self):
         """The number of dimensions."""
@@ -70,6 +76,12 @@ class SharedMixture:
             scaled = solve_triangular(self._lower, shifted.T, lower=True, check_finite=False).T
         return np.ascontiguousarray(scaled, dtype=self.centres.dtype)
 
+    def _points(self):
+        """The centres in those coordinates, turned at the first use: rows that come one by one would pay for it each."""
+        if self._scaled_centres is None:
+            self._scaled_centres = self.scaled(self.centres)
+        return self._scaled_centres
+
     def unscaled(self, Z):
         """Rows back in the coordinates of the data."""
         return Z @ self._lower.T + robust_centre(self.centres)
@@ -77,7 +89,7 @@ class SharedMixture:
     def score_samples(self, X):
         """Return the log-density of each row of X, shape (m,)."""
         X = check_queries(X, self.n_features)
-        points = self.scaled(self.centres)
+        points = self._points()
         pairs = pair_reductions(self.engine, len(X), *points.shape)
         sums = pairs.log_sums(self.scaled(X), points, log_weights=self._log_weights_or_none())
         return _finite(sums + (self._log_norm + self._weight_offset()))
@@ -90,7 +102,7 @@ class SharedMixture:
                 "leave-one-out needs at least two rows of positive weight: no component is left without the row."
             )
         others = log_weight_of_others(self.log_weights)
-        points = self.scaled(self.centres)
+        points = self._points()
         pairs = pair_reductions(self.engine, n, *points.shape)
         sums = pairs.log_sums(points, points, log_weights=self._log_weights_or_none(), left_out=np.arange(n))
         return _finite(sums + (self._log_norm + self._weight_offset()) - others)
@@ -166,6 +178,13 @@ class MixtureDensityMixin:
     """The density methods of an estimator whose fit sets ``mixture_``."""
 
     mixture_: Any
+    engine: Any
+
+    def _mixture(self):
+        """The fitted mixture, on the engine that the parameter names now: a model may be scored where it was not fitted."""
+        check_is_fitted(self)
+        self.mixture_.engine = self.engine
+        return self.mixture_
 
     def score_samples(self, X=None):
         """Return the log-density of each row.
@@ -179,10 +198,10 @@ class MixtureDensityMixin:
         -------
         ndarray of shape (n_samples,)
         """
-        check_is_fitted(self)
+        mixture = self._mixture()
         if X is None:
-            return self.mixture_.left_out_score_samples()
-        return self.mixture_.score_samples(check_rows(self, X, reset=False))
+            return mixture.left_out_score_samples()
+        return mixture.score_samples(check_rows(self, X, reset=False))
 
     def score(self, X=None, y=None):
         """Return the mean log-density of the rows of X; of the training rows, leave-one-out, when X is None."""
@@ -203,10 +222,10 @@ class MixtureDensityMixin:
         -------
         ndarray of shape (n_samples,)
         """
-        check_is_fitted(self)
+        mixture = self._mixture()
         kinds = [np.float64, np.float32]
         X = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite="allow-nan")
-        return incomplete_log_density(self.mixture_, X)
+        return incomplete_log_density(mixture, X)
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the density.
@@ -220,8 +239,7 @@ class MixtureDensityMixin:
         -------
         ndarray of shape (n_samples, n_features)
         """
-        check_is_fitted(self)
-        return self.mixture_.sample(n_samples, random_state)
+        return self._mixture().sample(n_samples, random_state)
 
     def marginal(self, features):
         """Return the exact density of some features alone.
@@ -234,8 +252,7 @@ class MixtureDensityMixin:
         -------
         density with ``score_samples``, ``score``, ``sample``, ``marginal`` and ``conditional``
         """
-        check_is_fitted(self)
-        return self.mixture_.marginal(features)
+        return self._mixture().marginal(features)
 
     def conditional(self, given):
         """Return the exact density of the remaining features given the values of some.
@@ -249,8 +266,7 @@ class MixtureDensityMixin:
         -------
         density with ``score_samples``, ``score``, ``sample``, ``marginal`` and ``conditional``
         """
-        check_is_fitted(self)
-        return self.mixture_.conditional(given)
+        return self._mixture().conditional(given)
 
 
 def check_queries(X, n_features):

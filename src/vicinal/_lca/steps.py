@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._nca.objectives import effective_neighbors
+from vicinal._effective_neighbors import effective_neighbors
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 

@@ -129,7 +129,7 @@ class Writer:
         }
 
     def _record(self, record, place):
-        names = fields_of(type(record)) or vars(record)
+        names = fields_of(type(record)) or record.__getstate__()  # which leaves out what can be made again
         values = {name: self.value(getattr(record, name), (*place, name)) for name in names}
         return {"is": "record", "class": name_of_class(type(record)), "fields": values}
 

@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from vicinal._checks import check_choice, check_integer, check_magnitude, check_positive, check_weights
+from vicinal._effective_neighbors import effective_neighbors
 from vicinal._engine import pair_reductions
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
@@ -25,7 +26,6 @@ from vicinal._nca.init import (
     user_start,
 )
 from vicinal._nca.objectives import (
-    effective_neighbors,
     log_or_none,
     neighbor_objective,
     scaled_images,

@@ -5,13 +5,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._effective_neighbors import effective_neighbors
 from vicinal._engine import pair_reductions
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import METHODS, Climb, best_climb, climb, relevance
 from vicinal._nca.init import auto_kind, auto_start, check_init, check_size, column_spread, given_start, user_start
 from vicinal._nca.objectives import (
-    effective_neighbors,
     listed_pairs,
     log_or_none,
     pair_objective,

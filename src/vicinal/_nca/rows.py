@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vicinal._effective_neighbors import effective_neighbors
 from vicinal._engine import pair_reductions
 from vicinal._nca.init import column_spread, sample_rows
-from vicinal._nca.objectives import effective_neighbors, log_or_none, neighbor_objective, scaled_images
+from vicinal._nca.objectives import log_or_none, neighbor_objective, scaled_images
 from vicinal._nca.targets import Targets, check_targets
 
 

@@ -7,9 +7,10 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter, validate_data
 
 from vicinal._checks import check_magnitude, check_positive, check_rows, check_weights
+from vicinal._effective_neighbors import effective_neighbors
 from vicinal._engine import Match, pair_reductions
 from vicinal._nca.init import best_scale, sample_rows
-from vicinal._nca.objectives import effective_neighbors, log_or_none, neighbor_objective
+from vicinal._nca.objectives import log_or_none, neighbor_objective
 from vicinal._nca.targets import check_targets
 
 _ROOT_HALF = float(np.sqrt(0.5))
