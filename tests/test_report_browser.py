@@ -43,7 +43,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Three reports: with classes, with markup in every text, without classes."""
+    """Four reports: with classes, with markup in every text, without classes, with a number to predict."""
     folder = tmp_path_factory.mktemp("pages")
     X, y = make_machine_states(240, random_state=0)
     named = pd.DataFrame(X, columns=[f"sensor {i}" for i in range(8)])
@@ -58,6 +58,8 @@ def pages(tmp_path_factory):
     bars = make_slanted_bars(random_state=0)[0]
     alone = vicinal.compare(bars, densities=["gaussian", "lca"], n_repeats=1)
     vicinal.report(bars, comparison=alone).save(folder / "bars.html")
+    numbers = vicinal.compare(X, X[:, 0], metrics=["euclidean", "rca"], densities=[], n_repeats=1)
+    vicinal.report(named, X[:, 0], comparison=numbers).save(folder / "numbers.html")
     return folder
 
 
@@ -102,7 +104,7 @@ def lonely_point(browser, side):
     return browser.execute_script(script, side)
 
 
-@pytest.mark.parametrize("page", ["plain", "evil", "bars"])
+@pytest.mark.parametrize("page", ["plain", "evil", "bars", "numbers"])
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
 def test_no_errors_no_requests_no_overflow(browser, pages, page, width, scheme):
     path = pages / f"{page}.html"
@@ -218,3 +220,19 @@ def test_contrast_of_texts(browser, pages, scheme):
       }
       return weak;"""
     assert browser.execute_script(script) == []
+
+
+def test_a_numeric_target_colours_the_rows_and_is_shown_for_neighbours(browser, pages):
+    open_page(browser, pages / "numbers.html")
+    strokes = browser.execute_script(
+        "return [...document.querySelectorAll('#plane-after .point')].map((point) => getComputedStyle(point).stroke)"
+    )
+    assert len(set(strokes)) > 50  # shades by rank
+    i = lonely_point(browser, "after")
+    where = centre_of(browser, "after", i)
+    mouse(browser, "mousePressed", *where)
+    mouse(browser, "mouseReleased", *where)
+    details = browser.execute_script("return document.querySelector('#details').textContent")
+    assert "target" in details
+    assert details.count("its neighbours' mean is") == 2
+    assert browser.execute_script("return document.querySelector('#legend').textContent").startswith("target ")
