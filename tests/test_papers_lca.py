@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from vicinal.datasets import make_two_gaussians
 from vicinal.papers._experiment import Setting, experiments
 from vicinal.papers.lca import _clustering, _ngca, figure_4

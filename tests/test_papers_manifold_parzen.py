@@ -1,6 +1,7 @@
 """What the experiments of the Manifold Parzen paper are made of."""
 
 import numpy as np
+
 from vicinal import DensityClassifier, ParzenWindows
 from vicinal.papers._experiment import Setting, experiments
 from vicinal.papers.manifold_parzen import tables_3_4
