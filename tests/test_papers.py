@@ -1,0 +1,218 @@
+"""The runner of the papers' experiments, and the quick ones among them with their claims."""
+
+import json
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from vicinal.papers import PAPERS, _page, _runner
+from vicinal.papers._experiment import Claim, Experiment, Setting, Summary, Table, data_folder, experiments
+
+# Quick mode of everything takes minutes; these are the parts that are cheap enough for every run of the tests.
+CHEAP = {
+    "lca": ["figure_1", "figure_4"],
+    "mparzen": ["table_2", "tables_3_4"],
+    "rca": ["figure_1", "figure_4", "figure_5", "figure_7", "figure_10", "figure_11", "section_9_2"],
+    "nca": ["figure_2"],
+}
+
+
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch):
+    monkeypatch.delenv("VICINAL_DATA", raising=False)  # quick mode must do without
+
+
+def vicinal(*arguments, folder):
+    command = [sys.executable, "-m", "vicinal.cli", "papers", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+
+
+# -- the experiments ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("paper", "name"), [(paper, name) for paper, names in CHEAP.items() for name in names])
+def test_claims_hold_in_quick_mode(paper, name, tmp_path):
+    (experiment,) = [e for e in experiments(paper) if e.name == name]
+    outcome = _runner.run(experiment, Setting(), tmp_path)
+    assert not outcome.skipped
+    assert outcome.summary.claims
+    assert not [f"{claim.says}: {claim.evidence}" for claim in outcome.summary.claims if claim.fails]
+    assert outcome.pictures
+    assert all((tmp_path / picture).stat().st_size > 5000 for picture in outcome.pictures)
+
+
+def test_every_table_and_figure_has_a_module_that_says_what_it_covers():
+    covered = {paper: {name for e in experiments(paper) for name in e.module.COVERS} for paper in PAPERS}
+    assert {"figure 1", "figure 3", "figure 4", "figure 5"} <= covered["lca"]
+    assert {"figure 2", "table 1", "table 2", "table 3", "table 4"} <= covered["mparzen"]
+    assert {f"figure {k}" for k in (1, *range(3, 12))} | {"equation 12", "section 9.2"} <= covered["rca"]
+    assert {"figure 1", "figure 2", "figure 3"} <= covered["nca"]
+    for paper in PAPERS:
+        for experiment in experiments(paper):
+            about = experiment.module.__doc__.partition("\n")[2].strip()
+            assert len(about) > 100, f"{experiment.source} should say what it shows and how it is set up"
+
+
+# -- the runner, on an experiment of our own ----------------------------------------------------------------------
+
+
+def made_experiment(tmp_path, *, holds=True, departs="", fails_at=None, name="figure_9"):
+    """Three units, each a number; `fails_at` interrupts."""
+    from matplotlib.figure import Figure
+
+    module = ModuleType(f"made.{name}")
+    source = tmp_path / f"{name}.py"
+    source.write_text("# made\n")
+    module.__file__ = str(source)
+    module.__doc__ = "Figure 9.\n\nWhat it shows."
+    module.TITLE, module.COVERS, module.ORDER = "Figure 9: made", ("figure 9",), 9
+    module.measured = []
+
+    def measure(setting, run):
+        if run == fails_at:
+            raise KeyboardInterrupt
+        module.measured.append(run)
+        return {"value": run * 10.0}
+
+    def summarise(setting, records):
+        assert [record["value"] for record in records] == [0.0, 10.0, 20.0]
+        table = Table(["run", "paper", "here"], [[r["run"], "a | b", r["value"]] for r in records])
+        return Summary([table], [Claim("it is so", holds, "20", departs=departs)], ["A remark."])
+
+    module.units = lambda setting: [{"run": run} for run in range(3)]
+    module.measure, module.summarise = measure, summarise
+    module.draw = lambda setting, records: {"figure-9": Figure()}
+    return Experiment("lca", name, module)
+
+
+def test_interrupted_runs_go_on_where_they_were(tmp_path):
+    interrupted = made_experiment(tmp_path, fails_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        _runner.run(interrupted, Setting(), tmp_path)
+    assert interrupted.module.measured == [0, 1]
+    again = made_experiment(tmp_path)
+    outcome = _runner.run(again, Setting(), tmp_path)
+    assert again.module.measured == [2]
+    assert outcome.summary.claims[0].holds
+    assert outcome.pictures == ("lca-figure-9-quick.png",)
+    stored = json.loads((tmp_path / "results" / "lca" / "figure_9-quick.json").read_text())
+    assert {"version", "code", "machine", "units"} <= set(stored)
+    assert stored["machine"]["cores"] >= 1
+    assert [entry["unit"]["run"] for entry in stored["units"]] == [0, 1, 2]
+
+
+def test_results_of_other_code_are_measured_anew(tmp_path):
+    first = made_experiment(tmp_path)
+    _runner.run(first, Setting(), tmp_path)
+    other = made_experiment(tmp_path)
+    (tmp_path / "figure_9.py").write_text("# made, and changed\n")
+    _runner.run(other, Setting(), tmp_path)
+    assert other.module.measured == [0, 1, 2]
+    fresh = made_experiment(tmp_path)
+    (tmp_path / "figure_9.py").write_text("# made, and changed\n")
+    _runner.run(fresh, Setting(), tmp_path, fresh=True)
+    assert fresh.module.measured == [0, 1, 2]
+
+
+def test_a_damaged_results_file_is_measured_anew(tmp_path):
+    path = tmp_path / "results" / "lca" / "figure_9-quick.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"units": [')
+    experiment = made_experiment(tmp_path)
+    _runner.run(experiment, Setting(), tmp_path)
+    assert experiment.module.measured == [0, 1, 2]
+
+
+def test_a_missing_package_or_data_set_is_a_skip_with_the_remedy(tmp_path):
+    experiment = made_experiment(tmp_path)
+    experiment.module.EXTRAS = {"no_such_package": "torch"}
+    outcome = _runner.run(experiment, Setting(), tmp_path)
+    assert "no_such_package" in outcome.skipped
+    assert "pip install 'vicinal[torch]'" in outcome.skipped
+    assert outcome.summary is None
+    experiment = made_experiment(tmp_path)
+    experiment.module.NEEDS = ("usps",)
+    outcome = _runner.run(experiment, Setting(full=True, data_home=str(tmp_path)), tmp_path)
+    assert "usps.npz" in outcome.skipped
+    assert "--data" in outcome.skipped
+    assert "skipped" in _page.text(outcome)
+    assert not _runner.run(experiment, Setting(), tmp_path).skipped  # quick mode has no need of it
+
+
+def test_the_page_shows_numbers_claims_and_why_not(tmp_path):
+    outcome = _runner.run(made_experiment(tmp_path, holds=False, departs="Because of this."), Setting(), tmp_path)
+    page = _page.page("lca", [outcome])
+    assert "a \\| b" in page
+    assert "does not hold" in page
+    assert "Because of this." in page
+    assert "vicinal papers lca --figure 9 --quick" in page
+    assert "(lca-figure-9-quick.png)" in page
+    assert not outcome.summary.claims[0].fails
+    assert _runner.run(made_experiment(tmp_path, holds=False), Setting(), tmp_path).summary.claims[0].fails
+
+
+def test_figures_are_found_by_the_names_people_use(tmp_path):
+    experiment = made_experiment(tmp_path)
+    experiment.module.COVERS = ("figure 9", "table 1", "equation 12")
+    for wish in ("9", "figure 9", "fig9", "Fig. 9", "table1", "Table 1", "eq12", "equation 12"):
+        assert experiment.answers_to(wish), wish
+    for wish in ("1", "12", "figure 1", "90", ""):
+        assert not experiment.answers_to(wish), wish
+
+
+def test_a_data_folder_that_is_not_there_is_said(tmp_path):
+    assert data_folder(str(tmp_path)) == str(tmp_path)
+    with pytest.raises(NotADirectoryError, match="does not exist"):
+        data_folder(str(tmp_path / "nowhere"))
+
+
+# -- the command --------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_results_pictures_and_says_what_holds(tmp_path):
+    done = vicinal("rca", "--figure", "11", "--quick", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "hold here" in done.stdout
+    assert (tmp_path / "vicinal-papers" / "results" / "rca" / "figure_11-quick.json").exists()
+    assert list((tmp_path / "vicinal-papers").glob("rca-*.png"))
+    as_json = vicinal("rca", "--figure", "11", "--quick", "--json", "-q", folder=tmp_path)
+    (outcome,) = json.loads(as_json.stdout)
+    assert outcome["claims"]
+    assert as_json.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["lca", "--figure", "99"], 2, "no such table or figure"),
+        (["pca"], 2, "invalid choice"),
+        (["--quick", "--full"], 2, "not allowed with"),
+        (["lca", "--data", "nowhere"], 3, "does not exist"),
+    ],
+)
+def test_the_command_refuses_what_cannot_be(arguments, code, words, tmp_path):
+    done = vicinal(*arguments, folder=tmp_path)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_full_mode_without_data_skips_and_ends_well(tmp_path):
+    done = vicinal("mparzen", "--figure", "table2", "--full", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "skipped" in done.stderr
+    assert "mnist.npz" in done.stderr
+
+
+def test_a_failing_claim_ends_with_its_own_exit_code(tmp_path, monkeypatch, capsys):
+    from vicinal import cli
+    from vicinal._app import papers
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(papers, "experiments", lambda paper: [made_experiment(tmp_path, holds=False)])
+    assert cli.main(["papers", "lca", "--figure", "9"]) == 8
+    assert "it is so" in capsys.readouterr().err
