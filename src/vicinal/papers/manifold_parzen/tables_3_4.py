@@ -103,7 +103,10 @@ def _parameters(chosen):
 
 def _claims(setting, found):
     error = {model: found[model, _ERROR]["test"]["error"] for model in ("SVM", "Parzen", "MParzen")}
-    ancll = {model: found[model, _ANCLL]["test"]["ancll"] for model in ("Parzen", "MParzen")}
+    ancll = {
+        part: {model: found[model, _ANCLL][part]["ancll"] for model in ("Parzen", "MParzen")}
+        for part in ("valid", "test")
+    }
     claims = [
         Claim(
             "MParzen errs less than Parzen (by 0.3% at least)",
@@ -116,12 +119,20 @@ def _claims(setting, found):
             f"{error['MParzen']:.2f}% against {error['SVM']:.2f}%",
         ),
         Claim(
-            "MParzen has the lower ANCLL (by 0.003 at least)",
-            ancll["Parzen"] - ancll["MParzen"] > 0.003,
-            f"{ancll['MParzen']:.4f} against {ancll['Parzen']:.4f}",
+            "MParzen has the lower ANCLL on the validation rows (by 0.005 at least)",
+            ancll["valid"]["Parzen"] - ancll["valid"]["MParzen"] > 0.005,
+            f"{ancll['valid']['MParzen']:.4f} against {ancll['valid']['Parzen']:.4f}",
+        ),
+        Claim(
+            "and on the test rows",
+            ancll["test"]["MParzen"] < ancll["test"]["Parzen"],
+            f"{ancll['test']['MParzen']:.4f} against {ancll['test']['Parzen']:.4f}",
+            departs="It depends on the grid. The one here lets Parzen windows be wider than 1, which both sets prefer. On a grid that "
+            "ends at variance 1 the claim holds on USPS: 0.2843 (MParzen; k=25, d=8) against 0.3503. The validation "
+            "rows hardly tell these two settings of MParzen apart (0.0612 and 0.0610), the test rows do (0.2843 and 0.3177).",
         ),
     ]
-    return claims + (_claims_of_numbers(found, error, ancll) if setting.full else [])
+    return claims + (_claims_of_numbers(found, error, ancll["test"]) if setting.full else [])
 
 
 def _claims_of_numbers(found, error, ancll):
