@@ -95,38 +95,39 @@ HOW_TO_FIT = {
         lambda: vicinal.SoftNeighborsClassifier(NCA(random_state=0), bandwidth=0.7).fit(TABLE, NAMES, WEIGHT),
     ],
     "SoftNeighborsRegressor": [lambda: vicinal.SoftNeighborsRegressor(RCA().fit(X, CLASSES)).fit(X, X[:, :2])],
+    "NeuralNCA": [
+        lambda: neural(hidden=5),
+        lambda: neural(module=torch().nn.Sequential(torch().nn.Linear(X.shape[1], 2, bias=False), torch().nn.Tanh())),
+        lambda: neural(module=torch().nn.Linear(X.shape[1], 3)),
+    ],
     "RCA": [
         lambda: RCA().fit(X, CHUNKLETS),
         lambda: RCA(n_components=2).fit(TABLE, CLASSES).set_output(transform="pandas"),
         lambda: RCA(shrinkage=0).partial_fit(X, np.full(N, -1)),  # not fitted yet, but with state
     ],
 }
-# A network is code, which a model file never holds: save its weights with torch instead.
-NOT_SAVED = {"NeuralNCA"}
 ESTIMATORS = [
     name
     for name in vicinal.__all__
-    if name not in NOT_SAVED
-    and isinstance(getattr(vicinal, name), type)
-    and issubclass(getattr(vicinal, name), BaseEstimator)
+    if isinstance(getattr(vicinal, name), type) and issubclass(getattr(vicinal, name), BaseEstimator)
 ]
 METHODS = ("p_values", "transform", "score_samples", "predict", "predict_proba", "decision_function")
+
+
+def torch():
+    return pytest.importorskip("torch")
+
+
+def neural(**options):
+    torch()
+    with pytest.warns(ConvergenceWarning):
+        return vicinal.NeuralNCA(max_iter=2, random_state=0, **options).fit(X, CLASSES)
 
 
 def fitted(name):
     if name not in HOW_TO_FIT:
         pytest.fail(f"vicinal.{name} is a public estimator without an entry in HOW_TO_FIT of {__file__}: add one.")
     return [make() for make in HOW_TO_FIT[name]]
-
-
-def test_a_network_cannot_be_saved_and_says_so(tmp_path):
-    pytest.importorskip("torch")
-    neural = vicinal.NeuralNCA(max_iter=2, random_state=0)
-    with pytest.warns(ConvergenceWarning):
-        neural.fit(X, CLASSES)
-    with pytest.raises(TypeError, match="module_"):
-        io.save(neural, tmp_path / "model.vicinal")
-    assert not list(tmp_path.iterdir())
 
 
 def round_trip(estimator, tmp_path, **options):
@@ -153,6 +154,12 @@ def assert_identical(a, b, place="estimator"):
         assert a.shape == b.shape, place
         for name in ("data", *names):
             assert_identical(getattr(a, name), getattr(b, name), f"{place}.{name}")
+    elif hasattr(a, "state_dict"):
+        assert (str(a), a.training) == (str(b), b.training), place
+        for (name, left), (other, right) in zip(a.state_dict().items(), b.state_dict().items(), strict=True):
+            assert name == other
+            assert_identical(left.numpy(), right.numpy(), f"{place}.{name}")
+        assert [p.requires_grad for p in a.parameters()] == [p.requires_grad for p in b.parameters()], place
     elif isinstance(a, np.random.RandomState):
         assert_identical(list(a.get_state()), list(b.get_state()), place)
     elif isinstance(a, float):
@@ -172,6 +179,45 @@ def assert_identical(a, b, place="estimator"):
 
 
 # -- what comes back -------------------------------------------------------------------------------
+
+
+def test_a_network_of_ones_own_layers_is_refused_with_the_remedy(tmp_path):
+    class Own(torch().nn.Linear):
+        pass
+
+    with pytest.raises(TypeError, match=r"module_? holds a network of layers of your own.*state_dict"):
+        io.save(neural(module=Own(X.shape[1], 2)), tmp_path / "model.vicinal")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"layers": []},
+        {"layers": [{"layer": "Dropout", "arrays": {}}]},
+        {"layers": [{"layer": "Linear", "arrays": {}}]},
+        {"layers": "Linear"},
+        {"layers": [["Linear", {}]]},
+        {"chain": 1},
+        {"training": None},
+    ],
+)
+def test_networks_that_make_no_sense_are_refused(change):
+    from vicinal._model_files.reader import Reader
+
+    torch()
+    tree = {"is": "network", "layers": [{"layer": "Tanh", "arrays": {}}], "chain": True, "training": False}
+    with pytest.raises(ValueError, match="it "):
+        Reader({}).value({**tree, "trainable": False, **change})
+
+
+def test_layers_that_do_not_fit_each_other_are_refused():
+    from vicinal._model_files.networks import network_of
+
+    torch()
+    layers = [("Linear", {"weight": np.ones((3, 2))}), ("Linear", {"weight": np.ones((1, 4))})]
+    with pytest.raises(ValueError, match="do not fit each other"):
+        network_of(layers, chain=True, training=False, trainable=False)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 
 from vicinal._model_files.model_file import check_shape
+from vicinal._model_files.networks import network_of
 from vicinal._model_files.types import (
     MAX_DEPTH,
     SPARSE,
@@ -165,6 +166,18 @@ class Reader:
         state.set_state(("MT19937", key, position, int(has_gauss), gauss))
         return state
 
+    def _network(self, tree, depth):
+        _expect(tree, "network", {"layers", "chain", "training", "trainable"})
+        flags = {key: tree[key] for key in ("chain", "training", "trainable")}
+        if not isinstance(tree["layers"], list) or not all(isinstance(flag, bool) for flag in flags.values()):
+            raise ValueError("it does not describe a network as such.")
+        layers = []
+        for layer in tree["layers"]:
+            if not isinstance(layer, dict) or set(layer) != {"layer", "arrays"}:
+                raise ValueError("it does not describe the layer of a network as such.")
+            layers.append((layer["layer"], {key: self._array(part, depth) for key, part in _named(layer["arrays"])}))
+        return network_of(layers, **flags)
+
     def _record(self, tree, depth):
         _expect(tree, "record", {"class", "fields"})
         cls = find_class(tree["class"])
@@ -189,6 +202,7 @@ _READ = {
     "dict": Reader._dict,
     "estimator": Reader.estimator,
     "float": Reader._float,
+    "network": Reader._network,
     "objects": Reader._objects,
     "random_state": Reader._random_state,
     "record": Reader._record,

@@ -15,6 +15,7 @@ from vicinal._density.mixture import SharedMixture
 from vicinal._density.rows_left_out import RowsLeftOut
 from vicinal._manifold_parzen.frame_mixture import FrameMixture
 from vicinal._metric import LinearMetricMixin
+from vicinal._model_files.networks import is_network, layers_of
 from vicinal._model_files.types import (
     MAX_DEPTH,
     SPARSE,
@@ -90,6 +91,8 @@ class Writer:
             return self._random_state(value, place)
         if isinstance(value, BaseEstimator):
             return self.estimator(value, place)
+        if is_network(value):
+            return self._network(value, place)
         if name_of_class(kind) is not None:
             return self._record(value, place)
         raise _cannot_save(value, place)
@@ -128,6 +131,22 @@ class Writer:
             "gauss": self.value(float(values["gauss"]), place),
         }
 
+    def _network(self, network, place):
+        layers = layers_of(network)
+        if layers is None:
+            raise _cannot_save(network, place)
+        trees = [
+            {"layer": name, "arrays": {key: self._array(array, (*place, str(i), key)) for key, array in arrays.items()}}
+            for i, (name, arrays) in enumerate(layers)
+        ]
+        return {
+            "is": "network",
+            "layers": trees,
+            "chain": type(network).__name__ == "Sequential",
+            "training": bool(network.training),
+            "trainable": any(part.requires_grad for part in network.parameters()),
+        }
+
     def _record(self, record, place):
         names = fields_of(type(record)) or record.__getstate__()  # which leaves out what can be made again
         values = {name: self.value(getattr(record, name), (*place, name)) for name in names}
@@ -164,7 +183,13 @@ def _cannot_save(value, place):
     kind = type(value)
     what = f"holds a {kind.__module__}.{kind.__qualname__}"
     remedy = "It holds numbers, texts, arrays, lists, tuples, dicts and estimators of vicinal."
-    if callable(value) and not isinstance(value, type):
+    if is_network(value):
+        what = "holds a network of layers of your own"
+        remedy = (
+            "It holds torch.nn.Linear and plain activations, alone or in a torch.nn.Sequential; of other networks, save "
+            "the state_dict() with torch."
+        )
+    elif callable(value) and not isinstance(value, type):
         what = f"holds a function, {getattr(value, '__qualname__', kind.__name__)}"
         remedy = f"Set it to None first: estimator.set_params({'__'.join(place)}=None)."
     elif isinstance(value, (np.random.Generator, np.random.RandomState)):

@@ -1,0 +1,78 @@
+"""Networks of torch in model files: a closed set of plain layers, as names and arrays.
+
+A network of other layers is code, which a model file never holds.
+"""
+
+import sys
+
+import numpy as np
+
+_ACTIVATIONS = ("Sigmoid", "Tanh", "ReLU", "SiLU", "Softsign", "LogSigmoid", "Identity")
+
+
+def is_network(value):
+    """Whether a value is a module of torch; torch is not imported to find out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def layers_of(network):
+    """The layers as (name, arrays) pairs, or None where the network is not a plain chain of layers of the closed set."""
+    from torch import nn
+
+    chain = list(network) if type(network) is nn.Sequential else [network]
+    layers = []
+    for layer in chain:
+        kind = type(layer)
+        if layer._forward_hooks or layer._forward_pre_hooks or kind.__module__.partition(".")[0] != "torch":
+            return None
+        if kind is nn.Linear:
+            arrays = {name: part.detach().cpu().numpy() for name, part in layer.named_parameters()}
+            layers.append(("Linear", arrays))
+        elif kind.__name__ in _ACTIVATIONS and kind is getattr(nn, kind.__name__):
+            layers.append((kind.__name__, {}))
+        else:
+            return None
+    return layers
+
+
+def network_of(layers, *, chain, training, trainable):
+    """The network of (name, arrays) pairs; ValueError where they do not make one."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ValueError("it holds a network, which needs PyTorch. Run: pip install 'vicinal[torch]'") from error
+    made, width = [], None
+    for name, arrays in layers:
+        if name == "Linear":
+            weight, bias = _checked(arrays, width)
+            layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64)
+            layer.weight = torch.nn.Parameter(torch.from_numpy(weight.copy()))
+            if bias is not None:
+                layer.bias = torch.nn.Parameter(torch.from_numpy(bias.copy()))
+            width = len(weight)
+        elif name in _ACTIVATIONS and not arrays:
+            layer = getattr(torch.nn, name)()
+        else:
+            raise ValueError(f"it holds a network with the unknown layer {name!r}.")
+        made.append(layer)
+    if not made or (not chain and len(made) != 1):
+        raise ValueError("it holds a network without layers.")
+    network = torch.nn.Sequential(*made) if chain else made[0]
+    return network.train(training).requires_grad_(trainable)
+
+
+def _checked(arrays, width):
+    weight, bias = arrays.get("weight"), arrays.get("bias")
+    sound = (
+        set(arrays) <= {"weight", "bias"}
+        and isinstance(weight, np.ndarray)
+        and weight.ndim == 2
+        and weight.dtype in (np.float32, np.float64)
+        and min(weight.shape) > 0
+        and width in (None, weight.shape[1])
+        and (bias is None or (bias.shape == weight.shape[:1] and bias.dtype == weight.dtype))
+    )
+    if not sound:
+        raise ValueError("it holds a network whose layers do not fit each other.")
+    return weight, bias
