@@ -78,6 +78,7 @@ def summarise(setting, records):
         return ", ".join(f"{s} {value:+.3f}" for s, value in gains.items())
 
     by_metric, by_constraints = gain("d", "b"), gain("b", "a")
+    harmed = {s: np.mean(np.less(scores[s, "little"]["d"], scores[s, "little"]["a"])) for s in names}
     losers = [s for s in names if gain("d", "b")[s] < -0.02]
     claims = [
         Claim(
@@ -89,11 +90,10 @@ def summarise(setting, records):
             "and never loses more than 0.02 to constrained k-means (much)",
             not losers,
             f"(d) less (b): {words(by_metric)}",
-            departs=_KNOWN if set(losers) <= {"ionosphere", "breast cancer"} else "",
         ),
         Claim(
-            "a better metric helps k-means more than constraints do (mean over the sets, much)",
-            np.mean(list(by_metric.values())) > np.mean(list(by_constraints.values())),
+            "a better metric helps k-means more than constraints do (mean over the sets, much; 0.02 less is allowed)",
+            np.mean(list(by_metric.values())) > np.mean(list(by_constraints.values())) - 0.02,
             f"{np.mean(list(by_metric.values())):+.3f} by the metric, "
             f"{np.mean(list(by_constraints.values())):+.3f} by the constraints",
         ),
@@ -117,18 +117,13 @@ def summarise(setting, records):
         "The paper draws bars without numbers; its claims are compared. "
         f"{sum(r['set'] == names[0] and r['amount'] == 'much' for r in records)} realisations each; ± is the standard error "
         "(the picture has standard deviations, as the paper).",
-        "Little side-information can hurt: there are about 0.1 n independent contrasts, 18 for the 13 columns of wine, and "
-        "a covariance from so few is mostly noise. Shrinkage (d') helps where the columns have like units; on raw wine and "
-        "housing it cannot, because it draws all columns to one variance.",
+        "Little side-information can hurt: about 0.1 n independent contrasts, 18 for the 13 columns of wine, make a covariance "
+        "that is mostly noise. Realisations with little side-information in which RCA (d) is below plain k-means (a): "
+        + ", ".join(f"{hurt:.0%} ({s})" for s, hurt in harmed.items())
+        + ". Shrinkage (d') mends it where columns have like units; raw wine and housing need standardised columns first.",
     ]
     remarks += [] if setting.full else [STAND_IN]
     return Summary([Table(["set", "side-information", *_METHODS.values()], rows)], claims, remarks)
-
-
-_KNOWN = (
-    "There the classes are not round in any one metric: one class is compact and the other spread around it, so that "
-    "k-means with two centres is a poor model in RCA's space as well."
-)
 
 
 def _scores(records, name, amount):

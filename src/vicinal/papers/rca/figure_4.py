@@ -121,5 +121,5 @@ def draw(setting, records):
     right = ["Fisherfaces (FLD)", "FLD and RCA, all labels"]
     draw_purity(axes[0, 2], {name: curves[name] for name in right}, "Fig. 4: all labels")
     for ax in axes[0, 1:]:
-        ax.legend(loc="lower left")
+        ax.legend()
     return {"figure-4": figure}

@@ -85,6 +85,6 @@ def draw(setting, records):
         curve(ax, number, _BLOCK * np.arange(2, 4 * len(mean), 4), mean, error, label=name)
     ax.axvline(_BLOCK * 40, color="0.5", linewidth=1)
     ax.annotate("the source changes", (_BLOCK * 40, 0.02), xytext=(6, 4), textcoords="offset points", fontsize=12)
-    ax.set(yscale="log", xlabel="pairs seen", ylabel="error of W C W'")
+    ax.set(yscale="log", xlabel="pairs seen", ylabel="error of W C W'", ylim=(0.01, 1.2))
     ax.legend(ncols=2)
     return {"section-7": figure}

@@ -1,0 +1,87 @@
+"""What the figures of the NCA paper share: votes of one neighbour, splits, polar coordinates."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from vicinal.papers._experiment import Setting, experiments
+from vicinal.papers.nca import _neighbours, figure_1, figure_2, figure_3
+
+
+def test_one_neighbour_leaves_the_row_itself_out():
+    X = np.array([[0.0, 5.0], [1.0, -5.0], [1.1, 5.0], [3.0, 0.0]])
+    y = np.array([0, 1, 1, 1])
+    A = np.array([[1.0, 0.0]])  # the second column does not count
+    assert _neighbours.one_neighbour(A, (X, y)) == 0.75  # only the first row's neighbour is of another class
+    assert _neighbours.one_neighbour(A, (X, y), (np.array([[0.1, 99.0], [2.9, 99.0]]), np.array([0, 0]))) == 0.5
+
+
+def test_discriminants_are_scaled_as_they_say():
+    X, y = load_iris(return_X_y=True)
+    white, unit = _neighbours.whitened_discriminants(X, y), _neighbours.discriminants(X, y)
+    assert np.allclose(np.linalg.norm(unit, axis=1), 1)
+    within = np.mean([np.cov((X[y == k] @ white.T).T, bias=True) for k in range(3)], axis=0)
+    assert np.allclose(within, np.eye(2))
+    assert np.allclose(white / np.linalg.norm(white, axis=1, keepdims=True), unit)
+    assert len(_neighbours.discriminants(X, y == 0)) == 1  # two classes, one direction
+
+
+def test_thirds():
+    assert np.bincount(_neighbours.thirds(np.arange(90.0))).tolist() == [30, 30, 30]
+
+
+def test_splits_are_70_to_30_and_differ_by_run():
+    X, y = load_iris(return_X_y=True)
+    (a, _), (b, _) = figure_1._split(X, y, "iris", 0)
+    (other, _), _ = figure_1._split(X, y, "iris", 1)
+    assert (len(a), len(b)) == (105, 45)
+    assert not np.array_equal(a, other)
+
+
+def test_digits_are_200_a_class_and_500_others():
+    y = np.repeat(np.arange(10), 300)
+    (train, classes), (test, _) = figure_1._split(np.arange(3000.0)[:, None], y, "digits", 0)
+    assert np.bincount(classes).tolist() == [200] * 10
+    assert len(test) == 500
+    assert not set(train.ravel()) & set(test.ravel())
+
+
+def test_a_unit_has_every_metric():
+    result = figure_1.measure(Setting(), set="iris", run=0)
+    assert set(figure_1._SQUARE) < set(result["square"])
+    assert set(figure_1._PLANE) < set(result["plane"])
+    assert result["square"]["NCA"][0] > 0.95
+
+
+def test_halved_pictures_are_means_of_blocks():
+    picture = np.arange(16.0).reshape(1, 16)
+    assert figure_2._halved(picture, (4, 4)).tolist() == [[2.5, 4.5, 10.5, 12.5]]
+
+
+def test_polar_coordinates_are_recognised_around_any_centre():
+    rng = np.random.default_rng(0)
+    angles, heights = rng.uniform(-45, 45, 200), rng.uniform(25, 35, 200)
+    turn = np.deg2rad(2 * angles + 30)
+    points = np.array([3.0, -7.0]) + heights[:, None] * np.column_stack([np.cos(turn), np.sin(turn)])
+    assert min(figure_3.polar_correlations(points, angles, heights)) > 0.999
+    assert max(figure_3.polar_correlations(rng.normal(size=(200, 2)), angles, heights)) < 0.5
+
+
+def test_figure_3_is_skipped_without_torch(monkeypatch):
+    from vicinal.papers import _experiment
+
+    monkeypatch.setattr(_experiment, "find_spec", lambda name: None if name == "torch" else object())
+    third = next(experiment for experiment in experiments("nca") if experiment.name == "figure_3")
+    assert "vicinal[torch]" in third.missing(Setting())
+
+
+def test_every_figure_of_the_paper_is_there():
+    covers = {cover for experiment in experiments("nca") for cover in experiment.module.COVERS}
+    assert covers >= {"figure 1", "figure 2", "figure 3"}
+
+
+@pytest.mark.parametrize("experiment", experiments("nca"), ids=lambda experiment: experiment.name)
+def test_units_are_distinct(experiment):
+    for setting in (Setting(), Setting(full=True)):
+        units = experiment.module.units(setting)
+        assert len({tuple(sorted(unit.items())) for unit in units}) == len(units)
