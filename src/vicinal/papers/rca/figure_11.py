@@ -64,7 +64,7 @@ def summarise(setting, records):
         ),
         Claim(
             "condition numbers fall by factors near 3.78 and 4.24 (4 in the limit; within 10%)",
-            np.all(np.abs(factors.mean(axis=0) / 4.0 - 1) < 0.1),
+            bool(np.all(np.abs(factors.mean(axis=0) / 4.0 - 1) < 0.1)),
             f"{factors[:, 0].mean():.2f} and {factors[:, 1].mean():.2f}, standard deviation {factors.std():.2f}",
         ),
     ]
