@@ -40,33 +40,22 @@ def measure(setting, run, part):
         shapes = {"LCA - Isotropic": "spherical", "LCA - Diagonal": "diag"}
         regs = (0.01, 0.005, 0.0025, 0.0)
         return {
-            name: _walk(lambda reg, _, s=s: LCA(s, reg=reg, tol=_TOL).fit(train), regs, valid, test)
+            name: _walk(lambda reg, s=s: LCA(s, reg=reg, tol=_TOL).fit(train), regs, valid, test)
             for name, s in shapes.items()
         }
-    if part == "LCA - Full":
-        return {
-            part: _walk(
-                lambda reg, last: _full(reg, last).fit(train), _regs(1e-4 if setting.full else 8e-3), valid, test
-            )
-        }
-    gaussian = _walk(lambda reg, _: _Gaussian(reg).fit(train), _regs(8e-5 if setting.full else 8e-3), valid, test)
+    if part == "LCA - Full":  # the paper's EM; see the remark on local optima
+        regs = _regs(1e-5 if setting.full else 1e-3)
+        return {part: _walk(lambda reg: LCA(reg=reg, solver="em", tol=1e-2).fit(train), regs, valid, test)}
+    gaussian = _walk(lambda reg: _Gaussian(reg).fit(train), _regs(8e-5 if setting.full else 8e-3), valid, test)
     start = 4e-3 if setting.full else 3e-2
-    gauss = _walk(lambda reg, _: _gauss(reg, gaussian["reg"]).fit(train), _regs(start), valid, test)
+    gauss = _walk(lambda reg: _gauss(reg, gaussian["reg"]).fit(train), _regs(start), valid, test)
     reduced = _gauss(gauss["reg"], gaussian["reg"]).set_params(search=True).fit(train)
-    return {
-        "Gaussian": gaussian,
-        "LCA - Gauss": gauss,
-        "LCA - Gauss - Red": _scores(reduced, gauss["reg"], valid, test),
-    }
+    reduced = _scores(reduced, gauss["reg"], valid, test)
+    return {"Gaussian": gaussian, "LCA - Gauss": gauss, "LCA - Gauss - Red": reduced}
 
 
 def _regs(largest):
     return largest * 0.5 ** np.arange(9)
-
-
-def _full(reg, last):
-    """LCA, from where the penalty before it ended."""
-    return LCA(reg=reg, tol=_TOL, init="covariance" if last is None else last.covariance_)
 
 
 def _gauss(reg, reg_gauss):
@@ -92,9 +81,9 @@ class _Gaussian:
 
 def _walk(fit, regs, valid, test):
     """The model whose penalty is best on the validation rows, going down as long as it gets better."""
-    best, model = None, None
+    best = None
     for reg in regs:
-        model = fit(float(reg), model)
+        model = fit(float(reg))
         if best is not None and model.score(valid) <= -best["valid"]:
             break
         best = _scores(model, float(reg), valid, test)
@@ -197,13 +186,17 @@ def _claims_of_numbers(mean, gain):
 def _remarks(setting, records):
     directions = {name: _values(records, name, "directions") for name in ("LCA - Gauss", "LCA - Gauss - Red")}
     found = " and ".join(f"{np.mean(value):.0f} ({name})" for name, value in directions.items())
-    text = f"Local directions found, of {256 if setting.full else 64}: {found}."
+    remarks = [f"Local directions found, of {256 if setting.full else 64}: {found}."]
     if setting.full:
-        text += (
-            " The paper does not say how the pixels were prepared; this preparation was found by a search for one that gives "
-            "its numbers, and confirmed on rows that the search did not use."
-        )
-    return [text]
+        remarks += [
+            "The paper does not say how the pixels were prepared; this preparation was found by a search for one that gives "
+            "its numbers, and confirmed on rows that the search did not use.",
+            "LCA - Full is fitted by the paper's EM from the covariance of the data, because the criterion has local optima here: "
+            "fits that start from the answer to a larger penalty end 2 nats worse on the test rows (-384.6 in the first run).",
+            "LCA - Gauss hardly depends on its penalty: 0.3 nats on the validation rows of the first run between 0.001 and 0.004, "
+            "the largest that was tried.",
+        ]
+    return remarks
 
 
 def draw(setting, records):

@@ -180,5 +180,6 @@ def draw(setting, records):
     axes[0, 0].set(title="Table 3", ylabel="test error (%)")
     axes[0, 1].set(title="Table 4", ylabel="test ANCLL (nats)")
     if setting.full:
-        axes[0, 1].legend(loc="lower right")
+        axes[0, 0].margins(y=0.2)
+        axes[0, 0].legend(loc="upper right")
     return {"tables-3-4": figure}
