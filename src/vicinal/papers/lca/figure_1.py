@@ -86,4 +86,5 @@ def draw(setting, records):
         ax.set(title=name, aspect="equal", xlabel="first coordinate")
         ax.locator_params(nbins=5)
     axes[0, 0].set_ylabel("second coordinate")
+    axes[0, 1].locator_params(axis="y", nbins=2)
     return {"figure-1": figure}
