@@ -388,6 +388,9 @@ def degenerate():
         "dependent low": (LCA("low_rank", rank=3), dependent, "span only 3 dimensions of 4"),
         "sheet": (LCA(init=np.diag([1e-4, 1.0])), sheet, "collapses"),
         "nearly twins": (LCA(), np.r_[X, X[:29]], "twin"),
+        "lost penalty": (LCA(reg=1e-20), X[:3], "reg=1e-20 is too small beside the variance of the data"),
+        "far groups, lost penalty": (LCA(reg=1e-20), np.r_[X, X + 1e9] * 1e-6, "reg=1e-20 is too small"),
+        "far groups": (LCA("spherical"), np.r_[X, X + 1e9] * 1e-6, "collapses.*a million times further"),
     }, grid
 
 
@@ -425,6 +428,36 @@ def test_few_twins_are_no_trouble(rows):
     assert count_twins(np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]])) == 2
 
 
+@pytest.mark.parametrize(
+    ("lca", "scale", "message"),
+    [
+        (LCA(), 1e-160, "3 of 3 columns"),
+        (LCA("spherical"), 1e-200, "3 of 3 columns"),
+        (LCA("low_rank", rank=1), 1e-320, "3 of 3 columns"),
+        (LCA(), [1.0, 1.0, 1e-200], r"1 of 3 columns \(2\)"),
+        (LCA("diag"), [1.0, 1e-200, 1.0], r"1 of 3 columns \(1\)"),
+    ],
+)
+def test_columns_whose_variances_underflow(lca, scale, message):
+    X = np.random.default_rng(0).normal(size=(30, 3)) * scale
+    with pytest.raises(ValueError, match=message + ".*underflows.*Rescale"):
+        lca.fit(X)
+    assert np.isfinite(clone(lca).set_params(reg=0.1).fit(X).score_samples(None)).all()
+    assert LCA("spherical").fit(np.c_[X[:, :1] * 0.0, np.arange(30.0) ** 2]).converged_
+
+
+def test_far_groups_do_not_matter(rows):
+    near, far = (LCA().fit(np.r_[rows, rows + shift]) for shift in (1e3, 1e5))
+    np.testing.assert_allclose(far.covariance_, near.covariance_, rtol=1e-2, atol=1e-3)
+    assert far.score() == pytest.approx(near.score(), abs=1e-6)
+
+
+@pytest.mark.parametrize("start", [1e150, 1e7, 1e-12])
+@pytest.mark.parametrize("solver", ["em", "accelerated"])
+def test_a_start_far_from_the_scale_of_the_data_is_no_collapse(rows, start, solver):
+    assert LCA(init=start, solver=solver).fit(rows).score() == pytest.approx(LCA().fit(rows).score(), abs=1e-4)
+
+
 @pytest.mark.parametrize("scale", [1e-140, 1e-9, 1e9, 1e140])
 def test_any_scale_of_the_data(rows, scale):
     lca = LCA().fit((rows - 20.0) * scale)
@@ -449,6 +482,10 @@ def test_any_scale_of_the_data(rows, scale):
         ({"covariance": "low_rank", "rank": 4}, ValueError, "rank must be less than the 4 features"),
         ({"covariance": "low_rank", "rank": 0}, ValueError, "rank must be at least 1"),
         ({"engine": "gpu"}, ValueError, "engine must be one of"),
+        # Also where the solver does not need them.
+        ({"discount": 5.0}, ValueError, "discount must be less than 1"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"neighborhood": 1}, ValueError, "neighborhood must be at least 2"),
     ],
 )
 def test_bad_parameters(rows, parameters, error, message):

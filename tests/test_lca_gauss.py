@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, LCAGauss
+from vicinal._lca import lca_gauss
 from vicinal._lca.gauss_steps import Split, all_local, split_at_one, transfer
 
 ALL_TWINS = (
@@ -304,7 +305,6 @@ def test_not_converged_is_said_and_progress_is_shown(rows, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda X: np.repeat(X, 2, axis=0), "exact twin"),
         (lambda X: X[:4], "needs more than 4 rows"),
         (lambda X: np.c_[X[:, :3], np.ones(200)], "constant"),
         (lambda X: np.c_[X, X[:, 0] - X[:, 1]], "span only 4 dimensions of 5"),
@@ -314,6 +314,7 @@ def test_degenerate_data_are_refused_with_the_remedy(rows, change, message):
     with pytest.raises(ValueError, match=message) as error:
         LCAGauss().fit(change(rows))
     assert "reg and reg_gauss > 0" in str(error.value)
+    assert "covariance=" not in str(error.value)  # LCA's remedy
     model = LCAGauss(reg=0.01, reg_gauss=0.01).fit(change(rows))
     assert np.isfinite(model.score_samples(None)).all()
     assert np.isfinite(model.components_).all()
@@ -332,3 +333,48 @@ def test_degenerate_data_are_refused_with_the_remedy(rows, change, message):
 def test_bad_parameters(rows, parameters, error, message):
     with pytest.raises(error, match=message):
         LCAGauss(**parameters).fit(rows)
+
+
+def test_twins_and_lost_penalties(rows):
+    twins = np.repeat(rows, 2, axis=0)
+    with pytest.raises(ValueError, match=r"exact twin.*Pass reg > 0"):
+        LCAGauss(reg_gauss=0.01).fit(twins)
+    # They are no trouble for the Gaussian, so its penalty is not asked for.
+    assert np.isfinite(LCAGauss(reg=0.01).fit(twins).score_samples(None)).all()
+    with pytest.raises(ValueError, match="reg_gauss=1e-20 is too small beside the variance of the data"):
+        LCAGauss(reg=1e-20, reg_gauss=1e-20).fit(rows[:4])
+
+
+def interrupt_at(monkeypatch, module, name, call):
+    """Ctrl-C at the call-th call of a function; the list counts the calls."""
+    calls, function = [], getattr(module, name)
+
+    def interrupted(*arguments, **options):
+        calls.append(1)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(module, name, interrupted)
+    return calls
+
+
+@pytest.mark.parametrize("share", ["first run", "first pass of the search", "search", "last run"])
+def test_an_interrupted_search_ends_at_once_with_the_best_so_far(rows, monkeypatch, share):
+    X = rows[:80]
+    plain, whole = LCAGauss().fit(X), LCAGauss(search=True).fit(X)
+    first = plain.n_iter_
+    call = {
+        "first run": 5,
+        "first pass of the search": first + 1,
+        "search": first + 3,
+        "last run": whole.n_iter_,
+    }[share]
+    calls = interrupt_at(monkeypatch, lca_gauss, "em_step", call)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = LCAGauss(search=True).fit(X)
+    assert len(calls) == call
+    assert not model.converged_
+    if share != "first run":
+        assert model.objectives_[-1] >= plain.objectives_[-1]
+    assert model.objectives_[-1] == pytest.approx(model.score(), abs=1e-9)

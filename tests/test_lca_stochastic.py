@@ -7,6 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 from test_lca import literal_objective
 
 from vicinal import LCA, io
+from vicinal._lca import stochastic
 from vicinal._engine import pair_reductions
 from vicinal._lca.steps import Structure, leave_one_out
 from vicinal._lca.stochastic import blend, look, minibatches, sweep_path
@@ -206,8 +207,8 @@ def test_bad_parameters(rows, parameters, error, message):
 
 def test_a_stream_literally(rows):
     first, second = rows[:50], rows[50:80]
-    lca = LCA(batch_size=50, discount=0.7, reg=0.1).partial_fit(first)
     C = np.cov(first.T, bias=True)
+    lca = LCA(batch_size=50, discount=0.7, reg=0.1, init=C + 0.1 * np.eye(3)).partial_fit(first)
     C = 0.7 * C + 0.3 * literal_local(rows, C + 0.1 * np.eye(3), range(50), range(50))
     np.testing.assert_allclose(lca.covariance_, C + 0.1 * np.eye(3), rtol=1e-9)
     lca.partial_fit(second)
@@ -278,3 +279,56 @@ def test_a_stream_refuses_what_it_cannot_start_from(rows):
     assert LCA(reg=0.1).partial_fit(rows[:2]).n_samples_seen_ == 2
     with pytest.raises(ValueError, match="features"):
         LCA().partial_fit(rows).partial_fit(rows[:, :2])
+
+
+def test_one_pass_over_a_stream_is_enough(rows):
+    stream = LCA(neighborhood=300, random_state=0)
+    rng = np.random.default_rng(4)
+    many = rows[rng.integers(600, size=3000)] + 0.3 * rng.normal(size=(3000, 3))
+    for start in range(0, 2500, 250):
+        stream.partial_fit(many[start : start + 250])
+    # As good as a fit to as many rows as the stream keeps; from the data's covariance it would be 0.6 nats behind.
+    assert stream.score(many[2500:]) > LCA().fit(many[:300]).score(many[2500:]) - 0.1
+
+
+@pytest.mark.parametrize("reg", [0.0, 0.1])
+def test_a_stream_row_by_row(rows, reg):
+    stream = LCA(batch_size=1, reg=reg).partial_fit(rows[:40])
+    assert stream.n_iter_ == 39  # the first row waits for a neighbour
+    assert np.isfinite(stream.objectives_).all()
+    assert np.isfinite(stream.partial_fit(rows[40:41]).covariance_).all()
+    assert stream.n_samples_seen_ == 41
+
+
+@pytest.mark.parametrize(("n", "d"), [(60, 1), (200, 1), (600, 3)])
+def test_small_sets_end_near_exact(rows, n, d):
+    X = rows[:n, :d]
+    for seed in range(3):
+        assert LCA().fit(X).score() - LCA(solver="stochastic", random_state=seed).fit(X).score() < 5e-3
+
+
+@pytest.mark.parametrize(("name", "call"), [("one_pass", 3), ("look", 2), ("look", 12)])
+def test_an_interruption_ends_the_fit_with_the_best_so_far(monkeypatch, name, call):
+    X = np.random.default_rng(0).standard_t(5, size=(3200, 3)) @ [[1.0, 0.9, 0.0], [0.0, 0.1, 0.0], [0.0, 0.0, 1.0]]
+    calls, function = [], getattr(stochastic, name)
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    monkeypatch.setattr(stochastic, name, interrupted)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        lca = LCA(solver="stochastic", random_state=0, tol=0.0).fit(X)
+    assert not lca.converged_
+    assert len(calls) <= call + 1  # the objective of what is kept
+    assert np.isfinite(lca.objectives_).all()
+
+
+def test_weights_of_any_size_among_few_neighbors(rows):
+    weight = np.r_[1e18, 1e18, np.ones(598)]
+    problem = problem_of(rows, weight * (600 / weight.sum()))
+    objective, local = look(problem, np.eye(3), np.arange(5), np.arange(5))
+    assert np.isfinite(objective)
+    assert np.isfinite(local).all()

@@ -1,4 +1,5 @@
 import pickle
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, Engine, LocalLCA, io
+from vicinal._lca import lca as lca_module
 from vicinal._lca.local_mixture import LocalMixture
 from vicinal.datasets import make_spiral
 
@@ -160,6 +162,7 @@ def test_frames_and_files(rows, tmp_path):
         ({"pool": 61}, ValueError, "pool=61 needs at least 61 rows, got 60"),
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
         ({"reg": -1}, ValueError, "reg must be"),
+        ({"smoothing": 1e-300}, ValueError, "smoothing=1e-300 its prior weighs too little.*larger smoothing"),
     ],
 )
 def test_bad_parameters(rows, parameters, error, message):
@@ -170,3 +173,44 @@ def test_bad_parameters(rows, parameters, error, message):
 def test_not_converged_is_said(rows):
     with pytest.warns(ConvergenceWarning, match="LocalLCA did not converge"):
         LocalLCA(0.2, max_iter=2).fit(rows)
+
+
+def test_the_objective_of_full_smoothing_is_not_penalised(rows):
+    model = LocalLCA(1.0, reg=0.05).fit(rows[:20])
+    literal = literal_objective(rows[:20], model.local_covariances_, model.base_.covariance_, 1.0)
+    np.testing.assert_allclose(model.objectives_, [literal])
+    assert model.n_iter_ == 1
+
+
+def test_messages_name_remedies_that_there_are(rows):
+    for X, message in [(np.repeat(rows, 2, axis=0), r"twin.*keep one of each"), (rows[:2], "needs more than 2 rows")]:
+        with pytest.raises(ValueError, match=message) as error:
+            LocalLCA().fit(X)
+        assert "sample_weight" not in str(error.value)
+        assert "covariance=" not in str(error.value)
+        assert np.isfinite(LocalLCA(reg=0.01).fit(X).score_samples(None)).all()
+    with pytest.warns(UserWarning, match="keep one of each"):
+        LocalLCA().fit(np.r_[rows, rows[:20]])
+    outlier = np.r_[np.random.default_rng(0).normal(size=(60, 3)), [[1e8, 1e8, 1e8]]]
+    with pytest.raises(ValueError, match=r"singular in float64.*drop far rows"):
+        LocalLCA().fit(outlier)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_memory_does_not_grow_with_the_passes():
+    X = np.random.default_rng(0).normal(size=(100, 20))
+    peaks = []
+    for passes in (4, 24):
+        tracemalloc.start()
+        LocalLCA(0.3, pool=2, max_iter=passes, tol=0.0, engine=Engine(memory="1 MB")).fit(X)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 4 * X.shape[0] * X.shape[1] ** 2 * 8
+
+
+def test_it_has_not_converged_where_lca_has_not(rows, monkeypatch):
+    monkeypatch.setattr(lca_module, "_MAX_PASSES", 2)
+    with pytest.warns(ConvergenceWarning, match="LCA did not converge"):
+        model = LocalLCA().fit(rows)
+    assert not model.converged_
+    assert model.base_.solver_ == "accelerated"

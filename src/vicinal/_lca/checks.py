@@ -1,8 +1,11 @@
 """Data on which LCA has no answer: found before the engine runs, explained, with the remedy."""
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
+
+from vicinal._lca.steps import COLLAPSE
 
 _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w)"
 
@@ -10,8 +13,22 @@ _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=Tr
 _FEW_TWINS = 0.05
 
 
-def check_answerable(X, weight, covariance, rank=None, *, names=None, reg_name="reg"):
-    """Refuse data whose penalised likelihood has no maximum when the penalty is zero; warn of many twins.
+class Advice(NamedTuple):
+    """What the messages may recommend: each method has its own remedies."""
+
+    method: str = "LCA"
+    reg_name: str = "reg"
+    simpler: str = "use covariance='diag' or 'low_rank', "  # instead of a full covariance
+    merge: str = _MERGE
+
+    @property
+    def remedy(self):
+        """The first thing to try."""
+        return f"Pass {self.reg_name} > 0 (a variance, in squared units of the data)"
+
+
+def check_answerable(X, weight, covariance, rank=None, *, names=None, advice=Advice()):
+    """Refuse rows that span too little for a covariance of this structure when the penalty is zero.
 
     Parameters
     ----------
@@ -21,35 +38,60 @@ def check_answerable(X, weight, covariance, rank=None, *, names=None, reg_name="
         The structure of the kernel's covariance, as given to LCA.
     names : array of shape (d,), optional
         Column names for the messages.
-    reg_name : str
-        The parameter that is the remedy.
+    advice : Advice
     """
     if weight is not None:
         X = X[weight > 0]
     n, d = X.shape
-    remedy = f"Pass {reg_name} > 0 (a variance, in squared units of the data)"
+    remedy = advice.remedy
     spans = np.ptp(X, axis=0)
     if not spans.any():
         raise ValueError(f"all {n} rows are equal: there is no scale to learn. {remedy}, or check the data.")
-    constant = np.flatnonzero(spans <= 4 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0))
-    if covariance in ("full", "diag") and len(constant):
-        shown = ", ".join(str(k if names is None else names[k]) for k in constant[:5])
-        more = ", ..." if len(constant) > 5 else ""
+    by_column = covariance in ("full", "diag")
+    constant = spans <= 4 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
+    if by_column and constant.any():
         raise ValueError(
-            f"{len(constant)} of {d} columns are constant ({shown}{more}): the kernel's variance along "
-            "them shrinks to "
-            f"zero. Drop them, for example with sklearn.feature_selection.VarianceThreshold. {remedy} to "
-            "keep them."
+            f"{constant.sum()} of {d} columns are constant ({_shown(constant, names)}): the kernel's variance along "
+            "them shrinks to zero. Drop them, for example with sklearn.feature_selection.VarianceThreshold. "
+            f"{remedy} to keep them."
+        )
+    # Variances of what is narrower, or (in float32) its inverse scale, cannot be represented.
+    least = 1e-150 if X.dtype == np.float64 else 1e-35
+    narrow = spans < least
+    if narrow.any() if by_column else narrow.all():
+        raise ValueError(
+            f"{narrow.sum()} of {d} columns ({_shown(narrow, names)}) spread over {spans[narrow].max():.3g} at most, "
+            f"whose square underflows; expected at least {least:g}. Rescale them, for example with "
+            "sklearn.preprocessing.StandardScaler."
         )
     if covariance == "full" and n <= d:
         raise ValueError(
             f"a full covariance of {d} features needs more than {d} rows, got {n}: the likelihood is "
             f"unbounded. {remedy}, "
-            "use covariance='diag' or 'low_rank', or reduce the dimension with sklearn.decomposition.PCA."
+            f"{advice.simpler}or reduce the dimension with sklearn.decomposition.PCA."
         )
     if covariance in ("full", "low_rank"):
         _check_rank(X, d if covariance == "full" else rank + 1, covariance, remedy)
-    _check_twins(X, remedy)
+
+
+def _shown(chosen, names):
+    """A few of the chosen columns, by name where there are names."""
+    positions = np.flatnonzero(chosen)
+    shown = ", ".join(str(k if names is None else names[k]) for k in positions[:5])
+    return shown + (", ..." if len(positions) > 5 else "")
+
+
+def check_representable(covariance, reg, reg_name="reg"):
+    """Refuse a penalty that is lost in the rounding of the covariance which it should make regular."""
+    scale = np.sqrt(np.diag(covariance))
+    values = np.linalg.eigvalsh(covariance / np.outer(scale, scale))
+    if values[0] <= values[-1] * len(covariance) * np.finfo(np.float64).eps:
+        raise ValueError(
+            f"{reg_name}={reg:g} is too small beside the variance of the data ({scale.max() ** 2:.3g}): with it the "
+            f"covariance is still singular in float64. Pass {reg_name} of at least {COLLAPSE * scale.max() ** 2:.1g}, "
+            "drop columns that depend on each other or far rows, or reduce the dimension with "
+            "sklearn.decomposition.PCA."
+        )
 
 
 def check_two_rows(weight):
@@ -74,30 +116,30 @@ def _check_rank(X, needed, covariance, remedy):
     rank = int((values > floor).sum())
     if rank < needed:
         raise ValueError(
-            f"the rows span only {rank} dimensions of {X.shape[1]} and covariance={covariance!r} needs "
-            f"{needed}: columns "
-            f"depend linearly on each other, and the likelihood is unbounded. {remedy}, drop the "
-            "dependent columns, or "
-            f"keep {rank} components of sklearn.decomposition.PCA."
+            f"the rows span only {rank} dimensions of {X.shape[1]} and a {covariance.replace('_', '-')} covariance needs "
+            f"{needed}: columns depend linearly on each other (or rows lie so far apart that the others' differences are "
+            f"lost), and the likelihood is unbounded. {remedy}, drop the dependent columns (or the far rows), or keep "
+            f"{rank} components of sklearn.decomposition.PCA."
         )
 
 
-def _check_twins(X, remedy):
+def check_twins(X, weight, advice=Advice(), *, stacklevel=4):
+    """Refuse rows that all have twins, whose likelihood is unbounded when the penalty is zero; warn of many twins."""
+    if weight is not None:
+        X = X[weight > 0]
     n = len(X)
     twins = count_twins(X)
     if twins == n:
         raise ValueError(
-            f"every one of the {n} rows has an exact twin: the leave-one-out likelihood is unbounded, "
-            "because each row is "
-            f"explained by its twin with a kernel of width zero. {remedy}, or {_MERGE}."
+            f"every one of the {n} rows has an exact twin: the leave-one-out likelihood is unbounded, because each "
+            f"row is explained by its twin with a kernel of width zero. {advice.remedy}, or {advice.merge}."
         )
     if twins > _FEW_TWINS * n:
         warnings.warn(
-            f"{twins} of {n} rows have an exact twin, which leave-one-out sees at distance zero: the "
-            "learned kernel is "
-            f"too narrow. {remedy}, or {_MERGE}.",
+            f"{twins} of {n} rows have an exact twin, which leave-one-out sees at distance zero: the learned kernel "
+            f"is too narrow. {advice.remedy}, or {advice.merge}.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
@@ -117,26 +159,23 @@ def count_twins(X):
     return int((counts[inverse] > 1).sum())
 
 
-def collapse_message(X, weight, covariance):
+def collapse_message(X, weight, covariance, advice=Advice()):
     """What to say when the covariance becomes singular during the fit."""
     counted = X if weight is None else X[weight > 0]
     n, d = counted.shape
     twins = count_twins(counted)
-    clue = ""
     if twins:
-        clue = f" {twins} of the {n} rows have an exact twin: {_MERGE}."
+        clue = f"{twins} of the {n} rows have an exact twin: {advice.merge}."
     elif covariance == "full" and n < 2 * d:
-        clue = f" With fewer than two rows a feature ({n} < 2 x {d}) a full covariance has no maximum."
+        clue = f"With fewer than two rows a feature ({n} < 2 x {d}) a full covariance has no maximum."
     else:
         clue = (
-            " Some combinations of columns take the same value in many rows (rounded, integer or "
-            "dependent columns), so "
-            "that rows differ from their neighbours in a subspace only."
+            "Either some combinations of columns take the same value in many rows (rounded, integer or dependent "
+            "columns), so that rows differ from their neighbours in a subspace only; or some rows lie a million times "
+            "further from each other than from their neighbours: then fit each group by itself, or drop far rows."
         )
     return (
-        "the kernel's covariance collapses: its variance in some direction goes to zero and the "
-        "leave-one-out "
-        f"likelihood to infinity.{clue} Pass a larger reg (a variance, in squared units of the data), "
-        "drop such columns, "
-        "or use a covariance with fewer parameters."
+        f"{advice.method}: the kernel's covariance collapses: its variance in some direction goes to zero and the "
+        f"leave-one-out likelihood to infinity. {clue} Pass a larger {advice.reg_name} (a variance, in squared units "
+        f"of the data), {advice.simpler if covariance == 'full' else ''}or drop such columns."
     )

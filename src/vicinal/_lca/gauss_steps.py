@@ -147,11 +147,12 @@ def search_directions(run, path, tol):
     while True:
         found = _golden_round(lambda split: run(split, rough), best, record)
         gained = found.objectives[-1] - best.objectives[-1]
-        best = found if gained > 0 else best
-        if gained <= rough or found.reason == INTERRUPTED:
+        interrupted = found.reason == INTERRUPTED
+        best = found if gained > 0 or interrupted else best
+        if gained <= rough or interrupted:
             break
-    if best is not path and best.reason != INTERRUPTED:
-        best = run(best.parameters, tol)
+    if best is not path and not interrupted:
+        best = _run_or_keep(lambda: run(best.parameters, tol), best)
         record.append(best.objectives)
     every_pass = np.maximum.accumulate(np.concatenate(record))
     return FitPath(best.parameters, every_pass, len(every_pass), best.converged, best.reason)
@@ -162,20 +163,32 @@ def _golden_round(run, path, record):
     split = path.parameters
     tried = {0: path}
 
+    def stopped():
+        return any(run.reason == INTERRUPTED for run in tried.values())
+
     def value(moved):
-        if moved not in tried:
+        if moved not in tried and not stopped():
             try:
-                tried[moved] = run(transfer(split, moved))
+                tried[moved] = _run_or_keep(lambda: run(transfer(split, moved)), path)
                 record.append(tried[moved].objectives)
             except CollapseError:
                 tried[moved] = path._replace(objectives=np.array([-np.inf]))
-        return tried[moved].objectives[-1]
+        return tried.get(moved, path).objectives[-1]
 
     low, high = 0, len(split.variances)
-    while high - low > 2 and not any(run.reason == INTERRUPTED for run in tried.values()):
+    while high - low > 2 and not stopped():
         left = low + round(0.382 * (high - low))
         right = max(low + round(0.618 * (high - low)), left + 1)
         low, high = (left, high) if value(left) < value(right) else (low, right)
     for moved in range(low, high + 1):
         value(moved)
-    return max(tried.values(), key=lambda path: path.objectives[-1])
+    best = max(tried.values(), key=lambda path: path.objectives[-1])
+    return best._replace(converged=False, reason=INTERRUPTED) if stopped() else best
+
+
+def _run_or_keep(run, path):
+    """A run's path; or, if it is interrupted before its first pass ends, the path that is known, marked as interrupted."""
+    try:
+        return run()
+    except KeyboardInterrupt:
+        return path._replace(objectives=path.objectives[-1:], converged=False, reason=INTERRUPTED)

@@ -12,7 +12,14 @@ from vicinal._density.parzen import bandwidth_covariance
 from vicinal._engine import pair_reductions
 from vicinal._fit_loops import fixed_point, progress, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
-from vicinal._lca.checks import check_answerable, check_two_rows, collapse_message
+from vicinal._lca.checks import (
+    Advice,
+    check_answerable,
+    check_representable,
+    check_twins,
+    check_two_rows,
+    collapse_message,
+)
 from vicinal._lca.steps import (
     CollapseError,
     Steps,
@@ -26,7 +33,7 @@ from vicinal._lca.steps import (
     perplexities,
     scatter_of_rows,
 )
-from vicinal._lca.stochastic import SAMPLE, metric_of, stochastic_path
+from vicinal._lca.stochastic import SAMPLE, metric_of, sampled_start, stochastic_path
 from vicinal._lca.stream import Stream
 from vicinal._metric import LinearMetricMixin
 
@@ -203,12 +210,18 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         -------
         self
         """
+        return self._fit(X, sample_weight, Advice())
+
+    def _fit(self, X, sample_weight, advice):
+        """Fit, with the remedies that the caller's users have."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
         n, d = X.shape
         reg, structure = self._check_parameters(d)
+        self._check_stochastic()
         if reg == 0:
-            check_answerable(X, weight, *structure, names=getattr(self, "feature_names_in_", None))
+            check_answerable(X, weight, *structure, names=getattr(self, "feature_names_in_", None), advice=advice)
+            check_twins(X, weight, advice)
         self._stream = None
         self.solver_ = self._pick_solver(n)
         problem = leave_one_out(X, weight, pair_reductions(self.engine, _EXPECTED_PASSES * n, n, d), reg)
@@ -217,12 +230,12 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         solve = self._stochastic_path if self.solver_ == "stochastic" else self._exact_path
         try:
             path, neighbors = solve(problem, start, structure)
-        except CollapseError:
-            raise ValueError(f"LCA: {collapse_message(X, weight, self.covariance)}") from None
-        warn_if_not_converged("LCA", path)
+            self._keep(path.parameters, spread)
+            self._keep_density(X.copy(), weight, problem, neighbors)
+        except (CollapseError, np.linalg.LinAlgError):
+            raise ValueError(collapse_message(X, weight, self.covariance, advice)) from None
+        warn_if_not_converged("LCA", path, stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        self._keep(path.parameters, spread)
-        self._keep_density(X.copy(), weight, problem, neighbors)
         return self
 
     def partial_fit(self, X, y=None):
@@ -235,8 +248,8 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The first call starts from the covariance of its rows; more rows than features are needed then, or
-            ``reg`` > 0.
+            The first call starts from a fit to its rows (from their covariance, where they are at most four a feature;
+            or from ``init``); more rows than features are needed then, or ``reg`` > 0.
         y : ignored
 
         Returns
@@ -252,14 +265,15 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         batch_size, neighborhood, discount = self._check_stochastic()
         stream, objectives = self._open_stream(X, reg, structure, neighborhood or SAMPLE, fresh)
         try:
-            for first in range(0, len(X), batch_size):
-                batch = X[first : first + batch_size]
+            # The very first minibatch has two rows at least: a row alone has no neighbour.
+            cuts = range(max(batch_size, 2 - len(stream.reservoir)), len(X), batch_size)
+            for batch in np.split(X, cuts):
                 objectives.append(
                     stream.learn(batch, reg=reg, structure=structure, discount=discount, engine=self.engine)
                 )
             metric = metric_of(stream.local, reg, structure)
         except CollapseError:
-            raise ValueError(f"LCA: {collapse_message(stream.reservoir, None, self.covariance)}") from None
+            raise ValueError(collapse_message(stream.reservoir, None, self.covariance)) from None
         self._stream = {"local": stream.local, "seed": stream.seed}
         self.solver_, self.converged_ = "stream", False
         self.objectives_, self.n_iter_, self.n_samples_seen_ = np.array(objectives), len(objectives), stream.seen
@@ -274,9 +288,15 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         if fresh:
             if reg == 0:
                 check_answerable(X, None, *structure, names=getattr(self, "feature_names_in_", None))
-            start = self._start(np.cov(X.T, bias=True).reshape(X.shape[1], X.shape[1]), reg, structure)
+                check_twins(X, None)
+            seed = self._seed()
+            problem = leave_one_out(X, None, pair_reductions(self.engine, _EXPECTED_PASSES * len(X), *X.shape), reg)
+            start = self._start(scatter_of_rows(problem), reg, structure)
+            if isinstance(self.init, str):
+                fit = sampled_start(problem, start, structure, size, np.random.default_rng(seed))
+                start = start if fit is None else fit.parameters
             local = np.linalg.inv(start.T @ start) - reg * np.eye(len(start))
-            return Stream(X[:0], local, 0, size, self._seed()), []
+            return Stream(X[:0], local, 0, size, seed), []
         centres, shares = self.mixture_.centres.astype(np.float64), np.exp(self.mixture_.log_weights)
         left = getattr(self, "_stream", None)
         if left is not None:
@@ -323,12 +343,19 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
 
     def _start(self, spread, reg, structure):
         """The metric to start from: the inverse root of a covariance of the structure."""
-        if isinstance(self.init, str):
-            check_choice(self.init, "init", ("covariance",))
-            covariance = spread + reg * np.eye(len(spread))
-        else:
+        if not isinstance(self.init, str):
             covariance = bandwidth_covariance(self.init, len(spread), name="init")
-        return inverse_root(nearest_structured(covariance, *structure))
+            return inverse_root(nearest_structured(covariance, *structure))
+        check_choice(self.init, "init", ("covariance",))
+        return self._spread_metric(spread, reg, structure)
+
+    @staticmethod
+    def _spread_metric(spread, reg, structure):
+        """The metric of the data's own covariance."""
+        covariance = nearest_structured(spread + reg * np.eye(len(spread)), *structure)
+        if reg > 0:
+            check_representable(covariance, reg)
+        return inverse_root(covariance)
 
     def _limits(self, max_iter, tol):
         """The user's max_iter and tol, or these."""
@@ -341,7 +368,8 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     def _exact_path(self, problem, start, structure):
         """Passes over all pairs; and who are possible neighbours: all (None)."""
         limits = self._limits(_MAX_PASSES, _EXACT_TOL)
-        steps = Steps(lambda metric: one_pass(problem, metric), structure, start)
+        spread = self._spread_metric(scatter_of_rows(problem), problem.reg, structure)
+        steps = Steps(lambda metric: one_pass(problem, metric), structure, start, spread)
         if self.solver_ == "em":
             return fixed_point(steps.em, start, **limits), None
         return accelerated_fixed_point(steps.displacement, steps.move, start, **limits), None

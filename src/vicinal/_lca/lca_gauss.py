@@ -7,8 +7,15 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_integer, check_positive, check_rows, check_weights
 from vicinal._density.mixture import MixtureDensityMixin, SharedMixture
 from vicinal._engine import pair_reductions
-from vicinal._fit_loops import fixed_point, progress, warn_if_not_converged
-from vicinal._lca.checks import check_answerable, check_two_rows, collapse_message
+from vicinal._fit_loops import INTERRUPTED, fixed_point, progress, warn_if_not_converged
+from vicinal._lca.checks import (
+    Advice,
+    check_answerable,
+    check_representable,
+    check_twins,
+    check_two_rows,
+    collapse_message,
+)
 from vicinal._lca.gauss_steps import (
     GaussProblem,
     all_local,
@@ -172,10 +179,13 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         reg_gauss = check_positive(self.reg_gauss, "reg_gauss", strict=False)
         max_iter = check_integer(self.max_iter, "max_iter")
         tol = check_positive(self.tol, "tol", strict=False)
+        advice = Advice("LCAGauss", simpler="")
         if reg == 0 or reg_gauss == 0:
             names = getattr(self, "feature_names_in_", None)
-            remedy = " and ".join(name for name, value in (("reg", reg), ("reg_gauss", reg_gauss)) if value == 0)
-            check_answerable(X, weight, "full", names=names, reg_name=remedy)
+            zero = " and ".join(name for name, value in (("reg", reg), ("reg_gauss", reg_gauss)) if value == 0)
+            check_answerable(X, weight, "full", names=names, advice=advice._replace(reg_name=zero))
+        if reg == 0:  # twins are no trouble for the Gaussian
+            check_twins(X, weight, advice, stacklevel=3)
         problem = self._whiten(X, weight, reg, reg_gauss)
         report = progress("LCAGauss", self.verbose)
 
@@ -184,15 +194,15 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
 
         try:
             path = run(all_local(X.shape[1]), tol)
-            if self.search:
+            if self.search and path.reason != INTERRUPTED:
                 path = search_directions(run, path, tol)
-        except CollapseError:
-            raise ValueError(f"LCAGauss: {collapse_message(X, weight, 'full')}") from None
+            # The rows of weight zero, which the fit does not see, are scored as well.
+            rows = to_frame(centred(X, weight), problem.root)
+            self._keep(X, problem._replace(rows=rows), path.parameters)
+        except (CollapseError, np.linalg.LinAlgError):
+            raise ValueError(collapse_message(X, weight, "full", advice)) from None
         warn_if_not_converged("LCAGauss", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        # The rows of weight zero, which the fit does not see, are scored as well.
-        rows = to_frame(centred(X, weight), problem.root)
-        self._keep(X, problem._replace(rows=rows), path.parameters)
         return self
 
     def _whiten(self, X, weight, reg, reg_gauss):
@@ -200,7 +210,10 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         n, d = X.shape
         plain = leave_one_out(X, weight, pair_reductions(self.engine, _EXPECTED_PASSES * n, n, d), reg)
         # Departure 4 (LCAGauss): C_G divides by n, so that the limit is the Gaussian of maximum likelihood.
-        root = inverse_root(scatter_of_rows(plain) + reg_gauss * np.eye(d))
+        covariance = scatter_of_rows(plain) + reg_gauss * np.eye(d)
+        if reg_gauss > 0:
+            check_representable(covariance, reg_gauss, "reg_gauss")
+        root = inverse_root(covariance)
         self.mean_ = X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / n
         rows = to_frame(plain.rows, root)
         return GaussProblem(rows, root, plain.weight, plain.log_weights, plain.log_others, plain.pairs, reg)

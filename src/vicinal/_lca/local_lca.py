@@ -1,5 +1,7 @@
 """Local LCA (experimental): LCA with a covariance of its own at every row, under a prior."""
 
+from collections import deque
+
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.neighbors import NearestNeighbors
@@ -8,9 +10,12 @@ from vicinal._checks import check_integer, check_positive, check_rows
 from vicinal._density.mixture import MixtureDensityMixin
 from vicinal._engine._choice import as_engine
 from vicinal._fit_loops import FitPath, fixed_point, progress, warn_if_not_converged
+from vicinal._lca.checks import Advice
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_mixture import LocalMixture, inverse_roots, kernel_blocks, log_dets, row_log_sums
 from vicinal._lca.steps import centred
+
+_ADVICE = Advice("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
 
 # Weights below this share of a row's neighbours do not change a scatter in float64.
 _NEGLIGIBLE = 1e-15
@@ -62,6 +67,7 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         The objective above, one entry a pass, the last one belonging to ``local_covariances_``.
     n_iter_ : int
     converged_ : bool
+        Whether this fit and LCA's converged.
     mixture_ : LocalMixture
         The density.
     n_features_in_ : int
@@ -116,12 +122,23 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         pool = check_integer(self.pool, "pool")
         if pool > len(X):
             raise ValueError(f"pool={pool} needs at least {pool} rows, got {len(X)}. Lower pool or add data.")
-        self.base_ = LCA(reg=self.reg, engine=self.engine, verbose=self.verbose).fit(X)
-        path = self._climb(X, smoothing, pool, max_iter, tol)
-        warn_if_not_converged("LocalLCA", path)
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        # Exact for any n, so that nothing is random.
+        base = LCA(reg=self.reg, solver="accelerated", engine=self.engine, verbose=self.verbose)
+        self.base_ = base._fit(X, None, _ADVICE)
         inverse = np.linalg.inv(self.base_.components_)
-        self.local_covariances_ = inverse @ path.parameters @ inverse.T
+        try:
+            path = self._climb(X, smoothing, pool, max_iter, tol)
+            self.local_covariances_ = inverse @ path.parameters @ inverse.T
+            inverse_roots(self.local_covariances_)
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                f"LocalLCA: the covariance of some row is singular in float64: with smoothing={smoothing:g} its prior "
+                "weighs too little, or far rows stretch it. Pass a larger smoothing, pass a larger reg (a variance, in "
+                "squared units of the data), or drop far rows."
+            ) from None
+        warn_if_not_converged("LocalLCA", path)
+        self.objectives_, self.n_iter_ = path.objectives, path.n_iter
+        self.converged_ = path.converged and self.base_.converged_
         names = getattr(self, "feature_names_in_", None)
         self.mixture_ = LocalMixture(X.copy(), self.local_covariances_, None, self.engine, names)
         return self
@@ -132,12 +149,12 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         rows = centred(X, None) @ self.base_.components_.T
         start = np.broadcast_to(np.eye(d), (n, d, d)).copy()
         log_det = np.linalg.slogdet(self.base_.components_)[1]
-        if smoothing == 1:
-            return FitPath(start, self.base_.objectives_[-1:], 0, True, "LCA itself")
+        if smoothing == 1:  # one pass tells the objective, in which LCA's penalty has no part
+            return FitPath(start, np.array([self.base_.score()]), 1, True, "LCA itself")
         kappa = smoothing / (1.0 - smoothing)
         near = NearestNeighbors(n_neighbors=pool).fit(rows).kneighbors(rows, return_distance=False)
         memory = as_engine(self.engine).memory_bytes
-        seen = []
+        seen: deque = deque(maxlen=2)
 
         def step(covariances):
             sums, counts, scatters = local_scatters(rows, covariances, memory)
@@ -149,7 +166,7 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
 
         path = fixed_point(step, start, max_iter=max_iter, tol=tol, report=progress("LocalLCA", self.verbose))
         if pool > 1:  # the last step may have lost
-            objective, covariances = max(seen[-2:], key=lambda pair: pair[0])
+            objective, covariances = max(seen, key=lambda pair: pair[0])
             path = path._replace(parameters=covariances, objectives=np.append(path.objectives[:-1], objective))
         return path
 

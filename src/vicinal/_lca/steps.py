@@ -22,9 +22,8 @@ from vicinal._effective_neighbors import effective_neighbors
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
-# A direction whose variance falls below this share of what it was at the start is collapsing: the distances
-# along it have no digits left. All-twin data get here in five EM steps; clean manifolds (noise 1e-5 of the
-# spread) do not.
+# A direction whose variance falls below this share of the data's is collapsing: the distances along it have no digits
+# left. All-twin data get here in five EM steps; clean manifolds (noise 1e-5 of the spread) do not.
 COLLAPSE = 1e-12
 
 
@@ -165,16 +164,23 @@ class Steps:
         ``objective, M = evaluate(metric)``.
     structure : Structure
     start : array of shape (d, d)
-        The metric at the start, which collapse is measured against.
+        The metric at the start.
+    spread : array of shape (d, d), optional
+        The metric of the data's covariance, which collapse is measured against; None: the start. (A start may be far
+        wider, which is no collapse, or far narrower, which leaves less room to see one.)
     """
 
-    def __init__(self, evaluate, structure, start):
+    def __init__(self, evaluate, structure, start, spread=None):
         self.evaluate, self.structure = evaluate, structure
-        self._start_root = np.linalg.inv(start)
+        self._root = np.linalg.inv(start if spread is None else spread)
+        self._largest = max(1.0, self._narrowness(start) / len(start)) / COLLAPSE
+
+    def _narrowness(self, metric):
+        return np.square(metric @ self._root).sum()
 
     def displacement(self, metric):
         """The objective at the metric and EM's displacement from it."""
-        if np.square(metric @ self._start_root).sum() > 1.0 / COLLAPSE:
+        if self._narrowness(metric) > self._largest:
             raise CollapseError
         objective, matrix = self.evaluate(metric)
         if self.structure.covariance != "full":
@@ -208,7 +214,8 @@ def symmetric_function(matrix, function):
 
 
 def _log(values):
-    if values.min() < COLLAPSE:
+    # Rounding leaves eigenvalues of zero where one step loses all digits of a direction.
+    if not values.min() > 0:
         raise CollapseError
     return np.log(values)
 

@@ -19,6 +19,7 @@ from vicinal._lca.steps import (
     one_pass,
     penalised_objective,
     to_frame,
+    weight_of_others,
 )
 
 # Rows that always measure the progress, the same ones after every sweep.
@@ -62,8 +63,8 @@ def look(problem, metric, queries, points=None):
         found = np.minimum(np.searchsorted(points, queries), len(points) - 1)
         left_out = np.where(points[found] == queries, found, -1)
         log_weights = None if problem.log_weights is None else problem.log_weights[points]
-        others = problem.weight[points].sum() - np.where(left_out >= 0, weight, 0.0)
-        log_others = np.log(others)
+        seen = problem.weight[points]
+        log_others = np.log(np.where(left_out >= 0, weight_of_others(seen)[left_out], seen.sum()))
     sums, scatter = problem.pairs.softmax_scatter(
         to_frame(rows, metric),
         to_frame(near, metric),
@@ -153,13 +154,14 @@ _START_PASSES = 50
 
 
 def sampled_start(problem, start, structure, size, rng):
-    """The metric of the exact fit to a sample of rows, or the start itself where a sample would be too small.
+    """The exact fit to a sample of rows (all, where there are no more), or None where that would be too few.
 
     Departure 3 (LCA): the paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
     """
     rows = np.flatnonzero(problem.weight > 0)
-    if len(rows) <= size or size <= 4 * len(start):
-        return start
+    size = min(size, len(rows))
+    if size <= 4 * len(start):
+        return None
     chosen = np.sort(rng.choice(rows, size, replace=False))
     weight = None if problem.log_weights is None else problem.weight[chosen] * (size / problem.weight[chosen].sum())
     sample = leave_one_out(problem.rows[chosen], weight, problem.pairs, problem.reg)
@@ -167,7 +169,7 @@ def sampled_start(problem, start, structure, size, rng):
 
 
 def unbiased_start(problem, start, structure, size, rng):
-    """The metric of the fit to a sample of terms that see *all* rows as neighbours, from a start.
+    """The fit to a sample of terms that see *all* rows as neighbours, from a start.
 
     A kernel learned with N neighbours is too wide for n (sec. 5.2); this one is not.
     """
@@ -185,10 +187,9 @@ def unbiased_start(problem, start, structure, size, rng):
 def _quick_fit(evaluate, start, structure):
     steps = Steps(evaluate, structure, start)
     try:
-        path = accelerated_fixed_point(steps.displacement, steps.move, start, max_iter=_START_PASSES, tol=_START_TOL)
+        return accelerated_fixed_point(steps.displacement, steps.move, start, max_iter=_START_PASSES, tol=_START_TOL)
     except CollapseError:
-        return start  # a sample may collapse where the data do not
-    return path.parameters
+        return None  # a sample may collapse where the data do not
 
 
 def stochastic_path(problem, start, structure, *, neighborhood, warm, batch_size, rng, **options):
@@ -208,8 +209,7 @@ def stochastic_path(problem, start, structure, *, neighborhood, warm, batch_size
         ``discount, max_iter, tol, report`` of `sweep_path`.
     """
     n, d = int(np.count_nonzero(problem.weight)), len(start)
-    if warm:
-        start = sampled_start(problem, start, structure, neighborhood or SAMPLE, rng)
+    fits = [sampled_start(problem, start, structure, neighborhood or SAMPLE, rng)] if warm else []
     n_rows, n_neighbors = n, neighborhood or n
     if neighborhood is None and n > SAMPLE:
         # Departure 4 (LCA): all rows are neighbours, so nothing is biased, and a sweep has a fixed number of rows R (in
@@ -217,7 +217,21 @@ def stochastic_path(problem, start, structure, *, neighborhood, warm, batch_size
         # Minibatches are a tenth of it, if more than the user's: moving all rows to a new frame costs O(n d^2) too.
         n_rows = min(n, max(2000, 100 * d))
         batch_size = max(batch_size, n_rows // 10)
-        start = unbiased_start(problem, start, structure, max(2000, 20 * d), rng) if warm else start
+        if warm and not _interrupted(fits):
+            fits.append(unbiased_start(problem, _last(fits, start), structure, max(2000, 20 * d), rng))
+    start = _last(fits, start)
     local = np.linalg.inv(start.T @ start) - problem.reg * np.eye(d)
     size = {"n_neighbors": n_neighbors, "n_rows": n_rows, "batch_size": batch_size}
-    return sweep_path(problem, local, structure, rng=rng, **size, **options)
+    if not _interrupted(fits):
+        return sweep_path(problem, local, structure, rng=rng, **size, **options)
+    options["max_iter"] = 0
+    return sweep_path(problem, local, structure, rng=rng, **size, **options)._replace(reason=INTERRUPTED)
+
+
+def _last(fits, start):
+    """The metric of the last fit that has one, or the start."""
+    return next((fit.parameters for fit in reversed(fits) if fit is not None), start)
+
+
+def _interrupted(fits):
+    return any(fit is not None and fit.reason == INTERRUPTED for fit in fits)
