@@ -160,7 +160,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         if overshot:
             raise ValueError(
                 f"step={self.step!r} diverges: one step turns the map over. A constant step must stay well "
-                f"below 1/n_features; try step={0.1 / d:.1g}, or step='auto', which limits itself."
+                f"below 1/n_features; try step={min(0.1 / d, self.step / 4):.1g}, or step='auto', which limits itself."
             )
         raise ValueError(
             "The map grows without bound: along some direction, points of a chunklet never differ. Drop "
