@@ -78,7 +78,7 @@ def _scores(model, X, y):
 
 def summarise(setting, records):
     found = {(record["model"], record["criterion"]): record for record in records}
-    rows = {_ERROR: [], _ANCLL: []}
+    rows: dict[str, list] = {_ERROR: [], _ANCLL: []}
     for (model, criterion), record in found.items():
         paper = _PAPER.get((model, criterion), ("", 4.08))
         ours = [record[part]["error" if criterion == _ERROR else "ancll"] for part in ("valid", "test")]
