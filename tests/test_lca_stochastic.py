@@ -7,8 +7,8 @@ from sklearn.exceptions import ConvergenceWarning
 from test_lca import literal_objective
 
 from vicinal import LCA, io
-from vicinal._lca import stochastic
 from vicinal._engine import pair_reductions
+from vicinal._lca import stochastic
 from vicinal._lca.steps import Structure, leave_one_out
 from vicinal._lca.stochastic import blend, look, minibatches, sweep_path
 from vicinal._lca.stream import Stream

@@ -27,7 +27,10 @@ class Advice(NamedTuple):
         return f"Pass {self.reg_name} > 0 (a variance, in squared units of the data)"
 
 
-def check_answerable(X, weight, covariance, rank=None, *, names=None, advice=Advice()):
+LCA_ADVICE = Advice()
+
+
+def check_answerable(X, weight, covariance, rank=None, *, names=None, advice=LCA_ADVICE):
     """Refuse rows that span too little for a covariance of this structure when the penalty is zero.
 
     Parameters
@@ -123,7 +126,7 @@ def _check_rank(X, needed, covariance, remedy):
         )
 
 
-def check_twins(X, weight, advice=Advice(), *, stacklevel=4):
+def check_twins(X, weight, advice=LCA_ADVICE, *, stacklevel=4):
     """Refuse rows that all have twins, whose likelihood is unbounded when the penalty is zero; warn of many twins."""
     if weight is not None:
         X = X[weight > 0]
@@ -159,7 +162,7 @@ def count_twins(X):
     return int((counts[inverse] > 1).sum())
 
 
-def collapse_message(X, weight, covariance, advice=Advice()):
+def collapse_message(X, weight, covariance, advice=LCA_ADVICE):
     """What to say when the covariance becomes singular during the fit."""
     counted = X if weight is None else X[weight > 0]
     n, d = counted.shape

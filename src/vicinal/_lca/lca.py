@@ -13,7 +13,7 @@ from vicinal._engine import pair_reductions
 from vicinal._fit_loops import fixed_point, progress, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
-    Advice,
+    LCA_ADVICE,
     check_answerable,
     check_representable,
     check_twins,
@@ -210,7 +210,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         -------
         self
         """
-        return self._fit(X, sample_weight, Advice())
+        return self._fit(X, sample_weight, LCA_ADVICE)
 
     def _fit(self, X, sample_weight, advice):
         """Fit, with the remedies that the caller's users have."""
