@@ -372,6 +372,26 @@ def test_isolated_points_keep_their_softmax(kind):
 
 
 @engines
+def test_far_queries_keep_weights_that_sum_to_one(kind):
+    # A score of -1e20 plus log 2 is -1e20: weights taken from such a log-sum would sum to 2.
+    z, q = np.array([[0.0], [0.0], [5.0]]), np.array([[-1e10]])
+    got = backend(kind).softmax_means(q, z, np.array([[1.0], [3.0], [9.0]]))
+    assert got.means[0, 0] == pytest.approx(2.0, rel=1e-12)
+
+
+@engines
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+def test_soft_agreement_beside_huge_distances(kind, objective):
+    # Each row's nearest neighbour takes all, at scores of about -1e21: a_i is their agreement, not 1.
+    z = 1e10 * np.array([[0.0], [1.0], [3.0], [3.5]])
+    targets = np.array([[0.6, 0.4], [0.5, 0.5], [0.2, 0.8], [1.0, 0.0]])
+    match = Match("dot", targets, targets)
+    got = backend(kind).signed_pull(z, z, match, objective=objective, left_out=np.arange(4))
+    nearest = [1, 0, 3, 2]
+    np.testing.assert_allclose(np.exp(got.log_agreement), (targets * targets[nearest]).sum(1), rtol=1e-12)
+
+
+@engines
 @pytest.mark.parametrize("few", [AS_IS, ALWAYS], ids=["fused", "blas"])
 def test_likelihood_weights_survive_class_mates_that_underflow(kind, few, monkeypatch):
     # Row 0's only class mate is 60 units away behind a crowd: p_i is about e^-1800, yet the weights are exact.

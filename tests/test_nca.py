@@ -12,6 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalys
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import vicinal._nca.nca as nca_module
 from vicinal import NCA, Engine
 from vicinal._engine import Match, pair_reductions
 from vicinal._nca.objectives import neighbor_objective
@@ -199,6 +200,47 @@ def test_one_hot_probabilities_are_hard_classes(wine):
     np.testing.assert_allclose(soft.objectives_, hard.objectives_, rtol=1e-9)
 
 
+@pytest.mark.parametrize("objective_", ["accuracy", "likelihood"])
+@pytest.mark.parametrize("solver", ["lbfgs", "stochastic"])
+def test_one_hot_rows_are_hard_classes_to_the_last_bit(wine, objective_, solver):
+    X, y = wine
+    weight = np.random.default_rng(0).random(len(y))
+    settings = {"objective": objective_, "solver": solver, "max_iter": 5, "random_state": 0}
+    hard = NCA(2, **settings).fit(X, y, sample_weight=weight)
+    for rows in (np.eye(3)[y], np.eye(5, dtype=bool)[y + 1], pd.get_dummies(pd.Series(y))):
+        soft = NCA(2, match="dot", **settings).fit(X, rows, sample_weight=weight)
+        np.testing.assert_array_equal(soft.components_, hard.components_)
+        np.testing.assert_array_equal(soft.objectives_, hard.objectives_)
+
+
+def test_the_objective_of_probability_rows_is_true_at_any_scale():
+    # The climb goes to scales at which one neighbour takes all, where log-sums are as large as 1e16.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4))
+    rows = rng.dirichlet(np.ones(3), 60)
+    rows[-1] = 0.0
+    for init in (1e9 * np.eye(2, 4), np.eye(2, 4), "auto"):
+        for solver in ("lbfgs", "stochastic"):
+            nca = NCA(2, init=init, match="dot", solver=solver, max_iter=20, random_state=0).fit(X, rows)
+            Z = X @ nca.components_.T
+            scores = -((Z[:, None] - Z[None]) ** 2).sum(-1)
+            np.fill_diagonal(scores, -np.inf)
+            p = np.exp(scores - scores.max(1, keepdims=True))
+            literal = (p / p.sum(1, keepdims=True) * (rows @ rows.T)).sum() / 60
+            assert nca.objectives_[-1] == pytest.approx(literal, abs=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e200, 1e-200])
+def test_the_unit_of_the_target_does_not_matter(unit):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = X[:, 0] + 0.1 * rng.normal(size=60)
+    one = NCA(1, match="gaussian", max_iter=10).fit(X, y)
+    other = NCA(1, match="gaussian", max_iter=10).fit(X, unit * y)
+    np.testing.assert_allclose(other.objectives_, one.objectives_, rtol=1e-6)
+    np.testing.assert_allclose(other.match_scale_, unit * one.match_scale_)
+
+
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_regression_targets(outputs):
     rng = np.random.default_rng(0)
@@ -278,6 +320,41 @@ def test_an_interrupted_fit_keeps_the_best(wine):
     assert not nca.converged_
     np.testing.assert_allclose(nca.objectives_[-1], objective(nca.components_, X / X.std(0), y), rtol=1e-9)
     assert nca.objectives_[-1] > nca.objectives_[0]
+
+
+@pytest.mark.parametrize("at", [2, 5, 30, 60, 61, 65, 90])
+def test_whenever_it_is_interrupted_the_best_is_kept_and_nothing_more_is_done(monkeypatch, at):
+    # Three starts, the first of them resumed at another scale: before, at and after the first pass of each climb.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4))
+    y = (X[:, 0] + 0.3 * rng.normal(size=60) > 0).astype(int) + (X[:, 1] > 0.5)
+    passes = []
+
+    def interrupted(*arguments, **options):
+        passes.append(None)
+        if len(passes) == at:
+            raise KeyboardInterrupt
+        return neighbor_objective(*arguments, **options)
+
+    monkeypatch.setattr(nca_module, "neighbor_objective", interrupted)
+    with pytest.warns(ConvergenceWarning, match="it was interrupted"):
+        nca = NCA(2, init=300 * np.eye(2, 4), n_init=3, max_iter=25, random_state=0).fit(X, y)
+    assert not nca.converged_
+    assert len(passes) == at
+    np.testing.assert_allclose(nca.objectives_[-1], objective(nca.components_, X, y), rtol=1e-9)
+
+
+def test_a_callback_stops_all_starts(wine):
+    X, y = wine
+    seen = []
+
+    def stop(A, iteration):
+        seen.append(iteration)
+        raise StopIteration
+
+    with pytest.warns(ConvergenceWarning, match="callback stopped"):
+        NCA(2, init="pca", n_init=4, callback=stop).fit(X / X.std(0), y)
+    assert seen == [1]
 
 
 def test_a_callback_may_stop(wine):
@@ -452,7 +529,11 @@ def test_verbose_writes_to_stderr(iris, capsys):
         ({"n_components": 2.0}, "n_components must be an integer"),
         ({"n_components": 5}, "n_components=5 is larger than the number of features, 4"),
         ({"init": "best"}, "init must be one of 'auto', 'pca'"),
-        ({"init": None}, "init must be an array or one of"),
+        ({"init": None}, "init must be an array of numbers or one of"),
+        ({"init": len}, "init must be an array of numbers or one of .* got builtin"),
+        ({"diagonal": "no"}, "diagonal must be True or False, got 'no'"),
+        ({"warm_start": 1}, "warm_start must be True or False, got 1"),
+        ({"match": "gaussian", "match_scale": 1e-308}, "match_scale=1e-308 is too small"),
         ({"init": np.eye(3)}, "init must have as many columns as X has features, 4, got shape"),
         ({"init": np.ones((5, 4))}, "init must not have more rows than columns"),
         ({"init": np.eye(4), "n_components": 2}, "n_components=2 does not match init, which has 4 rows"),
@@ -502,7 +583,15 @@ def test_bad_parameters(iris, parameters, message):
         ([1, "a"] * 75, {}, "y must hold labels of one kind"),
         (np.zeros((150, 2)), {}, "y should be a 1d array"),
         (["a"] * 149, {}, "inconsistent numbers of samples"),
-        (np.r_[np.nan, np.zeros(149)], {}, "NaN"),
+        (np.r_[np.nan, np.zeros(149)], {}, "y contains NaN: 1 of 150 targets are missing. Drop"),
+        ([None, "a", "b"] * 50, {}, "y contains NaN: 50 of 150 targets are missing"),
+        ([np.nan, "a", "b"] * 50, {}, "50 of 150 targets are missing"),
+        (pd.Series(["a", "b", None] * 50, dtype="string"), {}, "50 of 150 targets are missing"),
+        (pd.Series([1, 2, None] * 50, dtype="Int64"), {}, "50 of 150 targets are missing"),
+        (pd.Categorical(["a", "b", None] * 50), {}, "50 of 150 targets are missing"),
+        (["a", "b", "c"] * 50, {"match": "gaussian"}, "y must hold numbers, but .* Use match='class' for labels"),
+        (1e200 * np.ones((150, 2)), {"match": "dot"}, "expected 1e-100 to 1e.100. Divide the rows by their sums"),
+        (1e-200 * np.ones((150, 2)), {"match": "dot"}, "expected 1e-100 to 1e.100"),
     ],
 )
 def test_bad_targets(iris, y, parameters, message):
@@ -531,3 +620,9 @@ def test_huge_values_are_refused(iris):
     X, y = iris
     with pytest.raises(ValueError, match="whose squares overflow float64"):
         NCA().fit(1e200 * X, y)
+
+
+def test_tiny_differences_are_refused(iris):
+    X, y = iris
+    with pytest.raises(ValueError, match="whose square underflows float64"):
+        NCA().fit(1e-200 * X, y)

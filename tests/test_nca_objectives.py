@@ -5,9 +5,9 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
+from vicinal._effective_neighbors import effective_neighbors
 from vicinal._engine import Match, pair_reductions
 from vicinal._nca.objectives import (
-    effective_neighbors,
     listed_pairs,
     neighbor_objective,
     pair_objective,

@@ -157,6 +157,12 @@ def test_evaluation_rows_are_a_sample_of_many_rows():
     np.testing.assert_allclose(shares.shares[np.arange(2048), codes].mean(), nca.objectives_[-1], rtol=1e-4)
 
 
+def test_neighbors_choose_the_stochastic_solver():
+    X, y = load_iris(return_X_y=True)
+    nca = NCA(2, neighbors=10, max_iter=3, random_state=0).fit(X, y)
+    assert 0 <= nca.dropped_mass_ < 1
+
+
 def test_interrupt_callback_and_weights():
     X, y = load_iris(return_X_y=True)
     seen = []

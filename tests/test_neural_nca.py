@@ -266,6 +266,10 @@ def test_at_home_in_scikit_learn():
         ({"objective": "pairs"}, {"pairs": [[0, 0]]}, "a row with itself"),
         ({"module": 3}, {"y": 0}, "module must be a torch.nn.Module, a callable or None, got int"),
         ({"module": lambda d, k: torch.nn.Flatten(0)}, {"y": 0}, "module must return one row of outputs"),
+        ({"module": torch.nn.Linear(5, 2)}, {"y": 0}, "module cannot take rows of 3 numbers, the columns of X"),
+        ({"device": "abacus"}, {"y": 0}, "device='abacus' cannot be used here: .* Use 'cpu'"),
+        ({"early_stopping": "yes"}, {"y": 0}, "early_stopping must be True or False"),
+        ({"early_stopping": True, "random_state": 0}, {"y": 2}, "none of the 2 rows set aside agrees with another"),
         ({"batch_size": 1}, {"y": 0}, "batch_size must be at least 2"),
         ({"learning_rate": 0.0}, {"y": 0}, "learning_rate must be a finite number greater than 0"),
         ({"validation_fraction": 1.0}, {"y": 0}, "validation_fraction must be between 0 and 1"),
@@ -276,7 +280,7 @@ def test_at_home_in_scikit_learn():
 )
 def test_bad_input(parameters, given, message):
     X = np.random.default_rng(0).normal(size=(20, 3))
-    labels = {0: np.arange(20) % 2, 1: np.r_[7, np.arange(19) % 2]}
+    labels = {0: np.arange(20) % 2, 1: np.r_[7, np.arange(19) % 2], 2: np.arange(20) // 2}
     given = {key: labels[value] if key == "y" else value for key, value in given.items()}
     with pytest.raises((ValueError, TypeError), match=message):
-        NeuralNCA(device="cpu", **parameters).fit(X, **given)
+        NeuralNCA(**{"device": "cpu"} | parameters).fit(X, **given)

@@ -139,6 +139,19 @@ def test_solvers_and_engines_agree(views):
         np.testing.assert_allclose(found, first, atol=1e-5)
 
 
+def test_the_scale_of_the_pair_weights_does_not_matter(views):
+    X, pairs = views
+    weight = np.random.default_rng(0).random(len(pairs))
+    one, other = (PairNCA(2, max_iter=5).fit(X, pairs=pairs, pair_weight=scale * weight) for scale in (1.0, 1e308))
+    np.testing.assert_allclose(other.components_, one.components_, rtol=1e-6)
+
+
+def test_tiny_differences_are_refused(views):
+    X, pairs = views
+    with pytest.raises(ValueError, match="whose square underflows float64"):
+        PairNCA().fit(1e-200 * X, pairs=pairs)
+
+
 def test_all_points_equal():
     nca = PairNCA().fit(np.ones((6, 2)), pairs=[[0, 1]])
     assert np.isfinite(nca.components_).all()
@@ -187,6 +200,8 @@ def test_at_home():
         ({}, {"pairs": [[0, 1]], "pair_weight": [1.0, 2.0]}, "one weight for each of the 1 pairs"),
         ({}, {"pairs": [[0, 1]], "pair_weight": [-1.0]}, "pair_weight must be finite, not negative"),
         ({}, {"pairs": [[0, 1]], "pair_weight": [0.0]}, "not all zero"),
+        ({}, {"pairs": [[0, 1]], "pair_weight": ["a"]}, "pair_weight must hold one number for each of the 1 pairs"),
+        ({"diagonal": "no"}, {"pairs": [[0, 1]]}, "diagonal must be True or False"),
         ({"init": "lda"}, {"pairs": [[0, 1]]}, "init must be one of 'auto', 'pca', 'identity', 'random'"),
         ({"solver": "stochastic"}, {"pairs": [[0, 1]]}, "solver must be one of 'lbfgs', 'cg'"),
         ({"n_components": 4}, {"pairs": [[0, 1]]}, "n_components=4 is larger than the number of features, 3"),

@@ -172,6 +172,31 @@ def test_far_rows_still_get_probabilities():
     assert np.isneginf(model.predict_log_proba([[1e6]])[0, 0])
 
 
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+def test_far_rows_with_several_nearest_get_their_mean(engine):
+    X = np.array([[0.0], [0.0], [-5.0]])
+    model = SoftNeighborsRegressor(bandwidth=0.1, engine=engine).fit(X, [1.0, 3.0, 9.0])
+    mean, std = model.predict([[1e12]], return_std=True)
+    np.testing.assert_allclose([mean[0], std[0]], [2.0, 1.0], rtol=1e-12)
+
+
+def test_the_unit_of_the_targets_does_not_matter():
+    X, y = load_diabetes(return_X_y=True)
+    plain = SoftNeighborsRegressor().fit(X[:200], y[:200])
+    for unit in (2.0**600, 2.0**-600):
+        mean, std = SoftNeighborsRegressor().fit(X[:200], unit * y[:200]).predict(X[200:], return_std=True)
+        np.testing.assert_array_equal([mean / unit, std / unit], plain.predict(X[200:], return_std=True))
+
+
+def test_targets_must_be_there_and_of_the_right_kind():
+    X = np.arange(6.0)[:, None]
+    for cls in (SoftNeighborsClassifier, SoftNeighborsRegressor):
+        with pytest.raises(ValueError, match=r"2 of 6 targets are missing\. Drop these rows"):
+            cls().fit(X, [None, 1.0, 2.0] * 2)
+    with pytest.raises(ValueError, match=r"y must hold numbers, .* Use SoftNeighborsClassifier"):
+        SoftNeighborsRegressor().fit(X, ["a", "b", "c"] * 2)
+
+
 def test_one_row_and_equal_rows():
     one = SoftNeighborsClassifier().fit([[1.0, 2.0]], ["x"])
     assert list(one.predict([[5.0, 5.0]])) == ["x"]

@@ -173,9 +173,8 @@ class _Pairs:
         return scores
 
     def softmax(self, rows):
-        scores = self.scores(rows)
-        log_sums = _log_sum_exp(scores)
-        return log_sums, _exp(scores - log_sums[:, None])
+        log_sums, weights, _ = _softmax(self.scores(rows))
+        return log_sums, weights
 
 
 class _Agreement:
@@ -202,17 +201,17 @@ class _Agreement:
 def _signed_weights(scores, agreement, objective):
     """The weights of `_contract.SignedPull` for a block, without the row weights; log-sums; log-agreement."""
     xp = array_namespace(scores)
-    log_sums = _log_sum_exp(scores)
-    softmax = _exp(scores - log_sums[:, None])
+    log_sums, softmax, below = _softmax(scores)
     with np.errstate(divide="ignore"):
         log_match = xp.log(agreement)
-    log_matched = _log_sum_exp(scores + log_match)
-    log_agreement = log_matched - log_sums
+    # Of scores relative to the row's largest: beside scores of 1e16 a log-agreement would round to 0.
+    log_matched = _log_sum_exp(below + log_match)
+    log_agreement = log_matched - xp.log(_exp(below).sum(1))
     if objective == "accuracy":
         return softmax * (_exp(log_agreement)[:, None] - agreement), log_sums, log_agreement
     # In the log domain: p_ij m_ij / a_i stays a softmax even where every p_ij m_ij underflows.
     finite = xp.where(xp.isfinite(log_matched), log_matched, xp.zeros_like(log_matched))
-    return softmax - _exp(scores + log_match - finite[:, None]), log_sums, log_agreement
+    return softmax - _exp(below + log_match - finite[:, None]), log_sums, log_agreement
 
 
 # -- small helpers ---------------------------------------------------------------------------------------------
@@ -224,13 +223,33 @@ def _exp(x):
         return xp.exp(x)
 
 
-def _log_sum_exp(scores):
-    """Row log-sum-exp, max-shifted; -inf for a row of -inf."""
+def _below_top(scores):
+    """Each row's largest score (0 for a row of -inf), and the scores below it."""
     xp = array_namespace(scores)
     top = xp.max(scores, axis=1)
-    shift = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    return top, scores - top[:, None]
+
+
+def _log_sum_exp(scores):
+    """Row log-sum-exp, max-shifted; -inf for a row of -inf."""
+    top, below = _below_top(scores)
     with np.errstate(divide="ignore"):
-        return shift + xp.log(_exp(scores - shift[:, None]).sum(1))
+        return top + array_namespace(scores).log(_exp(below).sum(1))
+
+
+def _softmax(scores):
+    """Row log-sum-exp, softmax, and the scores below the largest; zeros for a row of -inf.
+
+    The weights are divided by their sum, not taken from the log-sum: beside scores of 1e16 that one has lost how many
+    neighbours there are, and weights would sum to their number.
+    """
+    top, below = _below_top(scores)
+    weights = _exp(below)
+    total = weights.sum(1)
+    with np.errstate(divide="ignore"):
+        log_sums = top + array_namespace(scores).log(total)
+    return log_sums, weights / total.clip(1e-300 if "64" in str(scores.dtype) else 1e-30)[:, None], below
 
 
 def _centred(queries, points):

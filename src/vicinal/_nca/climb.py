@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._fit_loops import FitPath, ascend, progress
+from vicinal._fit_loops import INTERRUPTED, FitPath, ascend, progress
 
+CALLBACK_STOPPED = "the callback stopped it"
 METHODS = {"lbfgs": "L-BFGS-B", "cg": "CG"}
 
 # A line search rarely needs more than two passes an iteration; this only stops a hopeless one.
@@ -61,13 +62,25 @@ class Climb(NamedTuple):
 
 
 def best_climb(climbs):
-    """The highest of several climbs; an interruption ends them all."""
-    done = []
-    for found in climbs:
-        done.append(found)
-        if found.path.reason == "it was interrupted":
-            break
-    return max(done, key=lambda found: found.path.objectives[-1])
+    """The highest of several climbs; an interruption, or a callback that stops, ends them all and is not forgotten."""
+    done: list[Climb] = []
+    try:
+        for found in climbs:
+            done.append(found)
+            if found.path.reason in (INTERRUPTED, CALLBACK_STOPPED):
+                break
+        reason = done[-1].path.reason
+    except KeyboardInterrupt:  # before the first pass of a later start
+        if not done:
+            raise
+        reason = INTERRUPTED
+    best = max(done, key=lambda found: found.path.objectives[-1])
+    return best._replace(path=ended_early(best.path, reason))
+
+
+def ended_early(path, reason):
+    """The path with the reason that ended the whole fit, if that was the user's wish."""
+    return path._replace(converged=False, reason=reason) if reason in (INTERRUPTED, CALLBACK_STOPPED) else path
 
 
 def relevance(A, spread):

@@ -35,8 +35,22 @@ def check_init(init, names):
     """Refuse an init that is neither a name nor an array."""
     if isinstance(init, str):
         check_choice(init, "init", names)
-    elif init is None:
-        raise ValueError(f"init must be an array or one of {', '.join(map(repr, names))}, got None.")
+        return
+    choices = f"init must be an array of numbers or one of {', '.join(map(repr, names))}"
+    if init is None:
+        raise ValueError(f"{choices}, got None.")
+    try:
+        np.asarray(init, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{choices}, got {type(init).__name__}.") from error
+
+
+def check_switches(estimator, *names):
+    """Refuse a parameter that should be True or False and is something else, "no" for example."""
+    for name in names:
+        value = getattr(estimator, name)
+        if not isinstance(value, (bool, np.bool_)):
+            raise TypeError(f"{name} must be True or False, got {value!r}.")
 
 
 def check_size(n_components, n_features, diagonal=False):

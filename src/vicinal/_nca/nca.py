@@ -8,12 +8,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from vicinal._checks import check_choice, check_integer, check_magnitude, check_positive, check_weights
+from vicinal._checks import check_choice, check_integer, check_magnitude, check_positive, check_spread, check_weights
 from vicinal._effective_neighbors import effective_neighbors
 from vicinal._engine import pair_reductions
-from vicinal._fit_loops import warn_if_not_converged
+from vicinal._fit_loops import INTERRUPTED, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
-from vicinal._nca.climb import Climb, best_climb, climb, relevance
+from vicinal._nca.climb import Climb, best_climb, climb, ended_early, relevance
 from vicinal._nca.init import (
     INITS,
     Start,
@@ -22,6 +22,7 @@ from vicinal._nca.init import (
     best_scale,
     check_init,
     check_size,
+    check_switches,
     given_start,
     user_start,
 )
@@ -32,6 +33,7 @@ from vicinal._nca.objectives import (
     with_penalty,
 )
 from vicinal._nca.rows import Sample, prepare_rows
+from vicinal._nca.targets import refuse_missing, refuse_words
 
 _OBJECTIVES = ("accuracy", "likelihood")
 _SOLVERS = ("auto", "lbfgs", "cg", "stochastic")
@@ -78,7 +80,8 @@ class NCA(LinearMetricMixin, BaseEstimator):
         deviation times the root of the number of outputs.
     solver : {"auto", "lbfgs", "cg", "stochastic"}, default="auto"
         "lbfgs" and "cg" (the paper's) use all pairs in every pass. "stochastic" samples the rows i and keeps
-        all j. "auto" is "lbfgs" up to 20,000 rows, then "stochastic".
+        all j. "auto" is "lbfgs" up to 20,000 rows, and "stochastic" beyond or when `batch_size` or
+        `neighbors` is given.
     n_init : int, default=1
         Starts to try; the first is `init`, the others are random with a safe scale (with init="random": other
         draws). The highest objective is kept.
@@ -234,6 +237,9 @@ class NCA(LinearMetricMixin, BaseEstimator):
         self
         """
         self._check_parameters()
+        refuse_missing(y)
+        if self.match != "class":
+            refuse_words(y, "Use match='class' for labels")
         X, y = validate_data(
             self,
             X,
@@ -245,6 +251,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
             y_numeric=self.match != "class",
         )
         check_magnitude(X)
+        check_spread(X)
         weight = check_weights(sample_weight, X)
         self.random_state_ = check_random_state(self.random_state)
         rows = prepare_rows(X, y, weight, self.match, self.match_scale)
@@ -254,7 +261,8 @@ class NCA(LinearMetricMixin, BaseEstimator):
 
     def _fit_rows(self, X, rows):
         n = len(rows.X)
-        solver = self.solver if self.solver != "auto" else ("lbfgs" if n <= _EXACT_ROWS else "stochastic")
+        wants_batches = n > _EXACT_ROWS or self.batch_size is not None or self.neighbors is not None
+        solver = self.solver if self.solver != "auto" else ("stochastic" if wants_batches else "lbfgs")
         reg = self.reg * rows.spread**2
         climber = self._climb_by_batches if solver == "stochastic" else self._climb_exactly
         starts = (self._start(X, rows, attempt) for attempt in range(self.n_init))
@@ -277,18 +285,22 @@ class NCA(LinearMetricMixin, BaseEstimator):
 
         iterations = count(1)
         path = climb(evaluate, start, self, solver=solver, iterations=iterations)
-        sample = Sample(rows, self.engine, d)
-        if not self._is_saturated(path, rows, sample):
-            return Climb(path)
-        # Departure 4: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong scale, not
-        # of wrong directions. The climb is resumed once from the same directions, at a scale with a slope.
-        A = best_scale(sample.likelihood, path.parameters, sample.X)[1]
-        scaled = Start(A, float(np.linalg.norm(A) / np.sqrt(d)))
-        again = climb(evaluate, scaled, self, solver=solver, iterations=iterations)
+        try:
+            sample = Sample(rows, self.engine, d)
+            if not self._is_saturated(path, rows, sample):
+                return Climb(path)
+            # Departure 4: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong scale,
+            # not of wrong directions. The climb is resumed once from the same directions, at a scale with a slope.
+            A = best_scale(sample.likelihood, path.parameters, sample.X)[1]
+            scaled = Start(A, float(np.linalg.norm(A) / np.sqrt(d)))
+            again = climb(evaluate, scaled, self, solver=solver, iterations=iterations)
+        except KeyboardInterrupt:  # before the first pass of the second climb
+            return Climb(ended_early(path, INTERRUPTED))
         n_iter, objectives = path.n_iter + again.n_iter, np.concatenate([path.objectives, again.objectives])
         if again.objectives[-1] > path.objectives[-1]:
             return Climb(again._replace(objectives=objectives, n_iter=n_iter))
-        return Climb(path._replace(objectives=np.append(objectives, path.objectives[-1]), n_iter=n_iter))
+        path = path._replace(objectives=np.append(objectives, path.objectives[-1]), n_iter=n_iter)
+        return Climb(ended_early(path, again.reason))
 
     def _is_saturated(self, path, rows, sample):
         """Whether a climb ended on a plateau below the best conceivable value."""
@@ -337,6 +349,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
         if self.n_components is not None:
             check_integer(self.n_components, "n_components")
         check_init(self.init, INITS)
+        check_switches(self, "diagonal", "warm_start")
         check_choice(self.objective, "objective", _OBJECTIVES)
         check_choice(self.solver, "solver", _SOLVERS)
         check_integer(self.n_init, "n_init")

@@ -25,7 +25,13 @@ class NeighborSource:
         """Rows to train on and rows set aside."""
         order = random.permutation(len(self.weight))
         count = max(round(share * len(order)), 2) if share else 0
-        return np.sort(order[count:]), np.sort(order[:count])
+        aside = np.sort(order[:count])
+        if count and self.targets.take(aside).alone().all():
+            raise ValueError(
+                f"early_stopping has nothing to follow: none of the {count} rows set aside agrees with another of them. "
+                "Raise validation_fraction, or set early_stopping=False."
+            )
+        return np.sort(order[count:]), aside
 
     def batches(self, some, size, random):
         order = random.permutation(some)

@@ -7,12 +7,20 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from vicinal._checks import check_choice, check_integer, check_magnitude, check_positive, check_rows, check_weights
+from vicinal._checks import (
+    check_choice,
+    check_integer,
+    check_magnitude,
+    check_positive,
+    check_rows,
+    check_spread,
+    check_weights,
+)
 from vicinal._fit_loops import FitPath, progress, warn_if_not_converged
-from vicinal._nca.init import best_scale, column_spread
+from vicinal._nca.init import best_scale, check_switches, column_spread
 from vicinal._nca.neural_batches import NeighborSource, PairSource
 from vicinal._nca.pair_nca import Grouped, Listed, read_groups, read_pairs
-from vicinal._nca.targets import check_targets
+from vicinal._nca.targets import check_targets, refuse_missing, refuse_words
 
 _OBJECTIVES = ("accuracy", "likelihood", "pairs")
 _LARGEST_START = 1.0  # the standard deviation of the first outputs; larger ones begin saturated
@@ -195,6 +203,12 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.mean_ = X.mean(axis=0, dtype=np.float64) if self.standardize else np.zeros(X.shape[1])
         self.spread_ = np.where(spread > 0, spread, 1.0) if self.standardize else np.ones(X.shape[1])
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(
+                f"device={self.device!r} cannot be used here: {error}. Use 'cpu', or None for a GPU where there is one."
+            ) from error
         rows = self._standardized(X)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device != "cpu" else []):
             torch.manual_seed(random.randint(2**31 - 1))
@@ -228,6 +242,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """The rows that count and what is known about them."""
         if self.objective == "pairs":
             X = check_rows(self, X, reset=True, min_rows=2)
+            check_spread(X)
             close: Listed | Grouped
             if pairs is not None:
                 close = Listed(*read_pairs(y, pairs, pair_weight, len(X)))
@@ -237,6 +252,9 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if pairs is not None or pair_weight is not None:
             raise ValueError(f"pairs and pair_weight are only for objective='pairs', got objective={self.objective!r}.")
         soft = self.match != "class"
+        refuse_missing(y)
+        if soft:
+            refuse_words(y, "Use match='class' for labels")
         X, y = validate_data(
             self,
             X,
@@ -248,6 +266,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             y_numeric=soft,
         )
         check_magnitude(X)
+        check_spread(X)
         weight = check_weights(sample_weight, X)
         if weight is not None:
             kept = weight > 0
@@ -277,7 +296,12 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             network = self.module(rows.shape[1], self.n_components)
         points, score = source.judge()
         network = network.to(dtype=torch.float64)
-        Z = _outputs(torch, network, rows[points])
+        try:
+            Z = _outputs(torch, network, rows[points])
+        except RuntimeError as error:
+            raise ValueError(
+                f"module cannot take rows of {rows.shape[1]} numbers, the columns of X: {error}. Change its first layer."
+            ) from error
         if Z.ndim != 2:
             raise ValueError(
                 f"module must return one row of outputs for each row of X, got outputs of shape {Z.shape}."
@@ -304,6 +328,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             check_integer(getattr(self, name), name)
         check_integer(self.batch_size, "batch_size", least=2)
         check_choice(self.objective, "objective", _OBJECTIVES)
+        check_switches(self, "standardize", "early_stopping", "warm_start")
         check_positive(self.learning_rate, "learning_rate")
         check_positive(self.reg, "reg", strict=False)
         check_positive(self.tol, "tol", strict=False)

@@ -167,6 +167,3 @@ def pair_objective(A, X, pull_close, pairs, *, weight=None):
     value = -0.5 * float((Z * attraction).sum()) - log_total
     pull = 2.0 * share[:, None] * (Z - found.means) - attraction
     return Evaluation(value, back_to_components(A, pull, X))
-
-
-# -- how many neighbours count -------------------------------------------------------------------------------

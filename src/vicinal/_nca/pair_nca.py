@@ -4,13 +4,22 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_spread, check_weights
 from vicinal._effective_neighbors import effective_neighbors
 from vicinal._engine import pair_reductions
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import METHODS, Climb, best_climb, climb, relevance
-from vicinal._nca.init import auto_kind, auto_start, check_init, check_size, column_spread, given_start, user_start
+from vicinal._nca.init import (
+    auto_kind,
+    auto_start,
+    check_init,
+    check_size,
+    check_switches,
+    column_spread,
+    given_start,
+    user_start,
+)
 from vicinal._nca.objectives import (
     listed_pairs,
     log_or_none,
@@ -173,6 +182,7 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         """
         self._check_parameters()
         X = check_rows(self, X, reset=True, min_rows=2)
+        check_spread(X)
         weight = check_weights(sample_weight, X)
         self.random_state_ = check_random_state(self.random_state)
         close: Listed | Grouped
@@ -231,6 +241,7 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         if self.n_components is not None:
             check_integer(self.n_components, "n_components")
         check_init(self.init, _INITS)
+        check_switches(self, "diagonal", "warm_start")
         check_choice(self.solver, "solver", tuple(METHODS))
         check_integer(self.n_init, "n_init")
         check_integer(self.max_iter, "max_iter")
@@ -314,7 +325,10 @@ def read_pairs(y, pairs, pair_weight, n):
         raise ValueError(f"pairs must join two different rows, got {same} pairs of a row with itself. Drop them.")
     if pair_weight is None:
         return pairs, np.ones(len(pairs))
-    weight = np.asarray(pair_weight, dtype=np.float64)
+    try:
+        weight = np.asarray(pair_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"pair_weight must hold one number for each of the {len(pairs)} pairs, but {error}.") from error
     if weight.shape != (len(pairs),):
         raise ValueError(
             f"pair_weight must hold one weight for each of the {len(pairs)} pairs, got shape {weight.shape}."
@@ -324,7 +338,7 @@ def read_pairs(y, pairs, pair_weight, n):
             "pair_weight must be finite, not negative and not all zero, got values from "
             f"{weight.min():g} to {weight.max():g}. Drop pairs that should not count."
         )
-    return pairs, weight
+    return pairs, weight / weight.max()  # sums of weights of 1e308 stay finite
 
 
 def read_groups(y, pair_weight, n, name="PairNCA"):

@@ -67,7 +67,7 @@ def prepare_rows(X, y, weight, match, match_scale):
             )
         weight = weight[positions]
     targets = check_targets(y[positions], match, match_scale, weight)
-    if match == "class":
+    if targets.kind == "class":
         order = np.argsort(targets.values, kind="stable")
         positions, targets = positions[order], targets.take(order)
         weight = None if weight is None else weight[order]

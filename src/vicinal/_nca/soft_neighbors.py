@@ -11,7 +11,7 @@ from vicinal._effective_neighbors import effective_neighbors
 from vicinal._engine import Match, pair_reductions
 from vicinal._nca.init import best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_objective
-from vicinal._nca.targets import check_targets
+from vicinal._nca.targets import check_targets, power_of_two, refuse_missing, refuse_words
 
 _ROOT_HALF = float(np.sqrt(0.5))
 _QUERIES, _POINTS = 1024, 4096  # of the search for a bandwidth
@@ -164,6 +164,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         self
         """
         given = X
+        refuse_missing(y)
         X, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C")
         check_magnitude(X)
         codes = check_targets(labels, "class", None).values
@@ -296,6 +297,8 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         self
         """
         given = X
+        refuse_missing(y)
+        refuse_words(y, "Use SoftNeighborsClassifier for class labels")
         X, targets = validate_data(
             self, X, y, dtype=[np.float64, np.float32], order="C", multi_output=True, y_numeric=True
         )
@@ -305,11 +308,14 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         order, weight = self._fit_points(X, given, y, columns[:, 0], sample_weight)
         self._one_output = targets.ndim == 1
         self._mean = columns[order].mean(axis=0)
-        self._targets = columns[order] - self._mean
+        centred = columns[order] - self._mean
+        self._unit = power_of_two(centred)
+        self._targets = centred / self._unit
 
         def score(A, Z, points, queries):
             images = Z * (A * np.sqrt(2.0)).astype(Z.dtype)
             values = self._targets[points]
+            share = self._unit / self._unit.max()
             means = (
                 self._pairs(queries, Z)
                 .softmax_means(
@@ -321,7 +327,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
                 )
                 .means
             )
-            error = ((means - values[queries]) ** 2).mean(axis=1)
+            error = (((means - values[queries]) * share) ** 2).mean(axis=1)
             return -float(np.average(error, weights=None if weight is None else weight[points][queries]))
 
         self.bandwidth_ = self._choose_bandwidth(score)
@@ -353,11 +359,11 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
             .softmax_means(queries, points, values, log_weights=self._log_weights, left_out=left_out)
             .means
         )
-        mean = found[:, :k] + self._mean
+        mean = found[:, :k] * self._unit + self._mean
         answer = mean[:, 0] if self._one_output else mean
         if not return_std:
             return answer
-        std = np.sqrt(np.maximum(found[:, k:] - found[:, :k] ** 2, 0.0))
+        std = np.sqrt(np.maximum(found[:, k:] - found[:, :k] ** 2, 0.0)) * self._unit
         return answer, std[:, 0] if self._one_output else std
 
 

@@ -188,10 +188,12 @@ class _KeptNeighbors:
     def evaluate(self, A, chosen):
         scores, difference, neighbors, touched, own, others = self._scores(A, chosen)
         rows = self._rows
-        p, _ = _softmax(scores)
+        # Below the row's largest: beside scores of 1e16 a log-agreement would round to 0.
+        below = scores - scores.max(axis=1, keepdims=True)
+        p, log_total = _softmax(below)
         with np.errstate(divide="ignore"):
-            matched, log_matched = _softmax(scores + np.log(_agreement(rows.targets, chosen, neighbors)))
-        log_a = log_matched - _softmax(scores)[1]
+            matched, log_matched = _softmax(below + np.log(_agreement(rows.targets, chosen, neighbors)))
+        log_a = log_matched - log_total
         weight = np.ones(len(chosen)) if rows.weight is None else rows.weight[chosen]
         total = weight.sum()
         a = np.exp(log_a)

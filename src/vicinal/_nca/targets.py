@@ -14,6 +14,8 @@ MATCHES = ("class", "gaussian", "dot")
 # Gaussian agreement reaches down to exp(-_FARTHEST); beyond it is 0 in float64.
 _FARTHEST = 700.0
 _SHARE_OF_SPREAD = 0.25
+# Beyond these, squares and products of targets overflow or underflow.
+_MOST_SCALES, _SMALLEST_TOP = 1e150, 1e-100
 
 
 class Targets(NamedTuple):
@@ -77,11 +79,44 @@ def check_targets(y, match, match_scale, weight=None):
     values = np.asarray(y, dtype=np.float64)
     if match == "dot":
         return _rows_of_probabilities(values)
-    values = values.reshape(len(values), -1)
-    scale = _scale_of_targets(values, match_scale, weight)
-    varying = scale > 0
-    centred = values[:, varying] - values[:, varying].mean(axis=0)
-    return Targets("gaussian", centred / scale[varying], scale=scale)
+    return _continuous(values.reshape(len(values), -1), match_scale, weight)
+
+
+def refuse_missing(y):
+    """Refuse missing targets by name, before scikit-learn stumbles over None or pandas.NA."""
+    try:
+        values = np.asarray(y)
+        if values.dtype.kind in "US" and not isinstance(y, np.ndarray):
+            values = np.asarray(y, dtype=object)  # NumPy writes NaN among strings as "nan"
+    except ValueError:  # rows of different length: scikit-learn says so
+        return
+    if y is None or values.dtype.kind not in "fOmM":
+        return
+    if values.dtype.kind == "O":
+        missing = sum(map(_is_missing, values.ravel()))
+    else:
+        missing = int((np.isnan if values.dtype.kind == "f" else np.isnat)(values).sum())
+    if missing:
+        raise ValueError(
+            f"Input y contains NaN: {missing} of {values.size} targets are missing. Drop these rows, or give them a label "
+            "of their own."
+        )
+
+
+def refuse_words(y, remedy):
+    """Refuse targets that should be numbers and are not, before scikit-learn does so without a remedy."""
+    if y is None or np.asarray(y).dtype.kind not in "OUS":
+        return
+    try:
+        np.asarray(y).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y must hold numbers, but {error}. {remedy}.") from error
+
+
+def _is_missing(value):
+    if isinstance(value, float):
+        return value != value
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _classes(y):
@@ -115,11 +150,42 @@ def _rows_of_probabilities(values):
             f"match='dot' needs non-negative rows (class probabilities), got {int((values < 0).sum())} "
             "negative entries. For other targets use match='gaussian'."
         )
+    if np.all((values == 1).sum(axis=1) == 1) and np.all((values != 0).sum(axis=1) == 1):
+        # One-hot rows are hard classes: the same start, the same sums, the same kernels.
+        names, codes = np.unique(values.argmax(axis=1), return_inverse=True)
+        return Targets("class", codes.astype(np.int64), n_classes=len(names))
+    tops = values.max(axis=1)
+    odd = (tops > 0) & ((tops < _SMALLEST_TOP) | (tops > 1.0 / _SMALLEST_TOP))
+    if odd.any():
+        raise ValueError(
+            f"match='dot' multiplies rows of y, got {int(odd.sum())} rows with a largest entry such as {tops[odd][0]:.3g}; "
+            f"expected {_SMALLEST_TOP:g} to {1.0 / _SMALLEST_TOP:g}. Divide the rows by their sums."
+        )
     return Targets("dot", values)
 
 
-def _scale_of_targets(values, match_scale, weight):
-    """One standard deviation an output; 0 marks an output that does not vary."""
+def power_of_two(values):
+    """About the largest entry of each column: in this unit squares neither overflow nor underflow, and no digit changes."""
+    return np.ldexp(1.0, np.frexp(np.abs(values).max(axis=0))[1] - 1)
+
+
+def _continuous(values, match_scale, weight):
+    """Targets in units of their agreement scale."""
+    unit = power_of_two(values)
+    values = values / unit
+    scale = _scale_of_targets(values, match_scale, unit, weight)
+    varying = scale > 0
+    centred = values[:, varying] - values[:, varying].mean(axis=0)
+    if np.any(np.abs(centred) > _MOST_SCALES * scale[varying]):
+        raise ValueError(
+            f"match_scale={match_scale!r} is too small: the targets spread over more than {_MOST_SCALES:g} times as much, "
+            "and no two different ones would agree. Raise it, or leave it None."
+        )
+    return Targets("gaussian", centred / scale[varying], scale=scale * unit)
+
+
+def _scale_of_targets(values, match_scale, unit, weight):
+    """One standard deviation an output, in its unit; 0 marks an output that does not vary."""
     n_outputs = values.shape[1]
     mean = np.average(values, axis=0, weights=weight)
     spread = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weight))
@@ -129,10 +195,16 @@ def _scale_of_targets(values, match_scale, weight):
         # The root keeps that share when the agreement of several outputs is multiplied.
         return np.where(varies, _SHARE_OF_SPREAD * np.sqrt(n_outputs) * spread, 0.0)
     if np.ndim(match_scale) == 0:
-        return np.where(varies, check_positive(match_scale, "match_scale"), 0.0)
+        return np.where(varies, _least_scale(check_positive(match_scale, "match_scale") / unit), 0.0)
     if np.shape(match_scale) != (n_outputs,):
         raise ValueError(
             f"match_scale must be a number or hold one for each of the {n_outputs} outputs, got shape "
             f"{np.shape(match_scale)}."
         )
-    return np.where(varies, [check_positive(scale, "match_scale") for scale in match_scale], 0.0)
+    given = np.array([check_positive(scale, "match_scale") for scale in match_scale])
+    return np.where(varies, _least_scale(given / unit), 0.0)
+
+
+def _least_scale(scale):
+    """A scale that vanishes beside the targets would read as "does not vary": it is refused for what it is."""
+    return np.maximum(scale, np.finfo(np.float64).tiny)
