@@ -66,8 +66,8 @@ def made_experiment(tmp_path, *, holds=True, departs="", fails_at=None, name="fi
 
     module = ModuleType(f"made.{name}")
     source = tmp_path / f"{name}.py"
-    source.write_text("# made\n")
-    module.__file__ = str(source)
+    source.write_text("def measure(setting, run):\n    return {'value': run * 10.0}\n")
+    module.__file__, module.__package__ = str(source), "made"
     module.__doc__ = "Figure 9.\n\nWhat it shows."
     module.TITLE, module.COVERS, module.ORDER = "Figure 9: made", ("figure 9",), 9
     module.measured = []
@@ -106,16 +106,19 @@ def test_interrupted_runs_go_on_where_they_were(tmp_path):
 
 
 def test_results_of_other_code_are_measured_anew(tmp_path):
-    first = made_experiment(tmp_path)
-    _runner.run(first, Setting(), tmp_path)
-    other = made_experiment(tmp_path)
-    (tmp_path / "figure_9.py").write_text("# made, and changed\n")
-    _runner.run(other, Setting(), tmp_path)
-    assert other.module.measured == [0, 1, 2]
-    fresh = made_experiment(tmp_path)
-    (tmp_path / "figure_9.py").write_text("# made, and changed\n")
-    _runner.run(fresh, Setting(), tmp_path, fresh=True)
-    assert fresh.module.measured == [0, 1, 2]
+    def run_with(code, **options):
+        experiment = made_experiment(tmp_path)
+        (tmp_path / "figure_9.py").write_text(code)
+        _runner.run(experiment, Setting(), tmp_path, **options)
+        return experiment.module.measured
+
+    all_of_it = [0, 1, 2]
+    assert run_with("TENS = 10\ndef measure(run):\n    return run * TENS\n") == all_of_it
+    # Words, claims and pictures do not make the numbers: hours of measurement survive a better sentence.
+    words = '"""A text."""\nTENS = 10\ndef measure(run):\n    """Say it."""\n    # why\n    return run * TENS\ndef draw(): pass\n'
+    assert run_with(words) == []
+    assert run_with(words.replace("TENS = 10", "TENS = 11")) == all_of_it
+    assert run_with(words, fresh=True) == all_of_it
 
 
 def test_a_damaged_results_file_is_measured_anew(tmp_path):

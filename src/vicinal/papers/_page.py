@@ -12,6 +12,7 @@ def page(paper: str, outcomes: list[Outcome]) -> str:
     mode = outcomes[0].setting.mode
     lines = [f"# {PAPERS[paper][1]}", ""]
     lines += [f"Made by `{_command(paper, mode)}` on {_machine()}.", ""]
+    lines += ["Runtimes are wall-clock seconds, with whatever else the machine did; unshared, they are shorter.", ""]
     if mode == "quick":
         lines += ["Quick mode: small sizes and no data files. `--full` runs the paper's own sizes and data.", ""]
     lines += _overview(outcomes)
