@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import threading
+import time
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -102,6 +103,7 @@ class Worker:
         return self.right or (self.state.get("ready") and self.name in self.case.get("timed_even_if_wrong", []))
 
     def time(self):
+        time.sleep(0.2)  # BLAS threads of the contender before spin for a while after their last product
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
         answer = self._read()

@@ -74,6 +74,82 @@ def scaling_table(report):
     return "\n".join(lines)
 
 
+def nca_evaluation_table(report):
+    lines = [
+        "| one objective and gradient | vicinal | scikit-learn | memory: vicinal | scikit-learn |",
+        "|" + "---|" * 5,
+    ]
+    for result in report["results"]:
+        case, rows = result["case"], {row["contender"]: row for row in result["rows"]}
+        ours, theirs = rows["vicinal"], rows.get("scikit-learn")
+        cells = ["cannot", "33 n² bytes"] if theirs is None else [f"{theirs['seconds_ratio']:.1f}x", _mb(theirs)]
+        size = f"n = {case['n']:,}, {case['d']} columns to {case['rank']}"
+        lines.append(f"| {size} | {ours['seconds']:.3f} s | {cells[0]} | {_mb(ours)} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def nca_fit_table(report):
+    lines = [
+        "| fit from the same start, 50 iterations at most | vicinal | objective | peer | its objective | time of the peer over ours to its objective |",
+        "|" + "---|" * 6,
+    ]
+    for result in report["results"]:
+        case, rows = result["case"], {row["contender"]: row for row in result["rows"]}
+        ours = rows["vicinal"]
+        for name, theirs in rows.items():
+            if name.startswith("vicinal") or "seconds" not in theirs:
+                continue
+            reached = ours.get("seconds_to_reach", {}).get(name)
+            ratio = f"{theirs['seconds'] / reached:.1f}x" if reached else "not reached"
+            what = f"{case['data']}, {case['rank'] or 'square'}, {case['init']}"
+            lines.append(
+                f"| {what} | {ours['seconds']:.2f} s | {ours['objective']:.4f} | {name}: {theirs['seconds']:.2f} s "
+                f"| {theirs['objective']:.4f} | {ratio} |"
+            )
+    return "\n".join(lines)
+
+
+def lca_table(report):
+    lines = ["| LCA | measured |", "|---|---|"]
+    if "passes" in report:
+        sets = [found for found in report["passes"]["sets"].values() if "ratio" in found]
+        lines.append(
+            f"| passes of `accelerated` over those of EM to within 1e-6 nats a row of EM's limit, median of {len(sets)} sets "
+            f"| {report['passes']['median_ratio']:.2f} |"
+        )
+    if "statsmodels" in report:
+        found = report["statsmodels"]
+        lines.append(
+            f"| fit of {found['n']:,} x 5 against statsmodels' `KDEMultivariate(bw='cv_ml')`, 307 of its evaluations "
+            f"| {found['seconds']:.2f} s, {found['times_faster']:.0f}x; held-out {found['held_out']:.2f} against {found['held_out_cv_ml']:.2f} |"
+        )
+    if "covertype" in report:
+        found = report["covertype"]
+        lines.append(
+            f"| covertype, {found['n']:,} x 10, default solver ({found['solver']}) | {found['seconds']:.0f} s, "
+            f"{found['peak_megabytes']:.0f} MB; held-out {found['held_out']:.1f}, ParzenWindows on 20,000 rows {found['held_out_parzen_20000']:.1f} |"
+        )
+    if "usps" in report:
+        found = report["usps"]
+        lines.append(
+            f"| USPS, 6,000 x 256: stochastic (B=100, N=3,000) less exact, test log-likelihood | {-found['loss']:+.2f} nats in "
+            f"{found['stochastic']['seconds']:.0f} s (exact: {found['exact']['seconds']:.0f} s) |"
+        )
+    if "mnist" in report and "passes_worth" in report["mnist"]:
+        found = report["mnist"]
+        lines.append(
+            f"| MNIST, 60,000 x 50, stochastic | {found['seconds']:.0f} s, the work of {found['passes_worth']:.1f} exact passes |"
+        )
+    if "gauss" in report:
+        found = report["gauss"]
+        lines.append(f"| LCAGauss on USPS, 2,000 x 256, {found['passes']} passes | {found['seconds']:.1f} s |")
+    return "\n".join(lines)
+
+
+def _mb(row):
+    return f"{row['memory'] / 1e6:.0f} MB"
+
+
 def machine_line(report):
     machine = report["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
@@ -84,6 +160,9 @@ TABLES = {
     "scatter": ("engine-scatter", scatter_table),
     "density": ("engine-density", density_table),
     "scaling": ("engine-scaling", scaling_table),
+    "nca_evaluation": ("nca-evaluation", nca_evaluation_table),
+    "nca_fit": ("nca-fit", nca_fit_table),
+    "lca": ("lca", lca_table),
     "machine": ("engine-scatter", machine_line),
 }
 

@@ -6,8 +6,8 @@
           |
       pair_reductions(engine, ...)                            picks a backend, says why (which_engine)
           |
-      _contract.py        the waist: log_sums, softmax_means, softmax_spread, class_shares,
-          |               softmax_scatter, signed_pull         as equations; every backend answers these
+      _contract.py        the waist: log_sums, softmax_means, softmax_spread, class_shares, softmax_scatter,
+          |               signed_pull, mutual_pull             as equations; every backend answers these
           |
       +---------------------+-----------------------+-------------------+
       | _reference.py       | _cpu.py               | _torch.py         |
@@ -15,8 +15,9 @@
       | arithmetic          | our own threads       | torch tensors     |
       +---------------------+-----------------------+-------------------+
                                 |
-                            _kernels.py  serial compiled kernels     _pool.py  threads, in order
-                            _blocks.py   how work is cut             _accuracy.py  when GEMM distances are safe
+                            _kernels.py    serial compiled kernels      _pool.py      threads, in order
+                            _symmetric.py  each pair once               _pairs.py     rows as kernels want them
+                            _blocks.py     how work is cut              _accuracy.py  when GEMM distances are safe
 
 A reduction sees *scaled* coordinates: the score of a pair is always ``s_ij = -|q_i - z_j|^2 / 2 + log_weights_j``.
 A method therefore multiplies its rows by its metric first (for NCA, which has no 1/2, by sqrt(2) times it).

@@ -93,3 +93,17 @@ def one_blas_thread():
     """Inside, BLAS uses one thread: the parallelism is over blocks."""
     with _blas_limit:
         yield
+
+
+@contextmanager
+def blas_out_of_the_way(n_rows, n_columns):
+    """Inside, matrix products that are small beside the pair work around them use one thread.
+
+    OpenBLAS's threads wait for more work by spinning, for some twenty milliseconds after each product: on the very
+    cores that the pair work then wants.  A product of (n, D) rows costs D / n of a sweep over the pairs.
+    """
+    if 4 * n_columns <= n_rows:
+        with _blas_limit:
+            yield
+    else:
+        yield

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._effective_neighbors import effective_neighbors
+from vicinal._engine._pool import blas_out_of_the_way
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -89,14 +90,15 @@ def inverse_root(covariance):
 
 def one_pass(problem, metric):
     """The objective per row at a metric, and the EM matrix M in its frame."""
-    images = to_frame(problem.rows, metric)
-    sums, scatter = problem.pairs.softmax_scatter(
-        images,
-        images,
-        row_weights=problem.weight,
-        log_weights=problem.log_weights,
-        left_out=np.arange(len(images)),
-    )
+    with blas_out_of_the_way(*problem.rows.shape):
+        images = to_frame(problem.rows, metric)
+        sums, scatter = problem.pairs.softmax_scatter(
+            images,
+            images,
+            row_weights=problem.weight,
+            log_weights=problem.log_weights,
+            left_out=np.arange(len(images)),
+        )
     return (
         penalised_objective(sums - problem.log_others, problem.weight, metric, problem.reg),
         em_matrix(scatter, problem.weight, metric, problem.reg),

@@ -24,6 +24,7 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from vicinal._engine import Match
+from vicinal._engine._pool import blas_out_of_the_way
 
 ROOT2 = float(np.sqrt(2.0))
 
@@ -79,6 +80,11 @@ def neighbor_objective(A, X, match, pairs, *, objective="accuracy", weight=None,
     Evaluation
         The mean over the terms, weighted.
     """
+    with blas_out_of_the_way(len(X) if rows is None else len(rows), X.shape[1]):
+        return _neighbor_objective(A, X, match, pairs, objective, weight, rows)
+
+
+def _neighbor_objective(A, X, match, pairs, objective, weight, rows):
     Z = scaled_images(A, X)
     options = {"objective": objective, "log_weights": log_or_none(weight)}
     if rows is None:
