@@ -24,4 +24,4 @@ def draw_densities(X, densities, titles, file):
         axes.set_title(title, fontsize=11)
         axes.set_xticks([])
         axes.set_yticks([])
-    figure.savefig(file, format="png")
+    figure.savefig(file, format="png", bbox_inches="tight")
