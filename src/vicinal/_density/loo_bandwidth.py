@@ -4,12 +4,10 @@ import warnings
 
 import numpy as np
 
-from vicinal._density.mixture import log_weight_of_others
+from vicinal._density.mixture import LOG_2PI, log_weight_of_others
 from vicinal._engine._accuracy import robust_centre
 from vicinal._fit_loops import FitPath
 from vicinal._lca.checks import count_twins
-
-_LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def loo_variance(X, weight, pairs, *, max_iter=200, tol=1e-10):
@@ -44,7 +42,7 @@ def loo_variance(X, weight, pairs, *, max_iter=200, tol=1e-10):
         """Objective per row at v = exp(log_v), and the log of the EM update of v."""
         Z = X * X.dtype.type(np.exp(-0.5 * log_v))
         sums, scatter = pairs.softmax_scatter(Z, Z, row_weights=row_weights, log_weights=log_weights, left_out=left_out)
-        terms = sums - log_others - 0.5 * d * (_LOG_2PI + log_v)
+        terms = sums - log_others - 0.5 * d * (LOG_2PI + log_v)
         return float(row_weights[counted] @ terms[counted]) / n, log_v + np.log(np.trace(scatter) / (n * d))
 
     objectives = []

@@ -16,7 +16,7 @@ from vicinal._density.incomplete_rows import incomplete_log_density
 from vicinal._engine import pair_reductions
 from vicinal._engine._accuracy import robust_centre
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
+LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class SharedMixture:
@@ -65,7 +65,7 @@ class SharedMixture:
 
     @property
     def _log_norm(self):
-        return -0.5 * self.n_features * _LOG_2PI - np.log(np.diag(self._lower)).sum()
+        return -0.5 * self.n_features * LOG_2PI - np.log(np.diag(self._lower)).sum()
 
     def scaled(self, X):
         """Rows in the coordinates where the covariance is the identity, centred on the components, in X's precision."""

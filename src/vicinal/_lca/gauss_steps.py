@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vicinal._density.mixture import LOG_2PI
 from vicinal._fit_loops import INTERRUPTED, FitPath
-from vicinal._lca.steps import COLLAPSE, LOG_2PI, CollapseError
+from vicinal._lca.steps import COLLAPSE, CollapseError
 
 # Runs that differ by less need not be told apart: the best one is continued to the user's tolerance. (At 1e-4 some runs
 # stop on a plateau.)

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from vicinal._density.mixture import _finite, check_queries, draw_components, feature_positions, split_features
+from vicinal._density.mixture import LOG_2PI, _finite, check_queries, draw_components, feature_positions, split_features
 from vicinal._engine._choice import as_engine
-from vicinal._lca.steps import LOG_2PI
 
 
 class LocalMixture:

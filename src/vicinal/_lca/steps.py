@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vicinal._density.mixture import LOG_2PI
 from vicinal._effective_neighbors import effective_neighbors
 from vicinal._engine._pool import blas_out_of_the_way
-
-LOG_2PI = float(np.log(2.0 * np.pi))
 
 # A direction whose variance falls below this share of the data's is collapsing: the distances along it have no digits
 # left. All-twin data get here in five EM steps; clean manifolds (noise 1e-5 of the spread) do not.

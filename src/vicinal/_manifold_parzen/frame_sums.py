@@ -30,13 +30,13 @@ from importlib import import_module
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 
+from vicinal._density.mixture import LOG_2PI
 from vicinal._engine._accuracy import products_are_accurate
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import _choose, as_engine
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._manifold_parzen.frame_arrays import take_squares
 
-_LOG_2PI = math.log(2.0 * math.pi)
 _TILE = 512  # points in a tile
 _ROWS = 256  # queries in a block, at most
 _CACHE = 2**18  # bytes of a tile and its frames that a compiled kernel sweeps again and again
@@ -327,7 +327,7 @@ class _Components:
             while l < depth:
                 log_det += np.log(self.noises[:, None] + self.variances[l, tile])
                 l += 1
-            flat = D * _LOG_2PI + (D - depth) * np.log(self.noises)[:, None]
+            flat = D * LOG_2PI + (D - depth) * np.log(self.noises)[:, None]
             constants.append(self.log_weights[tile] - 0.5 * (flat + log_det))
         return np.stack(constants) - self.shift[:, :, None]
 

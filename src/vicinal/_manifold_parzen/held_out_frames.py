@@ -9,10 +9,11 @@ These are n k pairs in all, so the exact answer costs one pass over the pairs an
 import numpy as np
 from sklearn.model_selection import KFold
 
+from vicinal._density.mixture import LOG_2PI
 from vicinal._engine._accuracy import products_are_accurate
 from vicinal._engine._choice import as_engine
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
-from vicinal._manifold_parzen.frame_sums import _LOG_2PI, Skips, frame_log_sums
+from vicinal._manifold_parzen.frame_sums import Skips, frame_log_sums
 from vicinal._scatter import GRAM_RATIO, leading_directions, neighbor_differences, soft_frames
 
 
@@ -105,7 +106,7 @@ def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, e
         column = noises[:, None, None]
         spread = column + variances
         quadratic = (squares / spread + np.log(spread)).sum(axis=1) + residual / column[:, 0]
-        return -0.5 * (quadratic + D * _LOG_2PI + (D - n_components) * np.log(column[:, 0]))
+        return -0.5 * (quadratic + D * LOG_2PI + (D - n_components) * np.log(column[:, 0]))
 
     with one_blas_thread():
         return np.concatenate(list(in_order(work, range(0, len(points), batch), threads)), axis=1)

@@ -126,12 +126,14 @@ class Experiment:
                 return True
         return wanted == _plain(self.name)
 
-    def missing(self, setting: Setting) -> str:
-        """What is missing to run it, with the remedy; empty when nothing is."""
-        extras = dict(getattr(self.module, "EXTRAS", {}))
+    def missing(self, setting: Setting, drawing_only: bool = False) -> str:
+        """What is missing to run it, or to draw what is measured, with the remedy; empty when nothing is."""
+        extras = {} if drawing_only else dict(getattr(self.module, "EXTRAS", {}))
         for package, extra in {"matplotlib": "plot", **extras}.items():
             if find_spec(package) is None:
                 return f"needs the package {package!r}. Install it with: pip install 'vicinal[{extra}]'"
+        if drawing_only:
+            return ""
         try:
             for name in getattr(self.module, "NEEDS" if setting.full else "QUICK_NEEDS", ()):
                 setting.load(name)

@@ -3,7 +3,6 @@
 import inspect
 
 from vicinal.papers import PAPERS
-from vicinal.papers._results import machine
 from vicinal.papers._runner import Outcome
 
 
@@ -11,7 +10,7 @@ def page(paper: str, outcomes: list[Outcome]) -> str:
     """The page of one paper."""
     mode = outcomes[0].setting.mode
     lines = [f"# {PAPERS[paper][1]}", ""]
-    lines += [f"Made by `{_command(paper, mode)}` on {_machine()}.", ""]
+    lines += [f"Made by `{_command(paper, mode)}` on {_machines(outcomes)}.", ""]
     lines += ["Runtimes are wall-clock seconds, with whatever else the machine did; unshared, they are shorter.", ""]
     if mode == "quick":
         lines += ["Quick mode: small sizes and no data files. `--full` runs the paper's own sizes and data.", ""]
@@ -101,9 +100,14 @@ def _command(paper, mode, figure=None):
     return f"vicinal papers {paper}{wish} --{mode}" + (" --data DIR" if mode == "full" else "")
 
 
-def _machine():
-    about = machine()
-    return f"{about['cores']} cores ({about['system']}, {about['processor']}; NumPy {about['numpy']}, scikit-learn {about['scikit-learn']})"
+def _machines(outcomes):
+    """Where the units were measured, which need not be where the page is written."""
+    found = {
+        f"{about['cores']} cores ({about['system']}, {about['processor']}; NumPy {about['numpy']}, scikit-learn {about['scikit-learn']})"
+        for about in (outcome.machine for outcome in outcomes)
+        if about
+    }
+    return "; ".join(sorted(found)) or "no machine: nothing was measured"
 
 
 def _duration(seconds):

@@ -82,7 +82,7 @@ class Results:
         self.path = path
         self.code = code
         self.measured: dict[str, dict] = {}
-        self.stale = False
+        self.machine: dict = {}
         self._read()
 
     def _read(self):
@@ -90,12 +90,9 @@ class Results:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
             if stored["code"] == self.code:
                 self.measured = {_key(entry["unit"]): entry for entry in stored["units"]}
-            else:
-                self.stale = True
-        except FileNotFoundError:
-            pass
+                self.machine = stored["machine"]
         except (ValueError, KeyError, TypeError, OSError):
-            self.stale = True  # not ours or cut short: measured anew
+            self.measured = {}  # not there, not ours or cut short: measured anew
 
     def has(self, unit: dict) -> bool:
         """Whether a unit has been measured."""
@@ -105,6 +102,7 @@ class Results:
         """Keep a unit's result, on disk before this returns."""
         entry = {"unit": unit, "result": result, "seconds": round(seconds, 3)}
         self.measured[_key(unit)] = json.loads(json.dumps(entry, allow_nan=False))
+        self.machine = machine()
         self._write()
 
     def records(self, units: list[dict]) -> list[dict]:
@@ -119,7 +117,7 @@ class Results:
         value = {
             "version": __version__,
             "code": self.code,
-            "machine": machine(),
+            "machine": self.machine,
             "units": list(self.measured.values()),
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)

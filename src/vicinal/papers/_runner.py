@@ -1,7 +1,7 @@
 """Running experiments: unit by unit, cached, with progress; then the pictures and the page."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.papers._experiment import Experiment, Missing, Setting, Summary
@@ -17,6 +17,7 @@ class Outcome:
     skipped: str = ""
     summary: Summary | None = None
     seconds: float = 0.0
+    machine: dict = field(default_factory=dict)
     pictures: tuple[str, ...] = ()
 
 
@@ -36,15 +37,15 @@ def run(experiment: Experiment, setting: Setting, folder: Path, *, fresh=False, 
     check : callable, optional
         Called between units; may raise to stop.
     """
-    missing = experiment.missing(setting)
-    if missing:
-        return Outcome(experiment, setting, skipped=missing)
     stem = f"{experiment.name}-{setting.mode}"
     results = Results(folder / "results" / experiment.paper / f"{stem}.json", code_of(experiment.module))
     if fresh:
         results.measured.clear()
     try:
         units = experiment.module.units(setting)
+        missing = experiment.missing(setting, drawing_only=all(map(results.has, units)))
+        if missing:
+            return Outcome(experiment, setting, skipped=missing)
         for done, unit in enumerate(units):
             if progress:
                 progress(done, len(units), f"{experiment.paper}, {experiment.title.partition(':')[0]}: {_words(unit)}")
@@ -61,7 +62,7 @@ def run(experiment: Experiment, setting: Setting, folder: Path, *, fresh=False, 
     records = results.records(units)
     pictures = _save_pictures(experiment, setting, records, folder)
     summary = experiment.module.summarise(setting, records)
-    return Outcome(experiment, setting, summary=summary, seconds=results.seconds(units), pictures=pictures)
+    return Outcome(experiment, setting, "", summary, results.seconds(units), results.machine, pictures)
 
 
 def _save_pictures(experiment, setting, records, folder):
