@@ -32,7 +32,7 @@ _PAPER = {
 
 def _sizes(setting):
     """Training and test rows, batch and neighbourhood sizes, runs."""
-    return (6000, 2298, (1000, 3000, 6000), 2) if setting.full else (900, 800, (150, 450, 900), 2)
+    return (6000, 2298, (1000, 3000, 6000), 3) if setting.full else (900, 800, (150, 450, 900), 2)
 
 
 def units(setting):
