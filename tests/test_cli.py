@@ -520,6 +520,11 @@ def test_help_is_light():
     assert b"Exit codes" in done.stdout
 
 
+def test_python_m_vicinal_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "vicinal", "--help"], capture_output=True, check=True)
+    assert done.stdout == command("--help").stdout
+
+
 def test_a_million_rows_on_stdin(table):
     assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
     line = "1500.5,0.003,-0.2\n"

@@ -16,7 +16,7 @@ import vicinal._engine._symmetric as symmetric_module
 from vicinal import Engine, which_engine
 from vicinal._engine import Match, pair_reductions
 from vicinal._engine._blocks import Blocks
-from vicinal._engine._pool import available_threads, in_order, one_blas_thread
+from vicinal._engine._pool import available_threads, blas_out_of_the_way, in_order, one_blas_thread
 
 try:
     import torch  # noqa: F401
@@ -530,18 +530,31 @@ def test_in_order_yields_in_order_and_holds_few():
     assert max(most) <= 4 + 2
 
 
-def test_blas_is_limited_inside_and_restored_after():
+def blas_threads():
     from threadpoolctl import threadpool_info
 
-    def threads():
-        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
-    before = threads()
+
+def test_blas_is_limited_inside_and_restored_after():
+    before = blas_threads()
     with one_blas_thread():
         with one_blas_thread():
-            assert set(threads()) == {1}
-        assert set(threads()) == {1}
-    assert threads() == before
+            assert set(blas_threads()) == {1}
+        assert set(blas_threads()) == {1}
+    assert blas_threads() == before
+
+
+def test_blas_is_limited_where_its_products_are_small_beside_the_pairs():
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        with blas_out_of_the_way(400, 100):
+            assert set(blas_threads()) == {1}
+        assert blas_threads() == before
+        with blas_out_of_the_way(399, 100):
+            assert blas_threads() == before
 
 
 def test_threads_honour_the_environment(monkeypatch):
