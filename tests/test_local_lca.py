@@ -214,3 +214,22 @@ def test_it_has_not_converged_where_lca_has_not(rows, monkeypatch):
         model = LocalLCA().fit(rows)
     assert not model.converged_
     assert model.base_.solver_ == "accelerated"
+
+
+def test_an_interruption_of_its_lca_ends_the_whole_fit(rows, monkeypatch):
+    """It used to be an interruption of LCA alone: the longer climb then began all the same."""
+    passes, one_pass = [], lca_module.one_pass
+
+    def interrupted(*arguments):
+        passes.append(1)
+        if len(passes) == 3:
+            raise KeyboardInterrupt
+        return one_pass(*arguments)
+
+    monkeypatch.setattr(lca_module, "one_pass", interrupted)
+    with pytest.warns(ConvergenceWarning, match="LCA did not converge: it was interrupted") as said:
+        model = LocalLCA(0.5).fit(rows)
+    assert str(said[-1].message).startswith("LocalLCA")
+    assert model.n_iter_ == 1
+    assert not model.converged_
+    np.testing.assert_allclose(model.local_covariances_[7], model.base_.covariance_, rtol=1e-12)

@@ -284,3 +284,9 @@ def test_bad_input(parameters, given, message):
     given = {key: labels[value] if key == "y" else value for key, value in given.items()}
     with pytest.raises((ValueError, TypeError), match=message):
         NeuralNCA(**{"device": "cpu"} | parameters).fit(X, **given)
+
+
+def test_one_class_teaches_nothing_and_says_so():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    with pytest.warns(UserWarning, match="all 40 targets are equal"):
+        NeuralNCA(hidden=3, random_state=0).fit(X, np.zeros(40))

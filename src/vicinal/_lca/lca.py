@@ -210,10 +210,11 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         -------
         self
         """
-        return self._fit(X, sample_weight, LCA_ADVICE)
+        self._fit(X, sample_weight, LCA_ADVICE)
+        return self
 
     def _fit(self, X, sample_weight, advice):
-        """Fit, with the remedies that the caller's users have."""
+        """Fit, with the remedies that the caller's users have; return the path."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
         n, d = X.shape
@@ -236,7 +237,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
             raise ValueError(collapse_message(X, weight, self.covariance, advice)) from None
         warn_if_not_converged("LCA", path, stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        return self
+        return path
 
     def partial_fit(self, X, y=None):
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.

@@ -9,7 +9,7 @@ from sklearn.neighbors import NearestNeighbors
 from vicinal._checks import check_integer, check_positive, check_rows
 from vicinal._density.mixture import MixtureDensityMixin
 from vicinal._engine._choice import as_engine
-from vicinal._fit_loops import FitPath, fixed_point, progress, warn_if_not_converged
+from vicinal._fit_loops import INTERRUPTED, FitPath, fixed_point, progress, warn_if_not_converged
 from vicinal._lca.checks import Advice
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_mixture import LocalMixture, inverse_roots, kernel_blocks, log_dets, row_log_sums
@@ -123,11 +123,15 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         if pool > len(X):
             raise ValueError(f"pool={pool} needs at least {pool} rows, got {len(X)}. Lower pool or add data.")
         # Exact for any n, so that nothing is random.
-        base = LCA(reg=self.reg, solver="accelerated", engine=self.engine, verbose=self.verbose)
-        self.base_ = base._fit(X, None, _ADVICE)
+        self.base_ = LCA(reg=self.reg, solver="accelerated", engine=self.engine, verbose=self.verbose)
+        base_path = self.base_._fit(X, None, _ADVICE)
         inverse = np.linalg.inv(self.base_.components_)
         try:
-            path = self._climb(X, smoothing, pool, max_iter, tol)
+            path = (
+                self._as_lca(X, INTERRUPTED)
+                if base_path.reason == INTERRUPTED
+                else self._climb(X, smoothing, pool, max_iter, tol)
+            )
             self.local_covariances_ = inverse @ path.parameters @ inverse.T
             inverse_roots(self.local_covariances_)
         except np.linalg.LinAlgError:
@@ -143,14 +147,20 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         self.mixture_ = LocalMixture(X.copy(), self.local_covariances_, None, self.engine, names)
         return self
 
+    def _as_lca(self, X, interrupted=""):
+        """Every row with LCA's covariance; one pass tells the objective, in which LCA's penalty has no part."""
+        n, d = X.shape
+        covariances = np.broadcast_to(np.eye(d), (n, d, d)).copy()
+        return FitPath(covariances, np.array([self.base_.score()]), 1, not interrupted, interrupted or "LCA itself")
+
     def _climb(self, X, smoothing, pool, max_iter, tol):
         """EM in the frame of LCA, where the prior's covariance is the identity."""
         n, d = X.shape
         rows = centred(X, None) @ self.base_.components_.T
         start = np.broadcast_to(np.eye(d), (n, d, d)).copy()
         log_det = np.linalg.slogdet(self.base_.components_)[1]
-        if smoothing == 1:  # one pass tells the objective, in which LCA's penalty has no part
-            return FitPath(start, np.array([self.base_.score()]), 1, True, "LCA itself")
+        if smoothing == 1:
+            return self._as_lca(X)
         kappa = smoothing / (1.0 - smoothing)
         near = NearestNeighbors(n_neighbors=pool).fit(rows).kneighbors(rows, return_distance=False)
         memory = as_engine(self.engine).memory_bytes

@@ -1,6 +1,7 @@
 """NCA with a network in the place of the matrix (sec. 5 of the paper); needs torch."""
 
 import copy
+import warnings
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -277,6 +278,12 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise ValueError(
                 f"{alone} of {len(X)} rows agree with no other row: objective={self.objective!r} cannot use them. Merge "
                 "or drop rare classes, or raise match_scale."
+            )
+        if targets.all_equal():
+            warnings.warn(
+                f"all {len(X)} targets are equal: every network predicts them, and nothing is learned.",
+                UserWarning,
+                stacklevel=3,
             )
         return X, NeighborSource(targets, weight, self.objective)
 
