@@ -233,6 +233,14 @@ def test_symmetric_sweeps_do_not_depend_on_the_threads(symmetric_road):
     np.testing.assert_array_equal(one.softmax_scatter(X, X).scatter, three.softmax_scatter(X, X).scatter)
 
 
+def test_symmetric_sweeps_do_not_depend_on_the_memory(symmetric_road):
+    """With room for them, the exponentials of the first sweep are what the second would make anew, digit for digit."""
+    X, y = rows_with_a_hermit("float64"), np.arange(1700) % 3
+    match = Match("class", y, y)
+    little, much = (backend("cpu", threads=2, memory=memory) for memory in ("1 MB", "128 MB"))
+    np.testing.assert_array_equal(little.mutual_pull(X, match).pull, much.mutual_pull(X, match).pull)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_blas_tiles_and_fused_kernels_agree(dtype, monkeypatch):
     # More rows than a block and more points than a tile, on both of the CPU backend's roads and by differences.

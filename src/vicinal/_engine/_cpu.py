@@ -158,7 +158,7 @@ class CpuReductions:
         with one_blas_thread():
             found = mutual_pull_once(
                 pairs, mates, r[order], objective == "likelihood", _LEAST_AGREEMENT[pairs.dtype],
-                pairs.many(2 * pairs.d), self.threads,
+                pairs.many(2 * pairs.d), self.threads, self.memory,
             )  # fmt: skip
         log_sums, log_agreement, pull = np.empty(pairs.n), np.empty(pairs.n), np.empty((pairs.n, pairs.d))
         log_sums[order], log_agreement[order], pull[order] = found[:3]

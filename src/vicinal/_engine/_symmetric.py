@@ -1,9 +1,10 @@
-"""Points against themselves: ``E_ij = exp(-|z_i - z_j|^2 / 2)`` is computed once for both of its rows, and never kept.
+"""Points against themselves: ``E_ij = exp(-|z_i - z_j|^2 / 2)`` is computed once for both of its rows.
 
 A sweep over half the pairs gives ``E V``.  With ``z = E 1``, softmax means are ``E V / z``, and what a column receives,
 ``sum_i E_ij r_i / z_i``, is another such sweep with ``r / z`` for values.  NCA needs one sweep for z and the mates' share
-of it, and one for ``M Z`` with ``M_ij = E_ij (g_i + g_j)``.  Rows are shifted by the largest score they could have; a row
-without any near neighbour underflows under that, and is returned as lost for the caller to do carefully.
+of it, and one for ``M Z`` with ``M_ij = E_ij (g_i + g_j)``; between the two, E is kept only where products made it and
+the memory has room for it.  Rows are shifted by the largest score they could have; a row without any near neighbour
+underflows under that, and is returned as lost for the caller to do carefully.
 """
 
 import numpy as np
@@ -46,9 +47,9 @@ def softmax_once(pairs, values, row_weights, many, threads):
     return pairs.log_sums(pairs.bounds + np.log(totals)), means, received, lost
 
 
-def mutual_pull_once(pairs, mates, row_weights, likelihood, least_agreement, many, threads):
+def mutual_pull_once(pairs, mates, row_weights, likelihood, least_agreement, many, threads, memory):
     """`_contract.MutualPull` for points sorted by class, row i's mates at ``mates[0][i]..mates[1][i]``; and the lost rows."""
-    sweep = _ProductSweep(pairs, threads) if many else _FusedSweep(pairs, threads)
+    sweep = _ProductSweep(pairs, threads, memory) if many else _FusedSweep(pairs, threads)
     totals, matched = (np.ascontiguousarray(column) for column in sweep.matches(mates).T)
     inside, outside, log_agreement = np.empty(pairs.n), np.empty(pairs.n), np.empty(pairs.n)
     kernels.sides_of_rows(
@@ -112,9 +113,13 @@ class _FusedSweep:
 class _ProductSweep:
     """Half sweeps by matrix products, for many coordinates."""
 
-    def __init__(self, pairs, threads):
+    def __init__(self, pairs, threads, memory=0):
         self._pairs, self._threads = pairs, threads
-        self._offsets = pairs.column_offsets
+        self._offsets, self._bounds = pairs.column_offsets, pairs.bounds
+        # The tiles of the first of two sweeps, for the second to take, where they fit beside the partial sums.
+        partial_sums = (threads + 3) * pairs.n * (pairs.d + 1) * 8
+        self._room = memory - partial_sums >= pairs.n * pairs.n * pairs.dtype.itemsize // 2
+        self._kept: dict = {}
 
     def sums(self, values):
         """``E V`` and ``E 1``: (n, n_values + 1)."""
@@ -130,7 +135,7 @@ class _ProductSweep:
             )  # fmt: skip
             return np.stack([totals, matched], axis=1), of_columns.T
 
-        return self._sweep(visit, 2)
+        return self._sweep(visit, 2, keep=self._room)
 
     def pull(self, mates, inside, outside):
         """``M Z`` and ``M 1``: (n, d + 1)."""
@@ -150,7 +155,7 @@ class _ProductSweep:
 
         return self._sweep(visit, values_and_one.shape[1])
 
-    def _sweep(self, visit, width):
+    def _sweep(self, visit, width, keep=False):
         """Sum what `visit` makes of each tile of exponentials for its rows and, off the diagonal, its columns."""
         pairs = self._pairs
         pieces = [
@@ -171,11 +176,7 @@ class _ProductSweep:
             for start in range(rows.start, rows.stop, _PRODUCT_ROWS):
                 some = slice(start, min(start + _PRODUCT_ROWS, rows.stop))
                 for tile in tiles:
-                    weights = pairs.points[some] @ pairs.points[tile].T
-                    totals = np.zeros(len(weights))
-                    kernels.exponentials_under_bounds(
-                        weights, self._offsets[tile], pairs.bounds[some], pairs.left_out[some], tile.start, totals
-                    )
+                    weights, totals = self._exponentials(some, tile, keep)
                     both = tile is not rows
                     to_rows, to_columns = visit(weights, totals, some, tile, both)
                     of_rows[some.start - rows.start : some.stop - rows.start] += to_rows
@@ -188,3 +189,17 @@ class _ProductSweep:
             total[rows] += of_rows
             total[columns] += of_columns
         return total
+
+    def _exponentials(self, rows, tile, keep):
+        """A tile of E, and the sums of its rows (None for a tile that was kept: they are known by then)."""
+        place = rows.start, tile.start
+        if place in self._kept:
+            return self._kept.pop(place), None
+        weights = self._pairs.points[rows] @ self._pairs.points[tile].T
+        totals = np.zeros(len(weights))
+        kernels.exponentials_under_bounds(
+            weights, self._offsets[tile], self._bounds[rows], self._pairs.left_out[rows], tile.start, totals
+        )
+        if keep:
+            self._kept[place] = weights
+        return weights, totals
