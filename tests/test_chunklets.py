@@ -177,6 +177,11 @@ def test_labels_are_not_changed():
         (lambda: read_chunklets(([0, 7], [0, 0]), 3), "out of range"),
         (lambda: read_chunklets("group", 3), "1d array"),
         (lambda: read_chunklets(np.ones((2, 2)), 3), "integers"),
+        (lambda: chunklets_from_labels([0.0, np.inf, 0.0]), "y holds infinite"),
+        (lambda: chunklets_from_labels([1e300, 1e300]), "y holds numbers up to 1e\\+300, which are no group labels"),
+        (lambda: chunklets_from_pairs([[0, 1], [2]], 4), "pairs must have shape .p, 2., got rows of different lengths"),
+        (lambda: chunklets_from_groups(None, 4), "groups must hold lists of row positions"),
+        (lambda: chunklets_from_groups(3, 4), "groups must hold lists of row positions"),
     ],
 )
 def test_bad_input(call, message):
@@ -189,3 +194,48 @@ def test_a_mixture_of_labels_and_lists_is_refused():
     y[0], y[1] = "a", [1, 2]
     with pytest.raises(TypeError, match="got a list as entry 1"):
         read_chunklets(y, 2)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        (pd.Series([0, 1, 2, 3, 4, 5]), pd.Series([0, 0, 0, 1, 1, -1])),
+        (pd.Index([0, 1, 2, 3, 4, 5]), pd.Categorical(["a", "a", "a", "b", "b", None])),
+        (np.arange(6), pd.Series(["a", "a", "a", "b", "b", None], index=range(10, 16))),
+        [pd.Series([0, 1, 2]), pd.Index([3, 4])],
+        pd.Series([0, 0, 0, 1, 1], index=range(5)).groupby([0, 0, 0, 1, 1]).indices.values(),
+        pd.DataFrame({"left": [0, 1, 3], "right": [1, 2, 4]}, dtype="Int64"),
+    ],
+)
+def test_pandas_columns_are_lists_like_any_other(y):
+    entries, _ = read_chunklets(y, 6)
+    assert entries.rows.tolist() == [0, 1, 2, 3, 4]
+    assert entries.ids.tolist() == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.eye(3, dtype=int)[[0, 0, 1, 1, 2, 2]],
+        np.eye(2, dtype=int)[[0, 0, 0, 1, 1, 1]],
+        np.eye(2, dtype=int)[[0, 0, 0, 1, 1, 1]].tolist(),
+        np.array([[0, 0, 0, 1, 1, 1]]),
+    ],
+)
+def test_labels_in_a_table_are_not_read_as_row_positions(y):
+    with pytest.raises(ValueError, match=r"looks like labels.*Pass one label a row"):
+        read_chunklets(y, 6)
+
+
+def test_a_list_of_neighbours_a_row_is_a_table_of_positions():
+    assert read_partition([[0, 1, 2], [1, 0, 2], [2, 1, 0]], 3)[0].tolist() == [0, 0, 0]
+    assert read_partition(np.array([[0, 1], [0, 1]]), 2)[0].tolist() == [0, 0]
+
+
+def test_masked_labels_are_none():
+    y = np.ma.array([0, 0, 1, 1, 0], mask=[False, True, False, False, False])
+    assert chunklets_from_labels(y).tolist() == [0, -1, 1, 1, 0]
+
+
+def test_the_report_holds_plain_integers():
+    assert {type(count) for count in vars(chunklets_from_pairs([[0, 1]], 4, return_report=True)[1]).values()} == {int}

@@ -7,6 +7,8 @@ import numpy as np
 
 def label_codes(y, name):
     """Return integer codes, -1 where there is no label."""
+    if np.ma.is_masked(y):
+        y = y.astype(object).filled(None)
     values = np.asarray(y)
     if values.dtype.kind in "US" and not isinstance(y, np.ndarray):
         values = np.asarray(y, dtype=object)  # NumPy writes NaN and -1 among strings as "nan" and "-1"
@@ -20,6 +22,10 @@ def label_codes(y, name):
     kind = values.dtype.kind
     if kind == "f":
         missing = np.isnan(values)
+        largest = float(np.abs(values[~missing]).max(initial=0.0))
+        if largest > 2**53:  # neighbours among such numbers are not told apart
+            what = "infinite numbers" if np.isinf(largest) else f"numbers up to {largest:g}"
+            raise ValueError(f"{name} holds {what}, which are no group labels. Pass integers or strings.")
         if not np.array_equal(values[~missing], np.floor(values[~missing])):
             raise ValueError(
                 f"{name} holds fractions, which are no group labels. Pass integers or strings; cut a "

@@ -9,7 +9,7 @@ A *chunklet* is a set of two or more rows known to share a class, whichever clas
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -217,7 +217,12 @@ def read_chunklets(y, n_samples, *, name="y"):
         )
     if isinstance(y, tuple) and len(y) == 2 and all(map(_is_listlike, y)):
         return _from_rows_and_ids(*y, n_samples, name)
-    if isinstance(y, Mapping) or (isinstance(y, (list, tuple)) and len(y) and all(map(_is_listlike, y))):
+    if _looks_like_labels(y, n_samples):
+        raise ValueError(
+            f"{name} looks like labels (one-hot, or all in one row), which as row positions would join the wrong "
+            "rows. Pass one label a row: y.argmax(axis=1) of one-hot rows, y.ravel() of a single row."
+        )
+    if isinstance(y, (Mapping, ValuesView)) or (isinstance(y, (list, tuple)) and len(y) and all(map(_is_listlike, y))):
         return _from_groups(y, n_samples, name)
     table = np.asarray(y)
     if table.ndim == 1 and table.dtype == object and len(table) and all(map(_is_listlike, table)):
@@ -285,7 +290,12 @@ def _from_edges(edges, n_samples):
 
 
 def _from_groups(groups, n_samples, name):
-    groups = list(groups.values()) if isinstance(groups, Mapping) else list(groups)
+    if not isinstance(groups, Iterable):
+        raise TypeError(
+            f"{name} must hold lists of row positions, got {type(groups).__name__}. Pass one list a group, for "
+            "example [[0, 1], [2, 5, 6]]."
+        )
+    groups = list(groups.values() if isinstance(groups, Mapping) else groups)
     parts = [np.asarray(list(group) if isinstance(group, (set, frozenset)) else group) for group in groups]
     for k, part in enumerate(parts):
         if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
@@ -332,11 +342,27 @@ def _collect(rows, codes, n_samples):
     entries = ChunkletRows(by_id.indices.astype(np.int64), np.repeat(np.arange(n_chunklets), sizes[kept]))
     n_leftover = n_samples - np.count_nonzero(np.bincount(rows, minlength=n_samples))
     n_singletons = int((sizes == 1).sum())
-    return entries, ChunkletReport(n_samples, n_chunklets, len(rows), n_leftover, n_singletons)
+    return entries, ChunkletReport(n_samples, n_chunklets, len(rows), int(n_leftover), n_singletons)
 
 
 def _is_listlike(value):
-    return isinstance(value, (Sequence, set, frozenset, np.ndarray)) and not isinstance(value, (str, bytes))
+    """Whether it holds entries: lists, sets, arrays, pandas columns; strings and numbers do not."""
+    if isinstance(value, (Sequence, set, frozenset)):
+        return not isinstance(value, (str, bytes))
+    return hasattr(value, "__array__") and np.ndim(value) > 0
+
+
+def _looks_like_labels(y, n_samples):
+    """Whether a table of integers holds one-hot labels, or all ids in one row, and not row positions."""
+    try:
+        table = np.asarray(y)
+    except ValueError:  # lists of different lengths
+        return False
+    if n_samples < 3 or table.ndim != 2 or table.dtype.kind not in "iu":
+        return False
+    one_hot = len(table) == n_samples and table.shape[1] > 1 and table.min() == 0 and table.max() == 1
+    one_row = table.shape == (1, n_samples) and len(np.unique(table)) < n_samples
+    return one_hot or one_row
 
 
 def _count_mixed(chunklets, codes):
@@ -357,7 +383,13 @@ def _check_length(codes, n_samples, name):
 
 def check_pairs(pairs, n_samples, name):
     """Return an int array (p, 2) of row positions."""
-    pairs = np.asarray(pairs)
+    try:
+        pairs = np.asarray(pairs)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must have shape (p, 2), got rows of different lengths. Pass one pair of row positions a row, "
+            "or groups to chunklets_from_groups."
+        ) from error
     if pairs.size == 0:
         pairs = np.empty((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2:
@@ -368,6 +400,10 @@ def check_pairs(pairs, n_samples, name):
 def _check_positions(positions, n_samples, name):
     if positions.size == 0:
         return positions.astype(np.int64)
+    if positions.dtype == object and all(
+        type(value) is int or isinstance(value, np.integer) for value in positions.flat
+    ):
+        positions = positions.astype(np.int64)  # nullable integers of pandas
     if positions.dtype.kind not in "iu":
         raise ValueError(
             f"{name} must hold row positions (integers), got {positions.dtype}. Positions count from 0; look "
