@@ -537,8 +537,15 @@ X6 = np.arange(18.0).reshape(6, 3) ** 1.5
         (lambda: RCA(shrinkage=0).fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "equal points only"),
         (lambda: RCA().fit(np.ones((6, 3)), [0, 0, 1, 1, 2, 2]), "All 6 rows of X are equal"),
         (lambda: RCA().fit(X6 * 1e200, [0, 0, 1, 1, 2, 2]), "Rescale"),
-        (lambda: RCA().fit(X6 * 1e100, [0, 0, 1, 1, 2, 2]), "Fourth powers of X overflow"),
-        (lambda: RCA().fit(X6 * 1e-90, [0, 0, 1, 1, 2, 2]), "Fourth powers of X underflow"),
+        (
+            lambda: RCA().fit(X6 * 1e100, [0, 0, 1, 1, 2, 2]),
+            "Fourth powers of X overflow: rows differ by up to .*e.101; expected 1e-70 to 1e70",
+        ),
+        (
+            lambda: RCA().fit(X6 * 1e-90, [0, 0, 1, 1, 2, 2]),
+            "Fourth powers of X underflow: rows differ by .*e-89; expected 1e-70",
+        ),
+        (lambda: RCA().fit(X6 * 1e-200, [0, 0, 1, 1, 2, 2]), "the spread of X is .*e-199"),
         (
             lambda: RCA(n_components=4).fit(X6, [0, 0, 0, 1, 1, 1]),
             "n_components=4 is more than the 3 features",
@@ -585,3 +592,31 @@ def test_more_components_than_the_data_support_are_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         RCA(5).fit(X, [0, 0, 1, 1, 2, 2])
+
+
+@pytest.mark.parametrize("shrinkage", [0, "auto"])
+@pytest.mark.parametrize("kind", ["dependent", "mirrored", "few contrasts"])
+def test_a_stream_of_dependent_columns_has_the_signs_of_one_fit(kind, shrinkage):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        base = rng.normal(size=(400, 4))
+        X = {
+            "dependent": np.column_stack([base, base @ rng.normal(size=(4, 4))]) + 7.0,
+            "mirrored": np.column_stack([base, -base]),
+            "few contrasts": rng.normal(size=(400, 30)) * np.linspace(1, 3, 30),
+        }[kind]
+        chunklets = np.where(np.arange(400) % 100 < 12, np.arange(400) // 4, -1)
+        stream = RCA(shrinkage=shrinkage)
+        for first in range(0, 400, 100):
+            stream.partial_fit(X[first : first + 100], chunklets[first : first + 100])
+        np.testing.assert_allclose(
+            stream.components_, RCA(shrinkage=shrinkage).fit(X, chunklets).components_, atol=1e-8
+        )
+
+
+def test_no_ratio_of_variances_is_negative():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 5)) * 10.0 ** np.array([-60, -20, 0, 20, 60])
+    for seed in range(10):
+        chunklets = np.random.default_rng(seed).permutation(40) // 4
+        assert (RCA(shrinkage=0.2).fit(X, chunklets).ratios_ >= 0).all()

@@ -194,13 +194,23 @@ def whitening(scatter, reference, *, basis=None, n_components=None, tolerance, r
     scale = 1.0 / np.sqrt(np.diag(S))
     units = np.outer(scale, scale)
     ratios, vectors = _generalised_eigh(T * units, S * units, k, tolerance)
-    largest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None], axis=0)
-    # Signs that depend neither on rounding nor on the units of the columns.
-    vectors = scale[:, None] * vectors * np.where(largest < 0, -1.0, 1.0)
+    vectors = scale[:, None] * vectors
     inverse = S @ vectors
     if basis is not None:
         vectors, inverse = basis @ vectors, basis @ inverse
-    return Whitening(np.ascontiguousarray(vectors.T), inverse, ratios)
+    signs = _signs(vectors * np.sqrt(np.diag(reference))[:, None])
+    return Whitening(np.ascontiguousarray((vectors * signs).T), inverse * signs, np.maximum(ratios, 0.0))
+
+
+def _signs(vectors):
+    """Signs that make the largest entry of each column positive, the first of them where several are as large.
+
+    With entries in units of the features they depend neither on the units nor on rounding, nor on the basis in
+    which the vectors were found.
+    """
+    size = np.abs(vectors)
+    first = np.argmax(size >= (1.0 - 1e-6) * size.max(axis=0), axis=0)
+    return np.where(np.take_along_axis(vectors, first[None], axis=0) < 0, -1.0, 1.0)
 
 
 def _generalised_eigh(T, S, k, tolerance):

@@ -54,7 +54,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
 
     Notes
     -----
-    Time O(m d^2) for a chunklet of m points, memory O(d^2).
+    Time O(m d^2) for a chunklet of m points, memory O(d^2) beyond a copy of the block.
 
     Departures from the paper:
 

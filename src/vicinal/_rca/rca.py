@@ -9,7 +9,7 @@ from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from vicinal._checks import check_integer, check_magnitude
+from vicinal._checks import check_integer, check_magnitude, check_spread
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._rca.chunklets import read_chunklets
 from vicinal._scatter import chunklet_scatter
@@ -48,8 +48,9 @@ class RCA(LinearMetricMixin, BaseEstimator):
     Attributes
     ----------
     components_ : array of shape (n_components, n_features)
-        ``transform`` multiplies by its transpose.  Its rows whiten ``covariance_``; the most discriminative
-        first.
+        ``transform`` multiplies by its transpose.  Its rows whiten ``covariance_`` (filled by departure 1
+        where that has no variance); the most discriminative first, signs such that the largest entry, in
+        units of the columns, is positive.
     covariance_ : array of shape (n_features, n_features)
         Within-chunklet covariance, after shrinkage.
     total_covariance_ : array of shape (n_features, n_features)
@@ -77,7 +78,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
     Notes
     -----
-    Time O(n d^2 + d^3), memory O(d^2) beyond the data.  Data far from the origin lose no digits: rows are
+    Time O(n d^2 + d^3), memory O(d^2) beyond the data; X is copied once if it is not floats in row-major order
+    (most DataFrames are column-major).  Data far from the origin lose no digits: rows are
     centred in blocks that fit the cache, and no moment about zero is ever taken.
 
     Departures from the paper:
@@ -240,13 +242,11 @@ class RCA(LinearMetricMixin, BaseEstimator):
             sums = chunklet_scatter(X, entries)
         if not (np.isfinite(sums.total).all() and np.isfinite(sums.fourth)):
             check_magnitude(X)
-            raise ValueError(
-                "Fourth powers of X overflow. Rescale it, for example with sklearn.preprocessing.StandardScaler."
-            )
+            raise ValueError(_fourth_powers(X, "overflow"))
+        if not np.trace(sums.total) > 0:
+            check_spread(X)
         if sums.fourth < 1e-280 and np.trace(sums.within) > 0:
-            raise ValueError(
-                "Fourth powers of X underflow. Rescale it, for example with sklearn.preprocessing.StandardScaler."
-            )
+            raise ValueError(_fourth_powers(X, "underflow"))
         return sums, report
 
     def _solve(self, sums, report, *, may_wait=False):
@@ -327,6 +327,13 @@ def shrunk(covariance, shrinkage):
     result = (1.0 - shrinkage) * covariance
     result[np.diag_indices(len(covariance))] += shrinkage * np.trace(covariance) / len(covariance)
     return result
+
+
+def _fourth_powers(X, what):
+    return (
+        f"Fourth powers of X {what}: rows differ by up to {np.ptp(X, axis=0).max():.3g}; expected 1e-70 to 1e70, "
+        "within chunklets too. Rescale X, for example with sklearn.preprocessing.StandardScaler."
+    )
 
 
 def _is_share(value):
