@@ -160,3 +160,19 @@ X6 = np.arange(12.0).reshape(6, 2) ** 1.5
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("unit", [1.0, 1e-10])
+def test_rows_at_any_distance_have_probabilities(kind, unit):
+    X = np.random.default_rng(0).normal(size=(200, 3)) * unit * np.repeat([1.0, 3.0], 100)[:, None]
+    mixture = ConstrainedGaussianMixture(2, covariance_type=kind, reg_covar=0, random_state=0)
+    mixture.fit(X, np.repeat([0, 1], 100))
+    far = np.array([[1e150, -1e150, 1e149], [1e40, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    probability = mixture.predict_proba(far)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(mixture.predict(far), probability.argmax(axis=1))
+    if kind != "tied":  # far away the wider component has all of it
+        wide = mixture.labels_[-1]
+        np.testing.assert_array_equal(probability[:2, wide], 1.0)
+    assert not np.isnan(mixture.score_samples(far)).any()

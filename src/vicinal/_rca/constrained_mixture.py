@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.sparse import csr_array
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -139,8 +139,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
             log_joint = members @ _log_gaussians(X, means, covariances, self.covariance_type, floor)
             with np.errstate(divide="ignore"):
                 log_joint += counts * np.log(weights)
-            log_group = logsumexp(log_joint, axis=1)
-            return float(log_group.sum()) / len(X), np.exp(log_joint - log_group[:, None])
+            return float(logsumexp(log_joint, axis=1).sum()) / len(X), softmax(log_joint, axis=1)
 
         def maximise(shares):
             """M-step: mixing weights over groups or points, means and covariances over points."""
@@ -175,24 +174,36 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         """Fit the mixture and return the component of each row; see :meth:`fit`."""
         return self.fit(X, y).labels_
 
-    def _log_joint(self, X):
+    def _log_joint(self, X, unit=1.0):
+        """Log of weight times density; rows and means may be in larger units than the covariances."""
+        with np.errstate(divide="ignore", over="ignore"):
+            log_density = _log_gaussians(X / unit, self.means_ / unit, self.covariances_, self.covariance_type)
+            return log_density + np.log(self.weights_)
+
+    def _log_shares(self, X):
+        """Log of each component's share in each row, up to a constant a row."""
+        X = self._check(X)
+        log_joint = self._log_joint(X)
+        lost = np.isneginf(log_joint).all(axis=1)
+        if lost.any():  # so far away that squares overflow: in larger units distances still outweigh the rest
+            log_joint[lost] = self._log_joint(X[lost], 1e150)
+        return log_joint
+
+    def _check(self, X):
         check_is_fitted(self)
-        X = check_rows(self, X, reset=False).astype(np.float64, copy=False)
-        with np.errstate(divide="ignore"):
-            return _log_gaussians(X, self.means_, self.covariances_, self.covariance_type) + np.log(self.weights_)
+        return check_rows(self, X, reset=False).astype(np.float64, copy=False)
 
     def predict(self, X):
         """Most likely component of each row, without constraints."""
-        return self._log_joint(X).argmax(axis=1)
+        return self._log_shares(X).argmax(axis=1)
 
     def predict_proba(self, X):
         """Probability of each component for each row, without constraints."""
-        log_joint = self._log_joint(X)
-        return np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
+        return softmax(self._log_shares(X), axis=1)
 
     def score_samples(self, X):
-        """Log-density of each row under the mixture."""
-        return logsumexp(self._log_joint(X), axis=1)
+        """Log-density of each row under the mixture; -inf where its square distances overflow."""
+        return logsumexp(self._log_joint(self._check(X)), axis=1)
 
     def score(self, X, y=None):
         """Mean log-density of the rows."""
