@@ -114,3 +114,10 @@ X6 = np.arange(12.0).reshape(6, 2)
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_given_centres_need_no_number_of_restarts():
+    X = np.array([[0.0], [1.0], [4.0], [9.0], [10.0]])
+    for init in (X[[0, 4]], X[[0, 4]].tolist()):
+        kmeans = ConstrainedKMeans(2, init=init).fit(X, [[2, 3]])  # warnings are errors
+        np.testing.assert_allclose(kmeans.cluster_centers_, [[0.5], [23 / 3]])

@@ -26,7 +26,7 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     n_clusters : int, default=8
     init : {"k-means++", "random"} or array of shape (n_clusters, n_features), default="k-means++"
     n_init : int, default=10
-        Restarts; the best is kept.
+        Restarts; the best is kept.  From given centres there is one run.
     max_iter : int, default=300
     tol : float, default=1e-4
         Movement of the centres, relative to the variance of the rows, at which a run stops.
@@ -107,7 +107,7 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         kmeans = KMeans(
             n_clusters,
             init=self.init,
-            n_init=n_init,
+            n_init=n_init if isinstance(self.init, str) or callable(self.init) else 1,
             max_iter=max_iter,
             tol=tol,
             random_state=self.random_state,

@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
-from vicinal._checks import check_integer, check_positive, check_rows
+from vicinal._checks import check_integer, check_positive, check_rows, check_spread
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._rca.chunklets import check_pairs, read_partition
 
@@ -109,6 +109,8 @@ class MMC(LinearMetricMixin, BaseEstimator):
         -------
         self
         """
+        if not isinstance(self.diagonal, (bool, np.bool_)):
+            raise ValueError(f"diagonal must be True or False, got {self.diagonal!r}.")
         max_iter = check_integer(self.max_iter, "max_iter")
         tol = check_positive(self.tol, "tol")
         X = check_rows(self, X, reset=True, min_rows=2)
@@ -146,6 +148,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
         tolerance = rank_tolerance(len(total), resolution)
         basis = range_basis(np.diag(np.diag(total)) if self.diagonal else total, tolerance=tolerance)
         if basis is not None and basis.shape[1] == 0:
+            check_spread(rows)
             raise ValueError(f"All {len(rows)} rows of X are equal: there is no variance to learn from.")
         if self.diagonal:
             varies = np.diag(total) > 0
