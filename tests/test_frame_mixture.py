@@ -2,12 +2,13 @@
 
 import mpmath
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import ks_2samp, multivariate_normal
 
-from vicinal import Engine
+from vicinal import LCA, Engine, LocalLCA, ManifoldParzen, ParzenWindows
 from vicinal._manifold_parzen.frame_mixture import FrameMixture
 from vicinal._manifold_parzen.frame_sums import Skips, frame_log_sums
 
@@ -315,3 +316,38 @@ def test_bad_requests():
     ]:
         with pytest.raises(ValueError, match=match):
             call()
+
+
+@pytest.mark.parametrize("density", [ManifoldParzen(1, 5, 0.1), ManifoldParzen(0, 5, 0.1), LCA(), LocalLCA()])
+def test_marginals_and_conditionals_refuse_columns_of_other_names(density):
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)), columns=["a", "b", "c"])
+    density = density.fit(rows)
+    for part in (density.marginal(["b", "a"]), density.conditional({"c": 0.1}).marginal(["b", "a"])):
+        np.testing.assert_allclose(
+            part.score_samples(rows[["b", "a"]]), part.score_samples(rows[["b", "a"]].to_numpy())
+        )
+        with pytest.raises(ValueError, match="columns b, a in this order, got a, b"):
+            part.score_samples(rows[["a", "b"]])
+        with pytest.raises(ValueError, match="columns b, a in this order, got a, b"):
+            part.score_incomplete(rows[["a", "b"]])
+
+
+@pytest.mark.parametrize("density", [ManifoldParzen(1, 5, 0.1), ManifoldParzen(0, 5, 0.1), LCA(), LocalLCA()])
+def test_marginals_and_conditionals_score_rows_with_gaps(density):
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    density = density.fit(rows)
+    gaps = np.array([[0.3, np.nan], [np.nan, np.nan], [0.3, -0.2]])
+    for part in (density.marginal([0, 2]), density.conditional({1: 0.5})):
+        expected = [part.marginal([0]).score_samples([[0.3]])[0], 0.0, part.score_samples(gaps[2:])[0]]
+        np.testing.assert_allclose(part.score_incomplete(gaps), expected, rtol=1e-12)
+        with pytest.raises(ValueError, match="2 columns, got 3"):
+            part.score_incomplete(rows)
+        with pytest.raises(ValueError, match="only the fitted estimator leaves"):
+            part.score_samples(None)
+
+
+def test_given_values_beyond_the_precision_of_the_density_are_refused():
+    rows = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    for density in (ManifoldParzen(1, 5, 0.1), ParzenWindows(0.5)):
+        with pytest.raises(ValueError, match=r"given holds values .* float32"):
+            density.fit(rows).conditional({0: 1e100})

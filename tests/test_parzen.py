@@ -421,3 +421,9 @@ def test_turned_centres_are_made_once_and_not_stored():
     again = pickle.loads(pickle.dumps(model))
     assert again.mixture_._scaled_centres is None
     np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
+
+
+def test_a_conditional_that_no_component_explains_is_refused():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(ValueError, match="no component explains the given values"):
+        ParzenWindows(1e-100).fit(X).conditional({0: 1e60})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import _get_feature_names, check_array, check_is_fitted, validate_data
 
 from vicinal._checks import check_magnitude, check_rows
 from vicinal._density.incomplete_rows import incomplete_log_density
@@ -43,11 +43,7 @@ class SharedMixture:
         self.covariance = covariance
         self.engine = engine
         self.feature_names = feature_names
-        n = len(centres)
-        if log_weights is None:
-            log_weights = np.zeros(n)
-        shifted = log_weights - log_weights.max()
-        self.log_weights = shifted - np.log(np.exp(shifted).sum())
+        self.log_weights = normalised_log_weights(log_weights, len(centres))
         self._lower = (
             np.diag(np.sqrt(np.diag(covariance))) if _is_diagonal(covariance) else cholesky(covariance, lower=True)
         )
@@ -88,7 +84,7 @@ class SharedMixture:
 
     def score_samples(self, X):
         """Return the log-density of each row of X, shape (m,)."""
-        X = check_queries(X, self.n_features)
+        X = check_queries(X, self.n_features, self.feature_names)
         points = self._points()
         pairs = pair_reductions(self.engine, len(X), *points.shape)
         sums = pairs.log_sums(self.scaled(X), points, log_weights=self._log_weights_or_none())
@@ -110,6 +106,10 @@ class SharedMixture:
     def score(self, X):
         """Return the mean log-density of the rows of X."""
         return float(self.score_samples(X).mean())
+
+    def score_incomplete(self, X):
+        """Return the log-density of what is known of each row of X, NaN where a value is missing, shape (m,)."""
+        return incomplete_log_density(self, check_queries(X, self.n_features, self.feature_names, gaps=True))
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the density, shape (n_samples, d)."""
@@ -142,14 +142,15 @@ class SharedMixture:
         given : dict
             Values by column position, or by name where the density was fitted on named columns.
         """
-        fixed, values, rest = split_features(given, self.n_features, self.feature_names)
+        fixed, values, rest = split_features(given, self.n_features, self.feature_names, self.centres.dtype)
         names = None if self.feature_names is None else np.asarray(self.feature_names)[rest]
         cross = self.covariance[np.ix_(rest, fixed)]
         factor = (cholesky(self.covariance[np.ix_(fixed, fixed)], lower=True), True)
         gain = cho_solve(factor, cross.T).T
         deviations = values - self.centres[:, fixed].astype(np.float64)
         scaled = solve_triangular(factor[0], deviations.T, lower=True)
-        log_weights = self.log_weights - 0.5 * (scaled**2).sum(axis=0)
+        with np.errstate(over="ignore"):  # a component infinitely far from the values has weight 0
+            log_weights = self.log_weights - 0.5 * (scaled**2).sum(axis=0)
         centres = (self.centres[:, rest] + deviations @ gain.T).astype(self.centres.dtype)
         covariance = self.covariance[np.ix_(rest, rest)] - gain @ cross.T
         return SharedMixture(centres, 0.5 * (covariance + covariance.T), log_weights, self.engine, names)
@@ -159,6 +160,20 @@ class SharedMixture:
 
     def _weight_offset(self):
         return self.log_weights[0] if self._log_weights_or_none() is None else 0.0
+
+
+def normalised_log_weights(log_weights, n):
+    """The log-weights of n components, of sum one; None is equal weights."""
+    if log_weights is None:
+        log_weights = np.zeros(n)
+    top = log_weights.max()
+    if not np.isfinite(top):
+        raise ValueError(
+            "no component explains the given values: they lie so far from all, in units of the kernel, that the "
+            "square of the distance overflows. Rescale the data or enlarge the bandwidth or noise."
+        )
+    shifted = log_weights - top
+    return shifted - np.log(np.exp(shifted).sum())
 
 
 def log_weight_of_others(log_weights):
@@ -250,7 +265,7 @@ class MixtureDensityMixin:
 
         Returns
         -------
-        density with ``score_samples``, ``score``, ``sample``, ``marginal`` and ``conditional``
+        density with ``score_samples``, ``score``, ``score_incomplete``, ``sample``, ``marginal`` and ``conditional``
         """
         return self._mixture().marginal(features)
 
@@ -264,17 +279,28 @@ class MixtureDensityMixin:
 
         Returns
         -------
-        density with ``score_samples``, ``score``, ``sample``, ``marginal`` and ``conditional``
+        density with ``score_samples``, ``score``, ``score_incomplete``, ``sample``, ``marginal`` and ``conditional``
         """
         return self._mixture().conditional(given)
 
 
-def check_queries(X, n_features):
-    """Rows to score, finite and with the right number of columns."""
-    X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
-    check_magnitude(X)
+def check_queries(X, n_features, names=None, *, gaps=False):
+    """Rows to score: finite (with ``gaps``, or NaN), and with the right columns, by name where both sides have names."""
+    if X is None:
+        raise ValueError(
+            "X must be a table of rows, got None: only the fitted estimator leaves its training rows out, a marginal "
+            "or conditional has none."
+        )
+    passed = _get_feature_names(X)
+    X = check_array(X, dtype=[np.float64, np.float32], input_name="X", ensure_all_finite="allow-nan" if gaps else True)
     if X.shape[1] != n_features:
         raise ValueError(f"X must have {n_features} columns, got {X.shape[1]}.")
+    if names is not None and passed is not None and list(passed) != list(names):
+        raise ValueError(
+            f"X must have the columns {', '.join(map(str, names))} in this order, got {', '.join(passed)}. Select them "
+            "by name."
+        )
+    check_magnitude(np.nan_to_num(X) if gaps else X)
     return X
 
 
@@ -303,8 +329,8 @@ def feature_positions(features, n_features, names=None):
     return np.array(positions)
 
 
-def split_features(given, n_features, names=None):
-    """Positions and values of the given features, and positions of the rest."""
+def split_features(given, n_features, names=None, dtype=np.float64):
+    """Positions and values of the given features, and positions of the rest; `dtype` is the density's precision."""
     if not isinstance(given, dict):
         raise TypeError(f"given must be a dict of feature: value, got {type(given).__name__}.")
     fixed = feature_positions(list(given), n_features, names)
@@ -314,7 +340,8 @@ def split_features(given, n_features, names=None):
         raise TypeError(f"given must hold one number for each feature, got {list(given.values())!r}.") from error
     if not np.all(np.isfinite(values)):
         raise ValueError(f"given must hold finite values, got {list(given.values())!r}.")
-    check_magnitude(values, "given")
+    with np.errstate(over="ignore"):
+        check_magnitude(values.astype(dtype), "given")
     rest = np.setdiff1d(np.arange(n_features), fixed)
     if len(rest) == 0:
         raise ValueError(f"given fixes all {n_features} features; leave at least one free, or use score_samples.")

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from vicinal._density.incomplete_rows import incomplete_log_density
 from vicinal._density.mixture import LOG_2PI, _finite, check_queries, draw_components, feature_positions, split_features
 from vicinal._engine._choice import as_engine
 
@@ -37,7 +38,7 @@ class LocalMixture:
 
     def score_samples(self, X):
         """Return the log-density of each row of X, shape (m,)."""
-        return _finite(self._log_sums(check_queries(X, self.n_features)))
+        return _finite(self._log_sums(check_queries(X, self.n_features, self.feature_names)))
 
     def left_out_score_samples(self):
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
@@ -54,6 +55,10 @@ class LocalMixture:
     def score(self, X):
         """Return the mean log-density of the rows of X."""
         return float(self.score_samples(X).mean())
+
+    def score_incomplete(self, X):
+        """Return the log-density of what is known of each row of X, NaN where a value is missing, shape (m,)."""
+        return incomplete_log_density(self, check_queries(X, self.n_features, self.feature_names, gaps=True))
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the density, shape (n_samples, d)."""

@@ -6,7 +6,15 @@ directions.
 
 import numpy as np
 
-from vicinal._density.mixture import _finite, check_queries, draw_components, feature_positions, split_features
+from vicinal._density.incomplete_rows import incomplete_log_density
+from vicinal._density.mixture import (
+    _finite,
+    check_queries,
+    draw_components,
+    feature_positions,
+    normalised_log_weights,
+    split_features,
+)
 from vicinal._engine._choice import as_engine
 from vicinal._manifold_parzen.frame_sums import Skips, frame_log_sums
 from vicinal._scatter import leading_directions
@@ -41,15 +49,7 @@ class FrameMixture:
         self.noise = noise
         self.engine = engine
         self.feature_names = feature_names
-        if log_weights is None:
-            log_weights = np.zeros(len(centres))
-        total = np.logaddexp.reduce(log_weights)
-        if not np.isfinite(total):
-            raise ValueError(
-                "no component explains the given values: they lie so far from all, in units of the noise, "
-                "that the square of the distance overflows. Rescale the data or enlarge the noise."
-            )
-        self.log_weights = log_weights - total
+        self.log_weights = normalised_log_weights(log_weights, len(centres))
 
     @property
     def n_features(self):
@@ -58,8 +58,7 @@ class FrameMixture:
 
     def score_samples(self, X):
         """Return the log-density of each row of X, shape (m,)."""
-        X = check_queries(X, self.n_features)
-        return _finite(self._log_sums(X))
+        return _finite(self._log_sums(check_queries(X, self.n_features, self.feature_names)))
 
     def left_out_score_samples(self):
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
@@ -86,6 +85,10 @@ class FrameMixture:
     def score(self, X):
         """Return the mean log-density of the rows of X."""
         return float(self.score_samples(X).mean())
+
+    def score_incomplete(self, X):
+        """Return the log-density of what is known of each row of X, NaN where a value is missing, shape (m,)."""
+        return incomplete_log_density(self, check_queries(X, self.n_features, self.feature_names, gaps=True))
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the density, shape (n_samples, D)."""
@@ -121,7 +124,7 @@ class FrameMixture:
         given : dict
             Values by column position, or by name where the density was fitted on named columns.
         """
-        fixed, values, rest = split_features(given, self.n_features, self.feature_names)
+        fixed, values, rest = split_features(given, self.n_features, self.feature_names, self.centres.dtype)
         log_likelihoods = np.empty(len(self.centres))
 
         def condition(part, factors):
