@@ -410,3 +410,68 @@ def test_bad_rows(rows):
     # Rows of weight 0 are no neighbours and do not count.
     with pytest.raises(ValueError, match="at least 11 training points, got 10"):
         ManifoldParzen(1, 10, 1.0).fit(rows, sample_weight=np.arange(60) < 10)
+
+
+def test_held_out_scores_beside_a_row_of_nearly_all_the_weight():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    for heavy in (1e12, 1e20):
+        weight = np.r_[heavy, np.ones(39)]
+        got = ManifoldParzen(1, 5, 0.1).fit(X, sample_weight=weight).held_out_score_samples()
+        assert got[0] == pytest.approx(ManifoldParzen(1, 5, 0.1).fit(X[1:]).score_samples(X[:1])[0], rel=1e-12)
+        assert np.all(np.isfinite(got))
+
+
+def test_held_out_scores_that_overflow_are_refused():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    X[0] = 1e100
+    with pytest.raises(ValueError, match="1 rows lie so far from every component"):
+        ManifoldParzen(1, 5, 1e-200).fit(X).held_out_score_samples()
+
+
+def test_rows_or_noise_too_small_for_their_precision_are_refused():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    for rows in (1e-155 * X, (1e-25 * X).astype(np.float32)):
+        with pytest.raises(ValueError, match="the spread of X is"):
+            ManifoldParzen(1, 5).fit(rows)
+    for rows, noise in ((X, 1e-310), (X.astype(np.float32), 1e-40)):
+        with pytest.raises(ValueError, match=r"noise must be at least .* whose inverse overflows"):
+            ManifoldParzen(1, 5, noise).fit(rows)
+    # Close to the limits all is well.
+    small = ManifoldParzen(1, 5).fit(1e-149 * X)
+    shift = 2 * np.log(1e-149)
+    np.testing.assert_allclose(small.score_samples() + shift, ManifoldParzen(1, 5).fit(X).score_samples(), atol=1e-8)
+    single = X.astype(np.float32)
+    assert np.all(np.isfinite(ManifoldParzen(1, 5, 1.2e-38).fit(single).score_samples(single)))
+    assert np.isfinite(ManifoldParzen(1, 5).fit((1e-17 * X).astype(np.float32)).noise_)
+
+
+def test_soft_neighborhoods_of_very_few_rows():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    soft = {"neighborhood": "kernel", "bandwidth": 1.0}
+    with pytest.raises(ValueError, match="at least 2 training points of positive weight, got 1"):
+        ManifoldParzen(1, noise=0.1, **soft).fit(X, sample_weight=np.arange(30) == 4)
+    with pytest.raises(ValueError, match="at least 3 training points of positive weight, got 2"):
+        ManifoldParzen(1, **soft).fit(X[:2])
+    two = ManifoldParzen(1, noise=0.1, **soft).fit(X[:2])
+    assert np.all(np.isfinite(two.score_samples()))
+    with pytest.raises(ValueError, match="at least 3 training points of positive weight, got 2"):
+        two.held_out_score_samples()
+
+
+def test_soft_held_out_scores_ignore_rows_of_weight_zero():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    alive = np.isin(np.arange(30), [3, 8, 11, 20, 28])
+    density = ManifoldParzen(1, noise=0.1, neighborhood="kernel", bandwidth=1.0)
+    few = clone(density).fit(X[alive])
+    got = density.fit(X, sample_weight=alive).held_out_score_samples()
+    np.testing.assert_allclose(got[alive], few.held_out_score_samples(), rtol=1e-12)
+    np.testing.assert_allclose(got[~alive], few.score_samples(X[~alive]), rtol=1e-12)
+
+
+def test_one_row_is_enough_for_plain_parzen_windows():
+    X = np.array([[1.0, 2.0]])
+    plain = ManifoldParzen(0, noise=0.25).fit(X)
+    np.testing.assert_array_equal(plain.score_samples(X + 1), ParzenWindows(0.5).fit(X).score_samples(X + 1))
+    for noise, d in (("auto", 0), (0.25, 1)):
+        with pytest.raises(ValueError, match="1 sample"):
+            ManifoldParzen(d, 1, noise).fit(X)

@@ -36,10 +36,11 @@ def accumulate(residuals, squares, inverse_variances, constants, precisions, dep
     for s in range(constants.shape[1]):
         quadratic, l = 0.0, 0
         for m, depth in enumerate(depths):
-            while l < depth:
-                quadratic = quadratic + squares[l] * inverse_variances[s, l]
-                l += 1
-            scores = constants[m, s] - 0.5 * (quadratic + precisions[s] * residuals[m])
+            with np.errstate(over="ignore"):  # a component infinitely far from a query has no share in it
+                while l < depth:
+                    quadratic = quadratic + squares[l] * inverse_variances[s, l]
+                    l += 1
+                scores = constants[m, s] - 0.5 * (quadratic + precisions[s] * residuals[m])
             scores = xp.astype(scores, xp.float64)
             top = xp.maximum(tops[m, s], xp.max(scores, axis=1))
             shift = xp.where(top == -math.inf, xp.zeros_like(top), top)

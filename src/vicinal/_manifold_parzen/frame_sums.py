@@ -131,10 +131,11 @@ def frame_log_sums(
     # Distances by products err by eps times the square norms, in units of the noise; decided query by query,
     # so that one far query does not slow the others.
     largest = np.maximum(_square_norms(queries), _square_norms(points).max())
-    accurate = np.array([products_are_accurate(size / (noises.min() * slack), real) for size in largest])
+    with np.errstate(over="ignore"):  # where the quotient overflows, products are not accurate
+        accurate = np.array([products_are_accurate(size / (noises.min() * slack), real) for size in largest])
+        error = _product_error(largest / noises.min(), D, len(frames), real)
     few = kind == "cpu" and D <= _FEW_FEATURES
     single = len(depths) == len(noises) == 1 and kind != "torch"
-    error = _product_error(largest / noises.min(), D, len(frames), real)
     screen = ~accurate & (error < _SCREEN) & (single and not few)
     ways = (
         (accurate, _way_of_accurate(D, single, kind)),

@@ -9,7 +9,7 @@ These are n k pairs in all, so the exact answer costs one pass over the pairs an
 import numpy as np
 from sklearn.model_selection import KFold
 
-from vicinal._density.mixture import LOG_2PI
+from vicinal._density.mixture import LOG_2PI, log_weight_of_others, normalised_log_weights
 from vicinal._engine._accuracy import products_are_accurate
 from vicinal._engine._choice import as_engine
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
@@ -40,7 +40,7 @@ def held_out_log_density(X, neighbors, frames, variances, noises, *, rows=None, 
     place = np.full(n, -1)
     place[rows] = np.arange(len(rows))
     with np.errstate(divide="ignore"):
-        log_weights = np.zeros(n) if weight is None else np.log(weight)
+        log_weights = normalised_log_weights(None if weight is None else np.log(weight), n)
     # The pairs (j, i): point j has row i as neighbour number `slot`.
     points, slots = np.nonzero((place[neighbors[:, :k]] >= 0) & (log_weights > -np.inf)[:, None])
     left_out = place[neighbors[points, slots]]
@@ -65,8 +65,7 @@ def held_out_log_density(X, neighbors, frames, variances, noises, *, rows=None, 
         some, starts = np.unique(left_out[order], return_index=True)
         rebuilt = np.logaddexp.reduceat(scores[:, order], starts, axis=1)
         log_sums[:, some] = np.logaddexp(log_sums[:, some], rebuilt)
-    others = n - 1.0 if weight is None else weight.sum() - weight[rows]
-    return log_sums - np.log(others)
+    return log_sums - log_weight_of_others(log_weights)[rows]
 
 
 def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, engine, slack):
@@ -105,7 +104,8 @@ def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, e
             residual[left] = (difference**2).sum(axis=1)
         column = noises[:, None, None]
         spread = column + variances
-        quadratic = (squares / spread + np.log(spread)).sum(axis=1) + residual / column[:, 0]
+        with np.errstate(over="ignore"):  # a component infinitely far from a row has no share in it
+            quadratic = (squares / spread + np.log(spread)).sum(axis=1) + residual / column[:, 0]
         return -0.5 * (quadratic + D * LOG_2PI + (D - n_components) * np.log(column[:, 0]))
 
     with one_blas_thread():
@@ -144,13 +144,16 @@ def fold_log_density(X, Z, n_components, noises, *, rows, weight=None, engine=No
     """Log-density of training rows under estimates built without their fold, shape (noises, len(rows)).
 
     For soft neighbourhoods, where every row shapes every frame and rebuilding them for each row would be
-    O(n^2) decompositions.  Arguments as in `held_out_log_density`; Z as in `soft_frames`.
+    O(n^2) decompositions.  Arguments as in `held_out_log_density`; Z as in `soft_frames`.  The folds are of
+    rows that weigh something; a row of weight 0 is in no estimate and is scored under that of all.
     """
     threads = available_threads(as_engine(engine).threads)
     scores = np.empty((len(noises), len(rows)))
-    for train, test in KFold(min(n_folds, len(X)), shuffle=True, random_state=0).split(X):
-        if weight is not None:
-            train = train[weight[train] > 0]
+    alive = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+    folds = KFold(min(n_folds, len(alive)), shuffle=True, random_state=0).split(alive)
+    parts = [(alive[train], alive[test]) for train, test in folds]
+    parts.append((alive, np.setdiff1d(np.arange(len(X)), alive)))
+    for train, test in parts:
         asked = np.flatnonzero(np.isin(rows, test))
         if len(asked) == 0:
             continue

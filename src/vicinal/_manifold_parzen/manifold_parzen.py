@@ -1,14 +1,16 @@
 """Manifold Parzen Windows: a Gaussian pancake at every training row, flat across the local manifold."""
 
+import numbers
+
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_integer, check_positive, check_rows, check_weights
+from vicinal._checks import check_integer, check_positive, check_rows, check_spread, check_weights
 from vicinal._density.loo_bandwidth import loo_variance
-from vicinal._density.mixture import MixtureDensityMixin, SharedMixture
+from vicinal._density.mixture import MixtureDensityMixin, SharedMixture, _finite
 from vicinal._density.parzen import bandwidth_covariance
 from vicinal._engine import pair_reductions
 from vicinal._engine._choice import as_engine
@@ -152,10 +154,12 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         self
         """
         named_rows = X
-        X = check_rows(self, X, reset=True, min_rows=2)
+        # Plain Parzen windows of a given width need no second row.
+        alone = self.n_components == 0 and isinstance(self.noise, numbers.Real)
+        X = check_rows(self, X, reset=True, min_rows=1 if alone else 2)
         weight = check_weights(sample_weight, X)
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-        d, k = self._check_parameters(X.shape[1], len(counted))
+        d, k = self._check_parameters(X, len(counted))
         engine = as_engine(self.engine)
         threads = available_threads(engine.threads)
 
@@ -188,14 +192,17 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
             self.mixture_ = FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, names)
         return self
 
-    def _check_parameters(self, n_features, n_rows):
+    def _check_parameters(self, X, n_rows):
         """Check the parameters against each other and the data; return d and k."""
+        n_features = X.shape[1]
         d = check_integer(self.n_components, "n_components", least=0)
         k = check_integer(self.n_neighbors, "n_neighbors")
-        if not (isinstance(self.noise, str) and self.noise == "auto"):
-            if isinstance(self.noise, str):
+        if isinstance(self.noise, str):
+            if self.noise != "auto":
                 raise ValueError(f"noise must be a variance greater than 0 or 'auto', got {self.noise!r}.")
-            check_positive(self.noise, "noise")
+            check_spread(X)
+        else:
+            check_noise(self.noise, X.dtype)
         if self.neighborhood not in _NEIGHBORHOODS:
             raise ValueError(f"neighborhood must be 'nearest' or 'kernel', got {self.neighborhood!r}.")
         if d > n_features:
@@ -208,6 +215,8 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
                     "neighborhood='kernel' needs a bandwidth, got None. Pass a standard deviation, for "
                     "example the typical distance of a row to its tenth neighbour."
                 )
+            leaves_out = isinstance(self.noise, str)
+            _check_soft_rows(n_rows, 3 if leaves_out else 2, " with noise='auto'" if leaves_out else "")
             return d, k
         if d > k:
             raise ValueError(
@@ -289,7 +298,10 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
                 f"n_neighbors={self._k} needs at least {self._k + 2} training points when a row is left out, "
                 f"got {n}. Lower n_neighbors or add data."
             )
-        return self._held_out(mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n))[0]
+        if self._neighbors is None:
+            _check_soft_rows(int(np.isfinite(mixture.log_weights).sum()), 3, " when rows are left out")
+        scores = self._held_out(mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n))
+        return _finite(scores[0])
 
     @property
     def local_frames_(self):
@@ -314,6 +326,25 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         if self._neighbors is None:
             raise AttributeError("neighbors_ exists only with neighborhood='nearest' and n_components > 0.")
         return self._neighbors[:, : self._k]
+
+
+def check_noise(noise, dtype):
+    """Return a variance whose inverse the precision of the data can hold."""
+    noise, least = check_positive(noise, "noise"), float(np.finfo(dtype).tiny)
+    if noise < least:
+        raise ValueError(
+            f"noise must be at least {least:.3g}, got {noise:.3g}, whose inverse overflows {dtype}. Rescale the data, or "
+            "enlarge the noise."
+        )
+    return noise
+
+
+def _check_soft_rows(n_rows, least, purpose):
+    if n_rows < least:
+        raise ValueError(
+            f"neighborhood='kernel'{purpose} needs at least {least} training points of positive weight, got {n_rows}. "
+            "Add data, or pass n_components=0 and noise as a number."
+        )
 
 
 def clone_but_keep_metric(estimator):

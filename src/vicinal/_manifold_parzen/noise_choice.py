@@ -41,7 +41,7 @@ def choose_noise(evaluate, X, nearest):
         best = int(np.argmax(scores))
         if best > 0 or scores[0] - scores[2] < 1e-3:
             break
-        low, high = low * 1e-4, low
+        low, high = max(low * 1e-4, float(np.finfo(X.dtype).tiny)), low
     else:
         warnings.warn(
             f"noise='auto' did not converge: it chose {candidates[0]:.3g}, the smallest candidate, and "
@@ -73,7 +73,8 @@ def noise_range(X, nearest):
             UserWarning,
             stacklevel=5,
         )
-    low = 1e-3 * float(np.median(positive)) ** 2 / X.shape[1]
+    least = float(np.finfo(X.dtype).tiny)  # the inverse of anything smaller would overflow
+    low = max(1e-3 * float(np.median(positive)) ** 2 / X.shape[1], least)
     return low, max(largest, 10.0 * low)
 
 
