@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -173,3 +174,67 @@ def test_bad_parameters(options, error, match):
     rng = np.random.default_rng(0)
     with pytest.raises(error, match=match):
         ManifoldParzenCV(**options).fit(rng.normal(size=(30, 4)), np.repeat([0, 1], [20, 10]))
+
+
+def test_splits_as_lists_ranges_and_masks():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    first = np.arange(40) < 25
+    weight = np.linspace(0, 1, 40)
+    for sample_weight in (None, weight):
+        scores = [
+            ManifoldParzenCV([1], [5], [0.1, 1.0], cv=[split])
+            .fit(X, sample_weight=sample_weight)
+            .cv_results_["mean_test_score"]
+            for split in (
+                (np.arange(25), np.arange(25, 40)),
+                (list(range(25)), list(range(25, 40))),
+                (range(25), range(25, 40)),
+                (first, ~first),
+            )
+        ]
+        for score in scores[1:]:
+            np.testing.assert_array_equal(score, scores[0])
+
+
+def test_a_split_whose_test_rows_weigh_nothing_is_refused():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    weight = np.repeat([0.0, 1.0], [10, 30])
+    with pytest.raises(ValueError, match="test rows of split 0 all have weight 0"):
+        ManifoldParzenCV([1], [5], [0.1], cv=4).fit(X, sample_weight=weight)
+
+
+def test_scores_that_overflow_stay_with_their_parameters():
+    X = 1e10 * np.random.default_rng(0).normal(size=(60, 3))
+    y = np.arange(60) % 3
+    for criterion in ("log_likelihood", "conditional_log_likelihood"):
+        search = ManifoldParzenCV([1], [5], [1e-300, 1.0], criterion=criterion, cv=3).fit(X, y)
+        assert search.best_params_["noise"] == 1.0
+        scores = search.cv_results_["mean_test_score"]
+        assert scores[0] == -np.inf
+        assert np.isfinite(scores[1])
+        assert search.cv_results_["rank_test_score"].tolist() == [2, 1]
+        assert search.cv_results_["std_test_score"][0] == np.inf  # unknown, and never NaN
+
+
+def test_classes_of_values_that_cannot_be_squared_are_refused_at_once():
+    X = 1e200 * np.random.default_rng(0).normal(size=(30, 2))
+    with pytest.raises(ValueError, match=r"^X holds values of magnitude"):
+        ManifoldParzenCV([1], [5], [0.1], criterion="error", cv=3).fit(X, np.arange(30) % 2)
+
+
+def test_score_without_rows_is_leave_one_out():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    search = ManifoldParzenCV([1], [5], [0.1, 1.0], cv=3).fit(X)
+    assert search.score() == pytest.approx(search.score_samples(None).mean())
+
+
+def test_an_automatic_grid_that_ends_too_early_warns():
+    line = np.outer(np.random.default_rng(0).normal(size=60), [1.0, 2.0, 3.0])
+    with pytest.warns(ConvergenceWarning, match="smallest of noise='auto'"):
+        ManifoldParzenCV([1], [8], cv=3).fit(line)
+
+
+def test_rows_too_close_together_for_automatic_noises_are_refused():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.raises(ValueError, match="the spread of X is"):
+        ManifoldParzenCV([1], [5], cv=3).fit(1e-155 * X)

@@ -1,23 +1,31 @@
 """Tuning of Manifold Parzen Windows over neighbours, directions and noise, with the work shared."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils import ClassifierTags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from vicinal._checks import check_integer, check_positive, check_rows, check_weights
+from vicinal._checks import check_integer, check_magnitude, check_rows, check_spread, check_weights
 from vicinal._density.classifier import DensityClassifier
 from vicinal._engine._choice import as_engine
 from vicinal._engine._pool import available_threads
 from vicinal._manifold_parzen.frame_sums import frame_log_sums
-from vicinal._manifold_parzen.manifold_parzen import _SLACK, ManifoldParzen, clone_but_keep_metric, rows_under_metric
+from vicinal._manifold_parzen.manifold_parzen import (
+    _SLACK,
+    ManifoldParzen,
+    check_noise,
+    clone_but_keep_metric,
+    rows_under_metric,
+)
 from vicinal._manifold_parzen.neighbors import nearest_neighbors
 from vicinal._manifold_parzen.noise_choice import noise_range
 from vicinal._scatter import local_frames
@@ -148,13 +156,18 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         passed, classify = X, _classifies(self)
         if classify:
             X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C")
+            check_magnitude(X)
             check_classification_targets(y)
             self.classes_, codes = np.unique(y, return_inverse=True)
         else:
             X = check_rows(self, X, reset=True, min_rows=2)
             codes = np.zeros(len(X), dtype=int)
         weight = check_weights(sample_weight, X)
-        splits = list(check_cv(self.cv, y if classify else None, classifier=classify).split(X, codes))
+        # Whatever indexes rows becomes positions: lists, ranges, masks.
+        splits = [
+            (np.arange(len(X))[np.asarray(train)], np.arange(len(X))[np.asarray(test)])
+            for train, test in check_cv(self.cv, y if classify else None, classifier=classify).split(X, codes)
+        ]
         data = _Data(X, rows_under_metric(self.metric, passed, X), codes, weight, codes.max() + 1)
         smallest = self._check_splits(data, splits)
         grid = self._grid(data, smallest)
@@ -165,10 +178,28 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         self.best_index_ = int(np.argmax(self.cv_results_["mean_test_score"]))
         self.best_params_ = self.cv_results_["params"][self.best_index_]
         self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
+        self._warn_if_noises_end_too_early(grid["noise"])
         best = ManifoldParzen(**self.best_params_, metric=self.metric, search=self.search, engine=self.engine)
         self.best_estimator_ = DensityClassifier(best) if classify else best
         self.best_estimator_.fit(passed, y if classify else None, sample_weight=weight)
         return self
+
+    def _warn_if_noises_end_too_early(self, noises):
+        """Noise "auto" should bracket the best: warn if the smallest is the best by more than a thousandth of a nat."""
+        scores = self.cv_results_["mean_test_score"][self.best_index_ :]
+        if (
+            isinstance(self.noise, str)
+            and self.criterion == "log_likelihood"
+            and self.best_params_["noise"] == noises[0]
+            and scores[0] - scores[2] >= 1e-3  # noises run fastest, so these are of the same d and k
+        ):
+            warnings.warn(
+                f"ManifoldParzenCV did not converge: it chose {noises[0]:.3g}, the smallest of noise='auto', and a smaller "
+                "one may score better. Look for constant or dependent columns and for rows that almost repeat others, or "
+                "pass noise as a sequence that goes lower.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
 
     def _check_splits(self, data, splits):
         """Refuse a training part without a class; return the fewest rows of a training part (or class)."""
@@ -176,6 +207,11 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         for s, (train, test) in enumerate(splits):
             if len(train) == 0 or len(test) == 0:
                 raise ValueError(f"cv must give training and test rows, got {len(train)} and {len(test)} in split {s}.")
+            if len(data.alive(test)) == 0:
+                raise ValueError(
+                    f"the test rows of split {s} all have weight 0, so it has no score. Drop rows of weight 0, or use "
+                    "other folds."
+                )
             counts = np.bincount(data.codes[data.alive(train)], minlength=data.n_classes)
             if counts.min() == 0:
                 missing = self.classes_.tolist()[np.argmin(counts)] if data.n_classes > 1 else "the data"
@@ -196,13 +232,14 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         else:
             components = [check_integer(d, "n_components", least=0) for d in np.ravel(self.n_components)]
         if _is_auto(self.noise, "noise"):
+            check_spread(data.X)
             alive = data.alive(np.arange(len(data.X)))
             nearest = nearest_neighbors(data.X[alive], 1)[:, 0]
             distances = np.linalg.norm(data.X[alive] - data.X[alive][nearest], axis=1)
             low, high = noise_range(data.X[alive], distances)
             noises = np.geomspace(low, high, 16).tolist()
         else:
-            noises = [check_positive(noise, "noise") for noise in np.ravel(self.noise)]
+            noises = [check_noise(noise, data.X.dtype) for noise in np.ravel(self.noise)]
         for name, values in (("n_components", components), ("n_neighbors", neighbors), ("noise", noises)):
             if len(values) == 0:
                 raise ValueError(f"{name} must hold at least one value, got none.")
@@ -274,7 +311,8 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         if self.criterion == "error":
             return -(np.argmax(joint, axis=0) != codes).astype(float)
         own = np.take_along_axis(joint, codes[None, None, None, :], axis=0)[0]
-        return own - logsumexp(joint, axis=0)
+        # Where every density is 0 (a distance in units of the noise overflows) nothing is known of the class.
+        return own - np.maximum(logsumexp(joint, axis=0), np.finfo(float).min)
 
     # -- the best estimator's methods ----------------------------------------------------------------------
 
@@ -332,8 +370,8 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         check_is_fitted(self)
         return self.best_estimator_.predict_log_proba(X)
 
-    def score(self, X, y=None):
-        """Return the best estimator's score: the mean log-density or, for a classifier, the accuracy."""
+    def score(self, X=None, y=None):
+        """Return the best estimator's score: the mean log-density (without X, leave-one-out) or, of a classifier, the accuracy."""
         check_is_fitted(self)
         return self.best_estimator_.score(X, y)
 
@@ -360,14 +398,17 @@ def _is_auto(values, name):
 def _results(grid, scores):
     """Scores (splits, d, k, noise) as GridSearchCV's ``cv_results_``, in the order of ParameterGrid."""
     params = [p for p in ParameterGrid(grid) if p["n_components"] <= p["n_neighbors"]]
-    flat = scores.reshape(len(scores), -1)
-    flat = flat[:, ~np.isnan(flat[0])]
+    tried = np.less_equal.outer(grid["n_components"], grid["n_neighbors"])
+    flat = scores[:, tried].reshape(len(scores), -1)
     results: dict[str, Any] = {"params": params}
     for name in grid:
         results[f"param_{name}"] = np.array([p[name] for p in params])
     for s, split in enumerate(flat):
         results[f"split{s}_test_score"] = split
     results["mean_test_score"] = flat.mean(axis=0)
-    results["std_test_score"] = flat.std(axis=0)
+    known = np.isfinite(results["mean_test_score"])
+    results["std_test_score"] = np.full(len(params), np.inf)
+    with np.errstate(over="ignore"):
+        results["std_test_score"][known] = flat[:, known].std(axis=0)
     results["rank_test_score"] = rankdata(-results["mean_test_score"], method="min").astype(int)
     return results
