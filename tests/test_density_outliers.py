@@ -192,3 +192,11 @@ def test_bad_parameters(options, error, match):
     detector = DensityOutlierDetector(ParzenWindows(1.0)).fit(np.random.default_rng(0).normal(size=(30, 2)))
     with pytest.raises(ValueError, match="expecting 2 features"):
         detector.predict(np.zeros((3, 3)))
+
+
+def test_cv_may_be_a_list_of_folds():
+    X = np.random.default_rng(0).normal(size=(31, 2))
+    folds = list(KFold(2).split(X))  # of 16 and 15 rows
+    given = DensityOutlierDetector(GaussianMixture(random_state=0), cv=folds).fit(X)
+    expected = DensityOutlierDetector(GaussianMixture(random_state=0), cv=KFold(2)).fit(X)
+    np.testing.assert_allclose(given.training_scores_, expected.training_scores_)

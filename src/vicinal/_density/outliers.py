@@ -1,5 +1,7 @@
 """Outliers as rows of low density, with training rows judged as if they had not been there."""
 
+import numbers
+
 import numpy as np
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.model_selection import KFold, check_cv
@@ -28,7 +30,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         The share of training rows to call outliers. "auto" draws the line of a box plot,
         :math:`Q_1 - 1.5 (Q_3 - Q_1)` of the leave-one-out log-densities: of 1,000 clean Gaussian rows
         it calls 8 % outliers in one dimension, 5 % in two, 3 % in ten and 1 % in fifty.
-    cv : int or splitter, default=5
+    cv : int, splitter or iterable of (train, test), default=5
         Folds for a density that cannot leave single rows out; see Notes. An int shuffles with a fixed seed.
 
     Attributes
@@ -146,7 +148,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         if isinstance(self.density_, MixtureDensityMixin):
             return self.density_.score_samples(None)
         cv = self.cv
-        if not hasattr(cv, "split") and np.ndim(cv) == 0:
+        if isinstance(cv, numbers.Integral):
             cv = KFold(min(int(cv), len(X)), shuffle=True, random_state=0)
         scores = np.full(len(X), np.nan)
         for train, test in check_cv(cv).split(X):
