@@ -674,6 +674,7 @@ def test_engines_copy_and_pickle():
     engine = Engine("cpu", threads=2, memory="1 GB")
     assert pickle.loads(pickle.dumps(engine)) == engine == copy.deepcopy(engine)
     assert Engine(memory="1.5 GiB").memory_bytes == 3 * 2**29
+    assert Engine().memory_bytes == 128 * 2**20
 
 
 def test_blocks_cover_the_rows_once():
@@ -759,3 +760,18 @@ def test_blocks_do_not_depend_on_threads_whatever_the_memory(monkeypatch):
         for memory in ("1 MB", "128 MB"):
             first, second = (scatter_of(kind, X, threads=t, memory=memory).scatter for t in (1, 6))
             assert np.array_equal(first, second)
+
+
+def test_classes_are_compared_where_the_points_are(monkeypatch):
+    """The matrix of matches used to be made by NumPy and sent to the device, block by block: 50 times the pair work."""
+    torch = pytest.importorskip("torch")
+    from vicinal._engine import _reference
+
+    X = torch.asarray(np.random.default_rng(0).normal(size=(30, 2)))
+    codes = np.arange(30) % 3
+    agreement = _reference._Agreement(Match("class", codes, codes), X)
+    monkeypatch.setattr(_reference, "_like", None)  # nothing else travels
+    block = agreement.block(slice(0, 7))
+    assert isinstance(block, torch.Tensor)
+    assert block.dtype == X.dtype
+    np.testing.assert_array_equal(block.numpy(), codes[:7, None] == codes)

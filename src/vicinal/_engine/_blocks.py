@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+DEFAULT_MEMORY = 128 * 2**20  # bytes for the work on blocks, beyond the data and the results
+
 
 @dataclass(frozen=True)
 class Blocks:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._engine._blocks import DEFAULT_MEMORY
 from vicinal._engine._pool import available_threads
 
 KINDS = ("auto", "cpu", "reference", "torch")
@@ -32,8 +33,9 @@ class Engine:
     threads : int, optional
         Threads over blocks of rows. The default is what the process may use: CPU affinity, cgroup limits, joblib's
         share of a worker and OMP_NUM_THREADS are honoured. Results do not depend on it.
-    memory : int or str, default="128 MB"
-        Memory to use beyond the data and the results, in bytes or as text ("2 GB").
+    memory : int or str, optional
+        Memory to use beyond the data and the results, in bytes or as text ("2 GB"). The default is 128 MB; on a GPU, a
+        quarter of what is free there.
     precision : {None, "float64", "float32"}, default=None
         The precision of the pair work; None keeps that of the data. Sums over tiles are in float64 either way.
     device : str, optional
@@ -48,7 +50,7 @@ class Engine:
 
     kind: str = "auto"
     threads: int | None = None
-    memory: int | str = "128 MB"
+    memory: int | str | None = None
     precision: str | None = None
     device: str | None = None
 
@@ -67,7 +69,9 @@ class Engine:
 
     @property
     def memory_bytes(self):
-        """The memory budget in bytes."""
+        """The memory budget in bytes, beside a GPU's own."""
+        if self.memory is None:
+            return DEFAULT_MEMORY
         if isinstance(self.memory, numbers.Real) and not isinstance(self.memory, bool) and np.isfinite(self.memory):
             return int(self.memory)
         match = re.fullmatch(r"\s*(\d+\.?\d*)\s*([KMGT]?)i?B?\s*", str(self.memory), re.IGNORECASE)
@@ -203,7 +207,7 @@ def pair_reductions(engine, n_queries, n_points, n_features):
     if kind == "torch":
         from vicinal._engine._torch import TorchReductions
 
-        backend = TorchReductions(engine.device, engine.memory_bytes)
+        backend = TorchReductions(engine.device, None if engine.memory is None else engine.memory_bytes)
     elif kind == "cpu":
         from vicinal._engine._cpu import CpuReductions
 

@@ -10,7 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 
 from vicinal._engine._accuracy import accurate_scatter, products_are_accurate, robust_centre
-from vicinal._engine._blocks import Blocks
+from vicinal._engine._blocks import DEFAULT_MEMORY, Blocks
 from vicinal._engine._contract import ClassShares, MutualPull, SignedPull, SoftmaxMeans, SoftmaxScatter
 from vicinal._engine._pool import in_order
 
@@ -28,7 +28,7 @@ class ReferenceReductions:
 
     name = "reference"
 
-    def __init__(self, memory=128 * 2**20, threads=1):
+    def __init__(self, memory=DEFAULT_MEMORY, threads=1):
         self.memory = memory
         self.threads = threads
 
@@ -181,18 +181,17 @@ class _Agreement:
     """Blocks of the match matrix m_ij."""
 
     def __init__(self, match, like):
-        if match.kind == "class":
-            self.queries, self.points = match.queries, match.points
-        else:
-            self.queries, self.points = _like(match.queries, like), _like(match.points, like)
-        self.kind = match.kind
-        self.like = like
+        # Codes are compared where the points are: a matrix of matches made elsewhere would have to travel.
+        dtype = array_namespace(like).int64 if match.kind == "class" else like.dtype
+        self.queries, self.points = _like(match.queries, like, dtype), _like(match.points, like, dtype)
+        self.kind, self.dtype = match.kind, like.dtype
         if match.kind == "gaussian":
             self.pairs = _Pairs(self.queries, self.points, None, None)
 
     def block(self, rows):
         if self.kind == "class":
-            return _like((self.queries[rows, None] == self.points[None, :]).astype(float), self.like)
+            same = self.queries[rows, None] == self.points[None, :]
+            return array_namespace(same).astype(same, self.dtype)
         if self.kind == "dot":
             return self.queries[rows] @ self.points.T
         return _exp(self.pairs.scores(rows))
@@ -264,12 +263,12 @@ def _dtype(array):
     return np.dtype(str(array.dtype).removeprefix("torch."))
 
 
-def _like(array, like):
-    """`array` as a floating array of the namespace, dtype and device of `like`."""
-    xp = array_namespace(like)
+def _like(array, like, dtype=None):
+    """`array` as an array of the namespace and device of `like`, and of its dtype (or another)."""
+    xp, dtype = array_namespace(like), dtype or like.dtype
     if is_numpy_namespace(xp):
-        return np.asarray(array, dtype=like.dtype)
-    return xp.asarray(array if hasattr(array, "cpu") else np.array(array), dtype=like.dtype, device=device(like))
+        return np.asarray(array, dtype=dtype)
+    return xp.asarray(array if hasattr(array, "cpu") else np.array(array), dtype=dtype, device=device(like))
 
 
 def _numpy(array):

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._engine._blocks import DEFAULT_MEMORY
 from vicinal._engine._reference import ReferenceReductions
 
 
@@ -14,19 +15,23 @@ class TorchReductions:
     ----------
     device : str or None
         A torch device; None is "cuda" where there is one, else "cpu".
-    memory : int
-        Bytes to use on the device beyond the data and the results.
+    memory : int, optional
+        Bytes to use on the device beyond the data and the results; None is a quarter of what is free on a GPU, where
+        small blocks would spend their time on launching kernels, and 128 MB elsewhere.
     """
 
     name = "torch"
 
-    def __init__(self, device=None, memory=128 * 2**20):
+    def __init__(self, device=None, memory=None):
         try:
             import torch
         except ImportError as error:
             raise ImportError("engine='torch' needs PyTorch: pip install 'vicinal[torch]'") from error
         self._torch = torch
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if memory is None:
+            on_gpu = torch.device(self.device).type == "cuda"
+            memory = torch.cuda.mem_get_info(self.device)[0] // 4 if on_gpu else DEFAULT_MEMORY
         self._reference = ReferenceReductions(memory=memory, threads=1)
 
     def _tensor(self, array):
