@@ -233,3 +233,11 @@ def test_an_interruption_of_its_lca_ends_the_whole_fit(rows, monkeypatch):
     assert model.n_iter_ == 1
     assert not model.converged_
     np.testing.assert_allclose(model.local_covariances_[7], model.base_.covariance_, rtol=1e-12)
+
+
+def test_left_out_beside_a_dominant_component():
+    """1 - w used to round to 0 beside a weight of nearly one, and the log-density of its centre to +inf."""
+    centres, covariances = np.array([[0.0], [1.0], [2.0]]), np.ones((3, 1, 1))
+    mixture = LocalMixture(centres, covariances, np.log([1e20, 1.0, 3.0]))
+    expected = np.log(0.25 * multivariate_normal.pdf(1.0) + 0.75 * multivariate_normal.pdf(2.0))
+    assert mixture.left_out_score_samples()[0] == pytest.approx(expected, rel=1e-12)

@@ -3,7 +3,16 @@
 import numpy as np
 
 from vicinal._density.incomplete_rows import incomplete_log_density
-from vicinal._density.mixture import LOG_2PI, _finite, check_queries, draw_components, feature_positions, split_features
+from vicinal._density.mixture import (
+    LOG_2PI,
+    _finite,
+    check_queries,
+    draw_components,
+    feature_positions,
+    log_weight_of_others,
+    normalised_log_weights,
+    split_features,
+)
 from vicinal._engine._choice import as_engine
 
 
@@ -28,8 +37,7 @@ class LocalMixture:
     def __init__(self, centres, covariances, log_weights=None, engine=None, feature_names=None):
         self.centres, self.covariances = centres, covariances
         self.engine, self.feature_names = engine, feature_names
-        log_weights = np.zeros(len(centres)) if log_weights is None else log_weights
-        self.log_weights = log_weights - np.logaddexp.reduce(log_weights)
+        self.log_weights = normalised_log_weights(log_weights, len(centres))
 
     @property
     def n_features(self):
@@ -43,7 +51,7 @@ class LocalMixture:
     def left_out_score_samples(self):
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
         sums = self._log_sums(self.centres, left_out=True)
-        return _finite(sums - np.log1p(-np.exp(self.log_weights)))
+        return _finite(sums - log_weight_of_others(self.log_weights))
 
     def _log_sums(self, X, left_out=False):
         shift = self.centres.mean(axis=0)
