@@ -116,9 +116,9 @@ class _ProductSweep:
     def __init__(self, pairs, threads, memory=0):
         self._pairs, self._threads = pairs, threads
         self._offsets, self._bounds = pairs.column_offsets, pairs.bounds
-        # The tiles of the first of two sweeps, for the second to take, where they fit beside the partial sums.
-        partial_sums = (threads + 3) * pairs.n * (pairs.d + 1) * 8
-        self._room = memory - partial_sums >= pairs.n * pairs.n * pairs.dtype.itemsize // 2
+        # The tiles of the first of two sweeps, for the second to take, where they fit into half of the memory; measured:
+        # to fetch many more of them takes as long as to make them anew.
+        self._room = memory >= pairs.n * pairs.n * pairs.dtype.itemsize
         self._kept: dict = {}
 
     def sums(self, values):
