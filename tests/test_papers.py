@@ -1,6 +1,7 @@
 """The runner of the papers' experiments, and the quick ones among them with their claims."""
 
 import json
+import os
 import subprocess
 import sys
 from types import ModuleType
@@ -130,6 +131,28 @@ def test_a_damaged_results_file_is_measured_anew(tmp_path):
     assert experiment.module.measured == [0, 1, 2]
 
 
+@pytest.mark.parametrize("part", ["unit", "result", "seconds"])
+def test_damaged_entries_are_measured_anew(part, tmp_path):
+    _runner.run(made_experiment(tmp_path), Setting(), tmp_path)
+    path = tmp_path / "results" / "lca" / "figure_9-quick.json"
+    stored = json.loads(path.read_text())
+    del stored["units"][1][part]
+    path.write_text(json.dumps(stored))
+    experiment = made_experiment(tmp_path)
+    assert not _runner.run(experiment, Setting(), tmp_path).skipped
+    assert 1 in experiment.module.measured
+
+
+def test_what_is_measured_but_needs_data_to_be_drawn_is_a_skip_with_the_remedy(tmp_path):
+    _runner.run(made_experiment(tmp_path), Setting(full=True), tmp_path)
+    experiment = made_experiment(tmp_path)
+    experiment.module.draw = lambda setting, records: setting.load("usps")
+    outcome = _runner.run(experiment, Setting(full=True, data_home=str(tmp_path)), tmp_path)
+    assert experiment.module.measured == []
+    assert "usps.npz" in outcome.skipped
+    assert "--data" in outcome.skipped
+
+
 def test_a_missing_package_or_data_set_is_a_skip_with_the_remedy(tmp_path):
     experiment = made_experiment(tmp_path)
     experiment.module.EXTRAS = {"no_such_package": "torch"}
@@ -182,6 +205,7 @@ def test_the_command_writes_results_pictures_and_says_what_holds(tmp_path):
     assert "hold here" in done.stdout
     assert (tmp_path / "vicinal-papers" / "results" / "rca" / "figure_11-quick.json").exists()
     assert list((tmp_path / "vicinal-papers").glob("rca-*.png"))
+    assert f"wrote {os.path.join('vicinal-papers', 'rca-figure-11-quick.png')}" in done.stderr
     as_json = vicinal("rca", "--figure", "11", "--quick", "--json", "-q", folder=tmp_path)
     (outcome,) = json.loads(as_json.stdout)
     assert outcome["claims"]
@@ -192,6 +216,7 @@ def test_the_command_writes_results_pictures_and_says_what_holds(tmp_path):
     ("arguments", "code", "words"),
     [
         (["lca", "--figure", "99"], 2, "no such table or figure"),
+        (["lca", "--figure", "99"], 2, "lca: figure 1, figure 3, figure 2, figure 4, figure 5."),
         (["pca"], 2, "invalid choice"),
         (["--quick", "--full"], 2, "not allowed with"),
         (["lca", "--data", "nowhere"], 3, "does not exist"),
@@ -204,9 +229,31 @@ def test_the_command_refuses_what_cannot_be(arguments, code, words, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_the_command_is_quick_unless_full_is_asked_for():
+    from vicinal._app.parser import make_parser
+
+    assert not make_parser().parse_args(["papers"]).full
+    assert not make_parser().parse_args(["papers", "--quick"]).full
+    assert make_parser().parse_args(["papers", "--full"]).full
+
+
+@pytest.mark.parametrize("taken", ["results", "rca-figure-11-quick.png"])
+def test_an_output_that_cannot_be_written_is_said(taken, tmp_path):
+    if taken == "results":
+        (tmp_path / taken).write_text("a file where a folder has to be")
+    else:
+        (tmp_path / taken).mkdir()
+    done = vicinal("rca", "--figure", "11", "--quick", "-o", ".", folder=tmp_path)
+    assert done.returncode == 5
+    assert "cannot write" in done.stderr
+    assert taken in done.stderr
+    assert "fault of vicinal" not in done.stderr
+
+
 def test_full_mode_without_data_skips_and_ends_well(tmp_path):
     done = vicinal("mparzen", "--figure", "table2", "--full", folder=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stdout == "nothing was run: 1 of 1 experiment skipped.\n"
     assert "skipped" in done.stderr
     assert "mnist.npz" in done.stderr
 

@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 
 from vicinal._app.console import count
-from vicinal._app.errors import CLAIM, DataFailure, Failure, UsageFailure
+from vicinal._app.errors import CLAIM, DataFailure, Failure, OutputFailure, UsageFailure
 from vicinal._app.outputs import write_json, write_lines, write_text
 from vicinal.papers import PAPERS, _page, _runner
 from vicinal.papers._experiment import Setting, data_folder, experiments
+from vicinal.papers._results import CannotWrite
 
 
 def papers(arguments, console):
@@ -27,12 +28,17 @@ def papers(arguments, console):
         raise UsageFailure(f"--output {folder}: cannot be made a folder ({error.strerror or error}).") from error
     outcomes = []
     for experiment in chosen:
-        outcome = _runner.run(
-            experiment, setting, folder,
-            fresh=arguments.fresh, progress=console.progress, check=arguments.check_interrupted,
-        )  # fmt: skip
+        try:
+            outcome = _runner.run(
+                experiment, setting, folder,
+                fresh=arguments.fresh, progress=console.progress, check=arguments.check_interrupted,
+            )  # fmt: skip
+        except CannotWrite as error:
+            raise OutputFailure(str(error)) from error
         outcomes.append(outcome)
         console.say(_page.text(outcome))
+        for picture in outcome.pictures:
+            console.say(f"  wrote {folder / picture}.")
     if arguments.figure is None:  # a page shows a whole paper
         for paper in dict.fromkeys(experiment.paper for experiment in chosen):
             own = [outcome for outcome in outcomes if outcome.experiment.paper == paper]
@@ -48,7 +54,8 @@ def _choose(paper, figure):
         return found
     chosen = [experiment for experiment in found if experiment.answers_to(figure)]
     if not chosen:
-        known = ", ".join(f"{e.paper}: {'; '.join(e.module.COVERS)}" for e in found)
+        covers = {name: [cover for e in found if e.paper == name for cover in e.module.COVERS] for name in PAPERS}
+        known = "; ".join(f"{name}: {', '.join(own)}" for name, own in covers.items() if own)
         raise UsageFailure(f"--figure {figure}: there is no such table or figure. There are {known}.")
     return chosen
 
@@ -80,9 +87,10 @@ def _finish(outcomes, arguments):
         held = sum(claim.holds for claim in claims)
         known = len(claims) - held - len(failed)
         words = [f"{held} of {count(len(claims), 'claim')} of the papers hold here"]
-        words += [f"{known} are known not to, and explained"] if known else []
-        words += [f"{len(skipped)} of {count(len(outcomes), 'experiment')} skipped"] if skipped else []
-        write_lines("; ".join(words) + ".")
+        words += [f"{known} {'is' if known == 1 else 'are'} known not to, and explained"] if known else []
+        left_out = f"{len(skipped)} of {count(len(outcomes), 'experiment')} skipped" if skipped else ""
+        words += [left_out] if skipped else []
+        write_lines("; ".join(words) + "." if claims else f"nothing was run: {left_out}.")
     if failed:
         raise Failure(
             f"{count(len(failed), 'claim')} failed: " + "; ".join(claim.says for claim in failed) + ".", CLAIM

@@ -166,6 +166,7 @@ def make_parser():
     )  # fmt: skip
     papers.add_argument("paper", nargs="?", choices=("lca", "mparzen", "rca", "nca"), help="one paper; default: all")
     papers.add_argument("--figure", metavar="N", help="one figure or table, as in 3, table1, eq12")
+    papers.set_defaults(full=False)  # the first option of a pair would set it by its own action
     size = papers.add_mutually_exclusive_group()
     size.add_argument(
         "--quick", dest="full", action="store_false", help="minutes, without data files or network (default)"
@@ -220,7 +221,7 @@ Writes vicinal-demo.html and vicinal-demo.png. Needs no network and takes less t
 _PAPERS = """\
 Reproduce the tables and figures of the four papers: results (JSON), pictures (PNG) and a page for each paper
 with the paper's number or claim beside ours. A part whose data or package is missing is skipped and says so.
-Exit code 8 when a claim fails that is not known to.
+Seeds are part of the experiments: --seed changes nothing here. Exit code 8 when a claim fails that is not known to.
 """
 
 

@@ -1,6 +1,7 @@
 """Results on disk: one JSON file an experiment and mode, written after every unit, so that nothing is lost."""
 
 import ast
+import contextlib
 import hashlib
 import json
 import os
@@ -75,6 +76,22 @@ def _plain(tree: ast.AST) -> str:
     return ast.dump(tree)
 
 
+class CannotWrite(Exception):
+    """A result or picture cannot be written: where, and why."""
+
+
+@contextlib.contextmanager
+def written(path: Path):
+    """A file for writing that takes the place of `path` when all went well; makes its folder."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(str(path)) as file:
+            yield file
+    except OSError as error:
+        why = error.strerror or str(error).partition(": ")[2] or str(error)
+        raise CannotWrite(f"cannot write {path}: {why.rstrip('.')}.") from error
+
+
 class Results:
     """The units of one experiment that have been measured."""
 
@@ -89,9 +106,10 @@ class Results:
         try:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
             if stored["code"] == self.code:
-                self.measured = {_key(entry["unit"]): entry for entry in stored["units"]}
+                whole = [entry for entry in stored["units"] if {"unit", "result", "seconds"} <= entry.keys()]
+                self.measured = {_key(entry["unit"]): entry for entry in whole}
                 self.machine = stored["machine"]
-        except (ValueError, KeyError, TypeError, OSError):
+        except (ValueError, KeyError, TypeError, AttributeError, OSError):
             self.measured = {}  # not there, not ours or cut short: measured anew
 
     def has(self, unit: dict) -> bool:
@@ -120,9 +138,8 @@ class Results:
             "machine": self.machine,
             "units": list(self.measured.values()),
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(value, allow_nan=False, separators=(",", ":")).replace('{"unit"', '\n{"unit"')
-        with replacing(str(self.path)) as file:
+        with written(self.path) as file:
             file.write(text.encode("utf-8") + b"\n")
 
 

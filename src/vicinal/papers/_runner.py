@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vicinal.papers._experiment import Experiment, Missing, Setting, Summary
-from vicinal.papers._results import Results, code_of
+from vicinal.papers._results import Results, code_of, written
 
 
 @dataclass(frozen=True)
@@ -55,20 +55,19 @@ def run(experiment: Experiment, setting: Setting, folder: Path, *, fresh=False, 
                 results.add(unit, result, time.perf_counter() - start)
             if check:
                 check()
-    except Missing as error:
+        if progress:
+            progress(len(units), len(units), f"{experiment.paper}, {experiment.title.partition(':')[0]}: measured")
+        records = results.records(units)
+        pictures = _save_pictures(experiment, setting, records, folder)
+        summary = experiment.module.summarise(setting, records)
+    except Missing as error:  # also when all is measured: some pictures show the data themselves
         return Outcome(experiment, setting, skipped=str(error))
-    if progress:
-        progress(len(units), len(units), f"{experiment.paper}, {experiment.title.partition(':')[0]}: measured")
-    records = results.records(units)
-    pictures = _save_pictures(experiment, setting, records, folder)
-    summary = experiment.module.summarise(setting, records)
     return Outcome(experiment, setting, "", summary, results.seconds(units), results.machine, pictures)
 
 
 def _save_pictures(experiment, setting, records, folder):
     from matplotlib import pyplot as plt
 
-    from vicinal._model_files.replacing import replacing
     from vicinal.papers._drawing import style
 
     names = []
@@ -76,7 +75,7 @@ def _save_pictures(experiment, setting, records, folder):
         figures = experiment.module.draw(setting, records)
     for name, figure in figures.items():
         names.append(f"{experiment.paper}-{name}.png" if setting.full else f"{experiment.paper}-{name}-quick.png")
-        with replacing(str(folder / names[-1])) as file:
+        with written(folder / names[-1]) as file:
             figure.savefig(file, format="png", dpi=100)
         plt.close(figure)
     return tuple(names)
