@@ -5,7 +5,7 @@ import pytest
 
 from vicinal.datasets import make_two_gaussians
 from vicinal.papers._experiment import Setting, experiments
-from vicinal.papers.lca import _clustering, _ngca, figure_4
+from vicinal.papers.lca import _clustering, _ngca, figure_4, figure_5
 from vicinal.papers.lca._digits import split_digits
 
 
@@ -100,3 +100,23 @@ def test_walk_stops_when_validation_gets_worse():
 def test_every_figure_is_there():
     covers = [cover for experiment in experiments("lca") for cover in experiment.module.COVERS]
     assert sorted(covers) == [f"figure {number}" for number in range(1, 6)]
+
+
+def test_a_small_neighbourhood_has_to_hurt_on_test_rows_in_full_mode():
+    def claims(test_of_few):
+        cost = {1000: (6.8, test_of_few), 3000: (2.5, -0.8), 6000: (0.0, 0.0)}
+        mean = {(g, b, n): np.array(cost[n]) for g in (0.3, 0.6) for b in cost for n in cost}
+        return figure_5._claims(Setting(full=True), tuple(cost), mean)
+
+    assert all(claim.holds for claim in claims(2.0))
+    assert [bool(claim.holds) for claim in claims(0.5)] == [True] * 5 + [False]
+
+
+def test_the_papers_likelihoods_are_met_within_two_nats():
+    mean = {name: value for name, (value, _) in figure_4._PAPER.items()}
+    gain = {"Gaussian": 12.0, "LCA - Full": 13.5}
+    (claim,) = [c for c in figure_4._claims_of_numbers(mean, gain) if "the numbers of" in c.says]
+    assert claim.holds
+    mean["Gaussian"] -= 2.2
+    (claim,) = [c for c in figure_4._claims_of_numbers(mean, gain) if "the numbers of" in c.says]
+    assert claim.fails

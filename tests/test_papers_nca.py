@@ -85,3 +85,54 @@ def test_units_are_distinct(experiment):
     for setting in (Setting(), Setting(full=True)):
         units = experiment.module.units(setting)
         assert len({tuple(sorted(unit.items())) for unit in units}) == len(units)
+
+
+def accuracies(nca, rival, train=(0.99, 0.95), runs=4):
+    """Records of one set: NCA and all others with these test accuracies."""
+    records = []
+    for run in range(runs):
+        wobble = 0.001 * (run % 2)
+        record = {"set": "wine", "run": run}
+        for kind, names in {"square": figure_1._SQUARE, "plane": figure_1._PLANE}.items():
+            record[kind] = {name: [train[1], rival] for name in (*names, "NCA, penalised")}
+            record[kind]["NCA"] = [train[0], nca + wobble]
+        records.append(record)
+    return records
+
+
+def test_superior_is_more_than_equal():
+    def claim(nca, rival, **options):
+        return figure_1._claim("plane", 1, "NCA is superior", ["wine"], accuracies(nca, rival), **options)
+
+    assert claim(0.95, 0.90, ahead=True).holds
+    tie = claim(0.9495, 0.95, ahead=True)
+    assert not tie.holds
+    assert "No clear difference" in tie.departs
+    assert claim(0.9495, 0.95).holds
+    assert not claim(0.93, 0.95).holds
+
+
+def test_overtraining_is_shown_beside_the_metric_that_wins():
+    claim = figure_1._claim("square", 1, "NCA is as good", ["wine"], accuracies(0.9296, 0.95, train=(1.0, 0.986)))
+    assert "NCA 1.000 and 0.930" in claim.departs
+    assert "0.986 and 0.950" in claim.departs
+    assert "by far" not in claim.departs
+    assert "in the plane" not in claim.departs  # another experiment
+
+
+def test_angles_are_drawn_as_they_are():
+    pytest.importorskip("matplotlib")
+    points = [[0.0, 0.0], [1.0, 5.0], [2.0, 1.0]]
+    record = {"points": points, "angles": [0.0, 45.0, -45.0], "heights": [25.0, 30.0, 35.0]}
+    figure = figure_3.draw(Setting(), [record])["figure-3"]
+    assert [ax.get_aspect() for ax in figure.axes] == [1.0, 1.0]
+
+
+def test_few_classes_have_a_legend():
+    pytest.importorskip("matplotlib")
+    points = np.random.default_rng(0).random((18, 2)).tolist()
+    accuracy = {name: [1.0, 1.0] for name in figure_2._METHODS}
+    shown = {"points": dict.fromkeys(figure_2._METHODS, points), "accuracy": accuracy}
+    records = [{"set": str(k), "classes": [i % k for i in range(18)], **shown} for k in (5, 18)]
+    axes = figure_2.draw(Setting(), records)["figure-2"].axes
+    assert [ax.get_legend() is not None for ax in axes] == [False, False, True, False, False, False]

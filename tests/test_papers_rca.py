@@ -5,7 +5,7 @@ import pytest
 
 from vicinal import RCA
 from vicinal.papers._experiment import Setting, experiments
-from vicinal.papers.rca import _faces, _uci, equation_12, figure_10, figure_11
+from vicinal.papers.rca import _faces, _uci, equation_12, figure_4, figure_8, figure_10, figure_11
 from vicinal.quality import neighbor_purity
 
 QUICK = Setting()
@@ -96,3 +96,47 @@ def test_symmetric_root_whitens_the_average_of_the_classes():
 def test_every_figure_of_the_paper_is_there():
     covers = {cover for experiment in experiments("rca") for cover in experiment.module.COVERS}
     assert covers >= {f"figure {n}" for n in (1, 3, 4, 5, 6, 7, 8, 9, 10, 11)} | {"equation 12", "section 9.2"}
+
+
+def test_a_claim_that_hangs_on_the_scale_of_fld_is_told_so():
+    def curve(last):
+        return [0.9] * (len(_faces.PLACES) - 1) + [last]
+
+    fixed = {"pca": 0.14, "fld": 0.42, "whitened": 0.52, "unit": 0.48}
+    records = [{"kind": kind, "purity": curve(last)} for kind, last in fixed.items()]
+    seen = {10: 0.37, 30: 0.45, 75: 0.47}
+    records += [
+        {"kind": "rca", "percent": p, "run": 0, "purity": curve(v), "sizes": [5, 4, 2]} for p, v in seen.items()
+    ]
+    remarks = " ".join(figure_4.summarise(QUICK, records).remarks)
+    assert "is then below it" in remarks
+    assert "depends on this choice" in remarks
+
+
+@pytest.mark.parametrize(("three", "holds"), [(0.54, True), (0.546, False)])
+def test_most_of_the_gain_is_asked_of_chunklets_of_three(three, holds):
+    errors = {2: 0.56, 3: three, 4: 0.537, 5: 0.535, 6: 0.534, 8: 0.532, 10: 0.53}
+    records = [
+        {"size": size, "run": run, "error": error + 0.001 * run} for size, error in errors.items() for run in (0, 1)
+    ]
+    claim = figure_8.summarise(QUICK, records).claims[1]
+    assert "3 points" in claim.says
+    assert claim.holds == holds
+    assert not claim.fails
+
+
+def test_uncertainty_of_a_share_by_simulation():
+    rng = np.random.RandomState(0)
+    errors = {size: mean + 0.006 * rng.standard_normal(20) for size, mean in {2: 0.56, 3: 0.546, 10: 0.53}.items()}
+    drawn = {s: v.mean() + v.std(ddof=1) / np.sqrt(20) * rng.standard_normal(50_000) for s, v in errors.items()}
+    shares = (drawn[2] - drawn[3]) / (drawn[2] - drawn[10])
+    assert figure_8._uncertainty(errors) == pytest.approx(shares.std(), rel=0.1)
+
+
+@pytest.mark.parametrize(("rca", "holds", "fails"), [(0.95, True, False), (0.85, False, False), (0.76, False, True)])
+def test_a_metric_that_helps_much_more_helps_twice_as_much(rca, holds, fails):
+    score = {"a": 0.7, "b": 0.78, "c": 0.8, "d": rca, "e": 0.7, "f": 0.9, "d'": 0.9}
+    records = [{"set": "wine", "amount": amount, "run": 0, "score": score} for amount in ("little", "much")]
+    claims = [c for c in figure_10.summarise(QUICK, records).claims if "much more" in c.says]
+    assert [c.holds for c in claims] == [holds, holds]
+    assert [c.fails for c in claims] == [fails, fails]

@@ -71,7 +71,7 @@ def summarise(setting, records):
         Claim(
             "PCA is sensitive to the length of the text (threefold and more), LCA is not (within 1.6-fold)",
             squeezed.max() / squeezed.min() > 3 and kept.max() / kept.min() < 1.6,
-            f"from the shortest to the longest text {squeezed[0] / squeezed[-1]:.1f}-fold and {kept[0] / kept[-1]:.2f}-fold",
+            f"most over least of the three texts: {squeezed.max() / squeezed.min():.1f}-fold and {kept.max() / kept.min():.2f}-fold",
         ),
     ]
     return Summary([Table(["text", *names], rows, "Width over height of a letter, the median over letters:")], claims)

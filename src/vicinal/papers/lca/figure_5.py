@@ -78,7 +78,9 @@ def summarise(setting, records):
     )
     caption += "; in brackets the paper's (20 runs)." if setting.full else f". {STAND_IN}"
     mean = {key: value.mean(axis=0) for key, value in cells.items()}
-    return Summary([Table(columns, rows, caption)], _claims(sizes, mean), _remarks(setting, records))
+    return Summary(
+        [Table(columns, rows, caption)], _claims(setting, sizes, mean), _remarks(setting, records, sizes, mean)
+    )
 
 
 def _differences(records):
@@ -92,18 +94,19 @@ def _differences(records):
     return {key: np.array(values) for key, values in cells.items()}
 
 
-def _claims(sizes, mean):
+def _claims(setting, sizes, mean):
     few, some, all_rows = sizes
     batches = [np.ptp([mean[g, b, n] for b in sizes], axis=0).max() for g in _DISCOUNTS for n in sizes]
     gammas = [np.abs(mean[0.3, b, n] - mean[0.6, b, n]).max() for b in sizes for n in sizes]
     exact = [np.abs(mean[g, b, all_rows]).max() for g in _DISCOUNTS for b in sizes]
     train = {n: np.mean([mean[g, b, n][0] for g in _DISCOUNTS for b in sizes]) for n in sizes}
     test = {n: np.mean([mean[g, b, n][1] for g in _DISCOUNTS for b in sizes]) for n in sizes}
-    return [
+    share = 0.5 if setting.full else 0.85
+    claims = [
         Claim(
-            "the batch size has little effect (all within 1.5 nats of each other)",
+            "the batch size has little effect, except perhaps for a small gamma (all within 1.5 nats of each other)",
             max(batches) < 1.5,
-            f"largest range {max(batches):.2f} nats",
+            f"largest range {max(batches[:3]):.2f} nats (gamma = 0.3) and {max(batches[3:]):.2f} (gamma = 0.6)",
         ),
         Claim(
             "so has the discount gamma (within 1 nat)",
@@ -121,14 +124,23 @@ def _claims(sizes, mean):
             ", ".join(f"{train[n]:+.2f} nats (N = {n})" for n in sizes),
         ),
         Claim(
-            "at half the rows it regularises: it costs less on test rows than on training rows (under 0.85 of it)",
-            test[some] < 0.85 * train[some],
+            f"at half the rows it regularises: it costs less on test rows than on training rows (under {share:g} of it)",
+            test[some] < share * train[some],
             f"{test[some]:+.2f} nats on test rows, {train[some]:+.2f} on training rows (N = {some})",
         ),
     ]
+    if setting.full:
+        claims.append(
+            Claim(
+                "reduced too much it drastically hurts, on test rows as well (by 1 nat at least)",
+                min(test[few], test[few] - test[some]) > 1,
+                ", ".join(f"{test[n]:+.2f} nats (N = {n})" for n in sizes),
+            )
+        )
+    return claims
 
 
-def _remarks(setting, records):
+def _remarks(setting, records, sizes, mean):
     exact = [r for r in records if r["discount"] == 0]
     text = ", ".join(f"{r['test']:.2f}" for r in exact)
     remarks = [
@@ -136,9 +148,12 @@ def _remarks(setting, records):
         f"{_REG[setting.mode]:g} here. Two of its three discounts are shown, as in the paper."
     ]
     if setting.full:
+        half = {b: np.mean([mean[gamma, b, sizes[1]][1] for gamma in _DISCOUNTS]) for b in sizes}
         remarks.append(
-            "Where minibatches (B below 6000) see half the rows (N = 3000), the test rows gain about 0.8 nats here and lose 0.2 in "
-            "the paper; at B = 6000 both gain. Here the batch size makes no difference, which is what the paper claims."
+            f"One difference: with half the rows as neighbours (N = {sizes[1]}) minibatches change the cost on test rows by "
+            f"{half[sizes[0]]:+.2f} (B = {sizes[0]}) and {half[sizes[1]]:+.2f} nats (B = {sizes[1]}) here, and by +0.14 and +0.23 in the paper; "
+            f"with B = {sizes[2]} it is {half[sizes[2]]:+.2f} here and -0.91 there. Why is not known: the paper does not say how many "
+            "passes it makes. A batch size without effect, as here, is what its text claims."
         )
     return remarks
 

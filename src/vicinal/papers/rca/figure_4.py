@@ -84,8 +84,14 @@ def summarise(setting, records):
     remarks = [
         "The paper shows curves without numbers; its claims are compared.",
         "FLD determines directions, not their scale, and the paper does not give it. Directions of unit total variance, as "
-        f"the usual solution has them, agree with its claims ({fld:.3f}); with directions of unit length FLD is better "
-        f"({unit:.3f}), and what whitening adds is less.",
+        f"the usual solution has them, agree with its claims ({fld:.3f}). With directions of unit length FLD is better ({unit:.3f}): "
+        f"whitening still adds {white - unit:.3f}, but "
+        + (
+            f"RCA with 30% or 75% ({some:.3f}, {many:.3f}) is then below it, so that the third claim depends on this choice."
+            if max(some, many) < unit
+            else f"RCA has {some:.3f} with 30% and {many:.3f} with 75%, so that the third claim may depend on this choice."
+        ),
+        "The paper reduces Fisherfaces to 30 dimensions; 30 people have means in 29, and a 30th direction would be arbitrary.",
     ]
     if setting.full:
         remarks.append(

@@ -64,7 +64,10 @@ def summarise(setting, records):
             ", ".join(f"{gain:+.3f} at {p}%" for p, gain in gains.items()),
         ),
     ]
-    remarks = ["The paper shows curves without numbers; its claims are compared."]
+    remarks = [
+        "The paper shows curves without numbers; its claims are compared. “cFLD only” has directions of unit total variance; "
+        "Figure 4 tells what depends on that."
+    ]
     remarks += [] if setting.full else [STAND_IN]
     columns = ["seen by teachers", *learning]
     tables = [

@@ -79,7 +79,7 @@ def summarise(setting, records):
         ),
     ]
     remarks = [
-        f"{len(records) // 2} realisations. `MMC` stops when it is proven to be within 1% of the maximum, or after 100 "
+        f"{len(records) // 2} realisations (the paper: 50). `MMC` stops when it is proven to be within 1% of the maximum, or after 100 "
         "iterations; the table has the largest gap. Points that a teacher saw alone of their person are in no pair apart.",
     ]
     remarks += [] if setting.full else [STAND_IN]

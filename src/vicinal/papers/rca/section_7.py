@@ -69,8 +69,8 @@ def summarise(setting, records):
         ),
     ]
     remarks = [
-        "The paper reports its simulations in words. Its noise “is proportional to η” for the variance; the error here is "
-        "a standard deviation and grows with the root of the step."
+        "The paper reports its simulations in words. It says that the noise “is proportional to η”; that is so of the variance: the "
+        "error here is a standard deviation and grows with the root of the step."
     ]
     columns = ["step", f"error after {half * _BLOCK} pairs", f"error {half * _BLOCK} pairs after the change"]
     return Summary([Table(columns, rows)], claims, remarks)
