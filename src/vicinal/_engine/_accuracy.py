@@ -14,12 +14,13 @@ def products_are_accurate(largest_square_norm, dtype):
 
 
 def robust_centre(points):
-    """A point amid the bulk of the rows, shape (d,), float64: the median of up to 1,000 of them.
+    """A point amid the bulk of the rows, shape (d,), float64: the median of about 200 of them.
 
     A mean would do for rounding errors, but for one row at 1e20: subtracting its share of the mean would round
     every other row away.
     """
-    return np.median(points[:: max(len(points) // 1000, 1)].astype(np.float64), axis=0)
+    some = points[:: max(len(points) // 200, 1)].astype(np.float64)
+    return np.median(np.ascontiguousarray(some.T), axis=1)  # along memory: twice as fast
 
 
 # sum_ij w_ij (u_i - v_j)(u_i - v_j)' is assembled from products of u and v, whose rounding errors are eps times their

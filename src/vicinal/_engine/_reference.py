@@ -253,7 +253,7 @@ def _softmax(scores):
 
 def _centred(queries, points):
     """Shift both by one point amid the rows: distances do not change, rounding errors shrink."""
-    sample = _numpy(points[:: max(points.shape[0] // 1000, 1)])
+    sample = _numpy(points[:: max(points.shape[0] // 200, 1)])
     centre = _like(robust_centre(sample), points)[None, :]
     return (queries - centre, points - centre)
 
