@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 import vicinal._engine._cpu as cpu_module
 import vicinal._engine._pairs as pairs_module
@@ -231,6 +232,19 @@ def test_symmetric_sweeps_do_not_depend_on_the_threads(symmetric_road):
     one, three = (backend("cpu", threads=threads) for threads in (1, 3))
     np.testing.assert_array_equal(one.mutual_pull(X, match).pull, three.mutual_pull(X, match).pull)
     np.testing.assert_array_equal(one.softmax_scatter(X, X).scatter, three.softmax_scatter(X, X).scatter)
+
+
+def test_rows_far_from_all_others_need_no_second_look(symmetric_road, monkeypatch):
+    """On data in large units every row's exponentials used to underflow, and every row was done twice."""
+    X = 6.3 * np.random.default_rng(7).normal(size=(700, 40))
+    half_squares = 0.5 * cdist(X, X, "sqeuclidean") + np.diag(np.full(700, np.inf))
+    assert 600 < np.median(half_squares.min(axis=1)) < half_squares.min(axis=1).max() < 1200
+    y = np.arange(700) % 3
+    expected = backend("reference").mutual_pull(X, Match("class", y, y))
+    monkeypatch.setattr("vicinal._engine._cpu.CpuReductions.signed_pull", None)
+    got = backend("cpu", threads=2).mutual_pull(X, Match("class", y, y))
+    assert_close(got.log_sums, expected.log_sums, "float64")
+    assert_close(got.pull, expected.pull, "float64")
 
 
 def test_symmetric_sweeps_do_not_depend_on_the_memory(symmetric_road):

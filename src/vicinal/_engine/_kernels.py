@@ -63,7 +63,7 @@ def _from_bits(typing_context, value):
 
 
 def _exp(x):
-    """exp(x) for x <= 0, -inf included; what would be subnormal is 0.
+    """exp(x) for x <= 700 (80 in float32), -inf included; what would be subnormal is 0.
 
     x = k ln 2 + r, with k rounded by adding 1.5 * 2^52 (1.5 * 2^23 in float32), whose low bits then hold k; a
     polynomial in r, fitted at Chebyshev nodes on +-ln(2)/2 to a relative error of 2.2e-16 (2e-9 in float32); 2^k is

@@ -3,6 +3,7 @@
 from copy import copy
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from vicinal._engine._accuracy import products_are_accurate, robust_centre
 from vicinal._engine._kernels import TILE
@@ -13,6 +14,8 @@ _FEW = {np.dtype(np.float64): 192, np.dtype(np.float32): 1024}
 _FEW_WITHOUT_VALUES = {np.dtype(np.float64): 64, np.dtype(np.float32): 512}
 
 _SMALLEST = {np.dtype(np.float64): 1e-270, np.dtype(np.float32): 1e-24}
+_MOST_HEADROOM = {np.dtype(np.float64): 600.0, np.dtype(np.float32): 40.0}  # exp of it, times any n, does not overflow
+_SAMPLED_ROWS = 16
 
 
 class Pairs:
@@ -43,6 +46,7 @@ class Pairs:
         self.half_point_squares = 0.5 * np.einsum("ij,ij->i", self.points, self.points)
         largest = 2.0 * float(max(self.half_query_squares.max(), self.half_point_squares.max()))
         self.accurate = products_are_accurate(largest, self.dtype)
+        self.headroom = 0.0
 
     @property
     def symmetric(self):
@@ -75,11 +79,27 @@ class Pairs:
 
     @property
     def bounds(self):
-        """What no score of a row exceeds: distance zero to the heaviest point, and room for the rounding of products."""
+        """What no score of a row exceeds by more than the headroom: distance zero to the heaviest point, and room for the
+        rounding of products."""
         heaviest = 0.0 if self.log_weights is None else float(self.log_weights.max())
         if not self.accurate:
-            return np.full(self.m, heaviest)
-        return self.half_query_squares.astype(np.float64) + (heaviest + 1e-3)
+            return np.full(self.m, heaviest - self.headroom)
+        return self.half_query_squares.astype(np.float64) + (heaviest + 1e-3 - self.headroom)
+
+    def take_headroom(self):
+        """Lower the bounds towards where the nearest other points are, of points against themselves.
+
+        Rows whose nearest score lies hundreds below its bound would underflow under it, and have to be done carefully.
+        """
+        rows = np.arange(0, self.n, max(self.n // _SAMPLED_ROWS, 1))
+        few, points = self.points[rows].astype(np.float64), self.points.astype(np.float64, copy=False)
+        if self.accurate:
+            half_squares = self.half_point_squares[rows, None] + self.half_point_squares - few @ points.T
+        else:
+            half_squares = 0.5 * cdist(few, points, "sqeuclidean")
+        half_squares[np.arange(len(rows)), rows] = np.inf
+        farthest = float(half_squares.min(axis=1).max()) if self.n > 1 else 0.0
+        self.headroom = float(np.clip(farthest, 0.0, _MOST_HEADROOM[self.dtype]))
 
     @property
     def smallest(self):

@@ -3,8 +3,8 @@
 A sweep over half the pairs gives ``E V``.  With ``z = E 1``, softmax means are ``E V / z``, and what a column receives,
 ``sum_i E_ij r_i / z_i``, is another such sweep with ``r / z`` for values.  NCA needs one sweep for z and the mates' share
 of it, and one for ``M Z`` with ``M_ij = E_ij (g_i + g_j)``; between the two, E is kept only where products made it and
-the memory has room for it.  Rows are shifted by the largest score they could have; a row without any near neighbour
-underflows under that, and is returned as lost for the caller to do carefully.
+the memory has room for it.  Rows are shifted by the largest score they could have, less the headroom that typical rows
+leave; a row without any near neighbour underflows under that, and is returned as lost for the caller to do carefully.
 """
 
 import numpy as np
@@ -32,6 +32,7 @@ def pays_to_be_symmetric(pairs, sweeps, many):
 
 def softmax_once(pairs, values, row_weights, many, threads):
     """Log-sums, means of the values, what the columns receive (None without row weights), and the lost rows."""
+    pairs.take_headroom()
     sweep = _ProductSweep(pairs, threads) if many else _FusedSweep(pairs, threads)
     sums = sweep.sums(values)
     totals = sums[:, -1]
@@ -49,6 +50,7 @@ def softmax_once(pairs, values, row_weights, many, threads):
 
 def mutual_pull_once(pairs, mates, row_weights, likelihood, least_agreement, many, threads, memory):
     """`_contract.MutualPull` for points sorted by class, row i's mates at ``mates[0][i]..mates[1][i]``; and the lost rows."""
+    pairs.take_headroom()
     sweep = _ProductSweep(pairs, threads, memory) if many else _FusedSweep(pairs, threads)
     totals, matched = (np.ascontiguousarray(column) for column in sweep.matches(mates).T)
     inside, outside, log_agreement = np.empty(pairs.n), np.empty(pairs.n), np.empty(pairs.n)

@@ -10,6 +10,7 @@ from vicinal._checks import check_choice, check_integer, check_positive, check_r
 from vicinal._density.mixture import MixtureDensityMixin, SharedMixture
 from vicinal._density.parzen import bandwidth_covariance
 from vicinal._engine import pair_reductions
+from vicinal._engine._pool import blas_out_of_the_way
 from vicinal._fit_loops import fixed_point, progress, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
@@ -371,9 +372,10 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         limits = self._limits(_MAX_PASSES, _EXACT_TOL)
         spread = self._spread_metric(scatter_of_rows(problem), problem.reg, structure)
         steps = Steps(lambda metric: one_pass(problem, metric), structure, start, spread)
-        if self.solver_ == "em":
-            return fixed_point(steps.em, start, **limits), None
-        return accelerated_fixed_point(steps.displacement, steps.move, start, **limits), None
+        with blas_out_of_the_way(*problem.rows.shape):  # the algebra between the passes, too
+            if self.solver_ == "em":
+                return fixed_point(steps.em, start, **limits), None
+            return accelerated_fixed_point(steps.displacement, steps.move, start, **limits), None
 
     def _stochastic_path(self, problem, start, structure):
         """Sweeps of minibatches; and a sample of rows as possible neighbours."""

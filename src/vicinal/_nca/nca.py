@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 from vicinal._checks import check_choice, check_integer, check_magnitude, check_positive, check_spread, check_weights
 from vicinal._effective_neighbors import effective_neighbors
 from vicinal._engine import pair_reductions
+from vicinal._engine._pool import blas_out_of_the_way
 from vicinal._fit_loops import INTERRUPTED, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import Climb, best_climb, climb, ended_early, relevance
@@ -256,7 +257,9 @@ class NCA(LinearMetricMixin, BaseEstimator):
         self.random_state_ = check_random_state(self.random_state)
         rows = prepare_rows(X, y, weight, self.match, self.match_scale)
         self._check_agreement(rows)
-        warn_if_not_converged("NCA", self._fit_rows(X, rows))
+        with blas_out_of_the_way(*rows.X.shape):  # the products of the start and of the optimiser, too
+            path = self._fit_rows(X, rows)
+        warn_if_not_converged("NCA", path)
         return self
 
     def _fit_rows(self, X, rows):
