@@ -246,6 +246,7 @@ def local(quick):
                 for k in ((1,) if train.shape[1] == 2 else (3, 8, 15))
                 for m in (9, 20, 40)
                 for v in (0.03, 0.1, 0.3, 1.0)
+                if k <= m
             ],
         }
         with warnings.catch_warnings():

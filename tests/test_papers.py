@@ -196,6 +196,14 @@ def test_a_data_folder_that_is_not_there_is_said(tmp_path):
         data_folder(str(tmp_path / "nowhere"))
 
 
+def test_quick_mode_does_not_mind_a_data_folder_that_is_gone(tmp_path, monkeypatch):
+    from vicinal import cli
+
+    monkeypatch.setenv("VICINAL_DATA", str(tmp_path / "gone"))
+    assert cli.main(["papers", "rca", "--figure", "11", "-o", str(tmp_path), "-q"]) == 0
+    assert cli.main(["papers", "rca", "--figure", "11", "--full", "-o", str(tmp_path), "-q"]) == 3
+
+
 # -- the command --------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,9 @@ def papers(arguments, console):
         write_lines("\n".join(f"{e.paper:8} {e.module.COVERS[0]:12} {e.title}" for e in chosen))
         return
     try:
-        setting = Setting(full=arguments.full, data_home=data_folder(arguments.data))
+        # Quick mode needs no data, so that a folder of the environment that is gone does not matter to it.
+        folder = data_folder(arguments.data) if arguments.full or arguments.data else None
+        setting = Setting(full=arguments.full, data_home=folder)
     except NotADirectoryError as error:
         raise DataFailure(str(error)) from error
     folder = Path(arguments.output)

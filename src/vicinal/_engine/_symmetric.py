@@ -21,6 +21,8 @@ _ROWS_FOR_TWO_SWEEPS = 40_000
 
 _COLUMN_TILES = 32  # tiles of points in a thread's piece of work
 _PRODUCT_COLUMNS, _PRODUCT_ROWS = 1024, 128  # a tile of matrix products stays in the cache
+# To fetch exponentials that have left the cache takes as long as to make them anew of so many coordinates; measured.
+_CACHED_BYTES, _COSTLY_COORDINATES = 2**24, 96
 
 
 def pays_to_be_symmetric(pairs, sweeps, many):
@@ -118,9 +120,9 @@ class _ProductSweep:
     def __init__(self, pairs, threads, memory=0):
         self._pairs, self._threads = pairs, threads
         self._offsets, self._bounds = pairs.column_offsets, pairs.bounds
-        # The tiles of the first of two sweeps, for the second to take, where they fit into half of the memory; measured:
-        # to fetch many more of them takes as long as to make them anew.
-        self._room = memory >= pairs.n * pairs.n * pairs.dtype.itemsize
+        # The tiles of the first of two sweeps, for the second to take, where they fit into half of the memory.
+        size = pairs.n * pairs.n * pairs.dtype.itemsize // 2
+        self._keeps = size <= memory // 2 and (size <= _CACHED_BYTES or pairs.d >= _COSTLY_COORDINATES)
         self._kept: dict = {}
 
     def sums(self, values):
@@ -137,7 +139,7 @@ class _ProductSweep:
             )  # fmt: skip
             return np.stack([totals, matched], axis=1), of_columns.T
 
-        return self._sweep(visit, 2, keep=self._room)
+        return self._sweep(visit, 2, keep=self._keeps)
 
     def pull(self, mates, inside, outside):
         """``M Z`` and ``M 1``: (n, d + 1)."""
