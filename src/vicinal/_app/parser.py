@@ -171,7 +171,9 @@ def make_parser():
     size.add_argument(
         "--quick", dest="full", action="store_false", help="minutes, without data files or network (default)"
     )
-    size.add_argument("--full", dest="full", action="store_true", help="the papers' own sizes and data sets; an hour on 2 cores")
+    size.add_argument(
+        "--full", dest="full", action="store_true", help="the papers' own sizes and data sets; an hour on 2 cores"
+    )
     papers.add_argument("--data", metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
     papers.add_argument(
         "-o", "--output", metavar="DIR", default="vicinal-papers",
