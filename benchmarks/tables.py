@@ -101,7 +101,8 @@ def nca_fit_table(report):
                 continue
             reached = ours.get("seconds_to_reach", {}).get(name)
             ratio = f"{theirs['seconds'] / reached:.1f}x" if reached else "not reached"
-            what = f"{case['data']}, {case['rank'] or 'square'}, {case['init']}"
+            rows_used = f", {case['n']:,} rows" if case["n"] else ""
+            what = f"{case['data']}{rows_used}, {case['rank'] or 'square'}, {case['init']}"
             lines.append(
                 f"| {what} | {ours['seconds']:.2f} s | {ours['objective']:.4f} | {name}: {theirs['seconds']:.2f} s "
                 f"| {theirs['objective']:.4f} | {ratio} |"
