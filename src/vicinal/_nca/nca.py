@@ -1,6 +1,7 @@
 """Neighbourhood Components Analysis: the linear metric in which soft nearest neighbours predict best."""
 
 import warnings
+from contextlib import nullcontext
 from itertools import count
 
 import numpy as np
@@ -257,9 +258,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
         self.random_state_ = check_random_state(self.random_state)
         rows = prepare_rows(X, y, weight, self.match, self.match_scale)
         self._check_agreement(rows)
-        with blas_out_of_the_way(*rows.X.shape):  # the products of the start and of the optimiser, too
-            path = self._fit_rows(X, rows)
-        warn_if_not_converged("NCA", path)
+        warn_if_not_converged("NCA", self._fit_rows(X, rows))
         return self
 
     def _fit_rows(self, X, rows):
@@ -267,10 +266,13 @@ class NCA(LinearMetricMixin, BaseEstimator):
         wants_batches = n > _EXACT_ROWS or self.batch_size is not None or self.neighbors is not None
         solver = self.solver if self.solver != "auto" else ("stochastic" if wants_batches else "lbfgs")
         reg = self.reg * rows.spread**2
-        climber = self._climb_by_batches if solver == "stochastic" else self._climb_exactly
         starts = (self._start(X, rows, attempt) for attempt in range(self.n_init))
-        best = best_climb(climber(rows, start, solver, reg) for start in starts)
-        self._store(X, rows, best)
+        stochastic = solver == "stochastic"
+        climber = self._climb_by_batches if stochastic else self._climb_exactly
+        # In the start and the optimiser, too; but for minibatches, which take more time for their products than for pairs.
+        with nullcontext() if stochastic else blas_out_of_the_way(*rows.X.shape):
+            best = best_climb(climber(rows, start, solver, reg) for start in starts)
+            self._store(X, rows, best)
         return best.path
 
     # -- the climb -------------------------------------------------------------------------------------------
