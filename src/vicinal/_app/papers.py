@@ -19,8 +19,8 @@ def papers(arguments, console):
         return
     try:
         # Quick mode needs no data, so that a folder of the environment that is gone does not matter to it.
-        folder = data_folder(arguments.data) if arguments.full or arguments.data else None
-        setting = Setting(full=arguments.full, data_home=folder)
+        data_home = data_folder(arguments.data) if arguments.full or arguments.data else None
+        setting = Setting(full=arguments.full, data_home=data_home)
     except NotADirectoryError as error:
         raise DataFailure(str(error)) from error
     folder = Path(arguments.output)
