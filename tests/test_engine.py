@@ -247,6 +247,19 @@ def test_rows_far_from_all_others_need_no_second_look(symmetric_road, monkeypatc
     assert_close(got.pull, expected.pull, "float64")
 
 
+@precisions
+@pytest.mark.parametrize("leave_out", [True, False])
+def test_headroom_does_not_overflow_beside_large_values(symmetric_road, dtype, leave_out):
+    X = np.random.default_rng(7).normal(size=(700, 40)).astype(dtype) * (6.3 if dtype == "float64" else 1.6)
+    X[1] = X[0]  # twins: the largest exponential there can be
+    values = X[:, :2] * np.asarray(1e100 if dtype == "float64" else 1e20, dtype=dtype)
+    left_out = np.arange(700) if leave_out else None
+    exact = [array.astype(float) for array in (X, X, values)]
+    expected = backend("reference").softmax_means(*exact, left_out=left_out)
+    got = backend("cpu", threads=2).softmax_means(X, X, values, left_out=left_out)
+    assert_close(got.means, expected.means, dtype)
+
+
 def test_symmetric_sweeps_do_not_depend_on_the_memory(symmetric_road):
     """With room for them, the exponentials of the first sweep are what the second would make anew, digit for digit."""
     X, y = rows_with_a_hermit("float64"), np.arange(1700) % 3

@@ -86,11 +86,15 @@ class Pairs:
             return np.full(self.m, heaviest - self.headroom)
         return self.half_query_squares.astype(np.float64) + (heaviest + 1e-3 - self.headroom)
 
-    def take_headroom(self):
+    def take_headroom(self, largest_value=1.0):
         """Lower the bounds towards where the nearest other points are, of points against themselves.
 
         Rows whose nearest score lies hundreds below its bound would underflow under it, and have to be done carefully.
+        A row that sees itself never does; sums of exponentials times values must not overflow.
         """
+        most = _MOST_HEADROOM[self.dtype] - np.log(max(largest_value, 1.0))
+        if most <= 0 or self.n < 2 or self.left_out[0] == -1:
+            return
         rows = np.arange(0, self.n, max(self.n // _SAMPLED_ROWS, 1))
         few, points = self.points[rows].astype(np.float64), self.points.astype(np.float64, copy=False)
         if self.accurate:
@@ -98,8 +102,7 @@ class Pairs:
         else:
             half_squares = 0.5 * cdist(few, points, "sqeuclidean")
         half_squares[np.arange(len(rows)), rows] = np.inf
-        farthest = float(half_squares.min(axis=1).max()) if self.n > 1 else 0.0
-        self.headroom = float(np.clip(farthest, 0.0, _MOST_HEADROOM[self.dtype]))
+        self.headroom = float(np.clip(half_squares.min(axis=1).max(), 0.0, most))
 
     @property
     def smallest(self):

@@ -34,7 +34,7 @@ def pays_to_be_symmetric(pairs, sweeps, many):
 
 def softmax_once(pairs, values, row_weights, many, threads):
     """Log-sums, means of the values, what the columns receive (None without row weights), and the lost rows."""
-    pairs.take_headroom()
+    pairs.take_headroom(float(np.abs(values).max(initial=0.0)))
     sweep = _ProductSweep(pairs, threads) if many else _FusedSweep(pairs, threads)
     sums = sweep.sums(values)
     totals = sums[:, -1]
