@@ -65,17 +65,20 @@ def best_of(rounds, work):
     return min(times)
 
 
-def passes():
+def pass_times(X, y):
     """Nanoseconds a pair of LCA's pass and of NCA's."""
+    n, d = X.shape
+    pairs, alone, match = pair_reductions(GPU, n, n, d), np.arange(n), Match("class", y, y)
+    scatter = best_of(2, lambda: pairs.softmax_scatter(X, X, left_out=alone))
+    pull = best_of(2, lambda: pairs.mutual_pull(X, match))
+    return {"scatter_ns": scatter / n**2 * 1e9, "pull_ns": pull / n**2 * 1e9}
+
+
+def passes():
+    """The passes at several sizes, in both precisions."""
     for n, d in ((20_000, 16), (50_000, 16), (50_000, 64), (100_000, 16)):
         X, y = made(n, d)
-        row = {"n": n, "d": d}
-        for dtype in ("float64", "float32"):
-            rows, pairs = X.astype(dtype), pair_reductions(GPU, n, n, d)
-            alone, match = np.arange(n), Match("class", y, y)
-            scatter = best_of(2, lambda rows=rows, pairs=pairs: pairs.softmax_scatter(rows, rows, left_out=alone))  # noqa: B023
-            pull = best_of(2, lambda rows=rows, pairs=pairs: pairs.mutual_pull(rows, match))  # noqa: B023
-            row[dtype] = {"scatter_ns": scatter / n**2 * 1e9, "pull_ns": pull / n**2 * 1e9}
+        row = {"n": n, "d": d} | {dtype: pass_times(X.astype(dtype), y) for dtype in ("float64", "float32")}
         print(row, file=sys.stderr, flush=True)
         yield row
 
