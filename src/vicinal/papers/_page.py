@@ -12,6 +12,8 @@ def page(paper: str, outcomes: list[Outcome]) -> str:
     lines = [f"# {PAPERS[paper][1]}", ""]
     lines += [f"Made by `{_command(paper, mode)}` on {_machines(outcomes)}.", ""]
     lines += ["Runtimes are wall-clock seconds, with whatever else the machine did; unshared, they are shorter.", ""]
+    if mode == "full":
+        lines += ["What is said of parameters that no table has is measured by `benchmarks/papers_asides.py`.", ""]
     if mode == "quick":
         lines += ["Quick mode: small sizes and no data files. `--full` runs the paper's own sizes and data.", ""]
     lines += _overview(outcomes)

@@ -109,8 +109,8 @@ def summarise(setting, records):
     if setting.full:
         remarks.append(
             f"Parzen is better here than in the paper: on the worst of {len(records)} sets it has {plain.max():.3f}. A wider kernel would "
-            "explain it: on the same sets a width of 0.016 has -1.311 on average, 0.02 has -1.246 and 0.025 has -1.130, so that one near "
-            "0.0225 gives the paper's -1.183 and is much larger than the noise, as the paper says of its width."
+            "explain it: on the same sets a width of 0.016 has -1.311 on average, 0.02 has -1.246, 0.0225 has -1.190 and 0.025 has -1.130, "
+            "so that the paper's -1.183 belongs to one near 0.023, much larger than the noise, as the paper says of its width."
         )
     columns = ["model", "paper: test ANLL", "here: test ANLL", "here: parameters (median)"]
     return Summary([Table(columns, rows)], claims, remarks)
