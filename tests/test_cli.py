@@ -1,8 +1,10 @@
 """The `vicinal` command: through `main` in this process, and through the installed entry point where processes matter."""
 
+import argparse
 import io
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -16,6 +18,8 @@ import pytest
 
 import vicinal
 from vicinal import io as model_io
+from vicinal._app.parser import make_parser
+from vicinal._app.paths import add_input, add_output, same_file
 from vicinal.cli import main
 
 OK, BUG, USAGE, DATA, MODEL, OUTPUT, FIT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 6, 130, 141
@@ -716,3 +720,207 @@ def test_a_numeric_target_is_compared(table, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["task"] == "numbers"
     assert set(found["metrics"][0]["intervals"]) == {"r2", "mean_error"}
+
+
+# -- outputs are never inputs
+
+
+def commands():
+    """The parser of each command."""
+    (action,) = (action for action in make_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return action.choices
+
+
+def declared(parser, role):
+    return set(parser.get_default(role) or ())
+
+
+# What an argument may stand for when it is free text and not a path.
+TEXTS = {"COL", "COLS", "NAME", "NAMES", "NAME=VALUE", "CHAR", "TEXT", "N"}
+
+
+def undeclared(parser):
+    """Arguments that may be paths and that the parser declares neither as an input nor as an output."""
+    paths = declared(parser, "inputs") | declared(parser, "outputs")
+    free = [a for a in parser._actions if a.nargs != 0 and a.choices is None and a.type is None]
+    return [a.dest for a in free if a.metavar not in TEXTS and a.dest not in paths]
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_path_argument_is_declared_as_input_or_output(name):
+    parser = commands()[name]
+    assert undeclared(parser) == []
+    inputs, outputs = declared(parser, "inputs"), declared(parser, "outputs")
+    assert not inputs & outputs
+    assert inputs | outputs <= {action.dest for action in parser._actions}
+
+
+def test_a_path_argument_that_is_not_declared_is_found():
+    parser = argparse.ArgumentParser()
+    add_input(parser, "data", metavar="DATA")
+    add_output(parser, "-o", "--output", metavar="OUT")
+    assert undeclared(parser) == []
+    parser.add_argument("--weights", metavar="FILE")
+    parser.add_argument("other")
+    assert undeclared(parser) == ["weights", "other"]
+
+
+# By command, input and output: a command line in which IN is the one and OUT the other.
+SHARED = {
+    ("learn", "data", "output"): "learn IN --method lca -o OUT",
+    ("learn", "pairs", "output"): "learn other.csv --method rca --pairs IN -o OUT",
+    ("transform", "model", "output"): "transform IN other.csv -o OUT",
+    ("transform", "data", "output"): "transform other.vicinal IN -o OUT",
+    ("score", "model", "output"): "score IN other.csv -o OUT",
+    ("score", "data", "output"): "score other.vicinal IN -o OUT",
+    ("neighbors", "model", "output"): "neighbors IN other.csv -o OUT",
+    ("neighbors", "data", "output"): "neighbors other.vicinal IN -o OUT",
+    ("neighbors", "query", "output"): "neighbors other.vicinal other.csv --query IN -o OUT",
+    ("compare", "data", "report"): "compare IN --target kind --report OUT",
+    ("papers", "data", "output"): "papers rca --figure 11 --data IN -o OUT",
+}
+
+
+def test_every_input_is_tried_as_every_output():
+    found = {
+        (name, i, o)
+        for name, parser in commands().items()
+        for i in declared(parser, "inputs")
+        for o in declared(parser, "outputs")
+    }
+    assert found == set(SHARED)
+
+
+def link_to(original, name):
+    os.symlink(original, name)
+    return name
+
+
+def hard_link_to(original, name):
+    os.link(original, name)
+    return name
+
+
+# The names of the input and of the output, given the absolute path of an input named "a.csv".
+SPELLINGS = {
+    "the same": lambda path: ("a.csv", "a.csv"),
+    "a dot": lambda path: ("a.csv", "./a.csv"),
+    "absolute": lambda path: ("a.csv", str(path)),
+    "up and down": lambda path: (str(path), os.path.join("..", path.parent.name, "a.csv")),
+    "the output is a link": lambda path: ("a.csv", link_to("a.csv", "b.csv")),
+    "the input is a link": lambda path: (link_to("a.csv", "b.csv"), "a.csv"),
+    "two links": lambda path: (link_to("a.csv", "b.csv"), link_to("b.csv", "c.csv")),
+    "a linked folder": lambda path: ("a.csv", os.path.join(link_to(path.parent, "here"), "a.csv")),
+    "hard links": lambda path: ("a.csv", hard_link_to("a.csv", "b.csv")),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("case", SHARED, ids="-".join)
+def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsys, case, spelling):
+    """Commands replaced the user's table by the result, with exit code 0.
+
+    The input is no table and no model, so that a command which opened it before it refused would end with the exit
+    code of bad data.
+    """
+    path = folder / "a.csv"
+    if case[0] == "papers":
+        if spelling == "hard links":
+            pytest.skip("folders have no hard links")
+        path.mkdir()
+        (path / "kept").write_bytes(b"precious")
+    else:
+        path.write_bytes(b"precious")
+    given, written = SPELLINGS[spelling](path)
+    before = sorted(folder.rglob("*"))
+    line = [{"IN": given, "OUT": written}.get(word, word) for word in SHARED[case].split()]
+    assert run(*line) == USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (message,) = captured.err.splitlines()
+    kind = "folder" if path.is_dir() else "file"
+    words = rf"(-o|--report) {re.escape(written)} is the same {kind} as (DATA|MODEL|--\w+) {re.escape(given)}: "
+    assert re.match(f"vicinal: error: {words}an output may not replace an input. Choose another path for ", message)
+    assert sorted(folder.rglob("*")) == before
+    assert (path / "kept" if path.is_dir() else path).read_bytes() == b"precious"
+
+
+def test_an_output_that_is_an_input_but_for_the_case_is_refused(folder, capsys, monkeypatch):
+    """`os.path.samefile` answers as it does where the file system ignores the case of names."""
+    Path("a.csv").write_bytes(b"precious")
+    monkeypatch.setattr(os.path, "samefile", lambda first, second: str(first).lower() == str(second).lower())
+    assert run("learn", "a.csv", "--method", "lca", "-o", "A.CSV") == USAGE
+    assert "-o A.CSV is the same file as DATA a.csv" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["a.csv"]
+
+
+def test_files_that_do_not_exist_yet_are_told_apart_by_where_they_would_be(folder, monkeypatch):
+    Path("real").mkdir()
+    link_to("real", "linked")
+    link_to(os.path.join("real", "new.csv"), "dangling.csv")
+    assert same_file("real/new.csv", "linked/new.csv")
+    assert same_file("real/new.csv", "dangling.csv")
+    assert same_file("linked/../new.csv", "new.csv")
+    assert same_file("no/such/folder/new.csv", "./no/such/folder/new.csv")
+    assert not same_file("real/new.csv", "linked/other.csv")
+    assert not same_file("real/new.csv", "new.csv")
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert not same_file("real/new.csv", "linked/New.csv")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert same_file("real/new.csv", "linked/New.csv")
+    Path("real/new.csv").touch()
+    if not Path("real/New.csv").exists():
+        assert not same_file("real/new.csv", "linked/New.csv")  # one exists and the other does not: two files
+
+
+def test_a_new_output_in_a_linked_folder(table, capsys):
+    """Next to the data, by a link: written. Where the missing data would be: refused."""
+    link_to(".", "linked")
+    assert run("learn", "table.csv", "--method", "parzen", "--drop", "kind", "-o", "linked/m.vicinal", "-q") == OK
+    assert run("inspect", "m.vicinal") == OK
+    capsys.readouterr()
+    assert run("transform", "m.vicinal", "missing.csv", "-o", "linked/missing.csv") == USAGE
+    assert "-o linked/missing.csv is the same file as DATA missing.csv" in capsys.readouterr().err
+
+
+def test_stdin_and_stdout_are_files_too(table):
+    before = Path("table.csv").read_bytes()
+    with open("table.csv", "rb") as data:
+        done = command("learn", "-", "--method", "lca", "-o", "table.csv", stdin=data)
+    assert done.returncode == USAGE
+    assert b"-o table.csv is the same file as stdin: an output may not replace an input." in done.stderr
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    model = Path("m.vicinal").read_bytes()
+    for line, words in (
+        (["transform", "m.vicinal", "table.csv"], b"stdout is the same file as DATA table.csv"),
+        (["score", "m.vicinal", "--training", "-o", "table.csv", "--json"], b"stdout is the same file as -o table.csv"),
+    ):
+        with open("table.csv", "ab") as out:
+            done = subprocess.run([COMMAND, *line], stdout=out, stderr=subprocess.PIPE, check=False)
+        assert done.returncode == USAGE
+        assert words in done.stderr
+    assert Path("table.csv").read_bytes() == before
+    assert Path("m.vicinal").read_bytes() == model
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="needs /dev/null")
+def test_a_device_may_be_read_and_written(folder, capsys):
+    assert run("compare", "/dev/null", "--format", "csv", "--report", "/dev/null") == DATA
+    assert "/dev/null is empty" in capsys.readouterr().err
+
+
+def test_the_files_of_the_demonstration_are_two(folder, capsys):
+    Path("vicinal-demo.html").write_bytes(b"precious")
+    link_to("vicinal-demo.html", "vicinal-demo.png")
+    assert run("demo") == USAGE
+    message = "vicinal-demo.html is the same file as --folder ./vicinal-demo.png: every output needs a file of its own."
+    assert message in capsys.readouterr().err
+    assert Path("vicinal-demo.html").read_bytes() == b"precious"
+
+
+def test_the_data_folder_of_the_environment_is_an_input(folder, capsys, monkeypatch):
+    Path("data").mkdir()
+    monkeypatch.setenv("VICINAL_DATA", str(folder / "data"))
+    assert run("papers", "rca", "--figure", "11", "--full", "-o", "data") == USAGE
+    assert f"-o data is the same folder as VICINAL_DATA {folder / 'data'}" in capsys.readouterr().err
+    assert list(Path("data").iterdir()) == []

@@ -11,6 +11,7 @@ from importlib import import_module
 from vicinal._app import errors
 from vicinal._app.console import Console, one_line
 from vicinal._app.parser import make_parser
+from vicinal._app.paths import check_paths
 
 # Where each command lives: a module of `vicinal._app` and a function taking (arguments, console).
 _COMMANDS = {
@@ -80,6 +81,7 @@ def _run(arguments, console, signals):
     try:
         with warnings.catch_warnings(), _limited_threads(arguments.threads):
             console.take_warnings()
+            check_paths(arguments)
             if arguments.command not in ("inspect", "papers"):
                 errors.need("pandas", f"vicinal {arguments.command}")
             module, function = _COMMANDS[arguments.command]

@@ -8,6 +8,7 @@ from vicinal._app.compare import run
 from vicinal._app.errors import OutputFailure, need
 from vicinal._app.models import make_engine
 from vicinal._app.outputs import check_writable, output_file, write_json, write_lines, write_text
+from vicinal._app.parser import DEMO_FILES
 
 _DENSITIES = ["parzen-scott", "parzen-loo", "lca"]
 _LOADING = """\
@@ -23,7 +24,7 @@ def demo(arguments, console):
     need("matplotlib", "the picture of the demonstration")
     if not os.path.isdir(arguments.folder):
         raise OutputFailure(f"--folder {arguments.folder}: there is no such folder.")
-    files = {kind: os.path.join(arguments.folder, f"vicinal-demo.{kind}") for kind in ("png", "html")}
+    files = {name.rpartition(".")[2]: os.path.join(arguments.folder, name) for name in DEMO_FILES}
     for path in files.values():
         check_writable(path)
     engine = make_engine(arguments)

@@ -4,10 +4,10 @@ import contextlib
 import io
 import json
 import os
-import stat
 import sys
 
 from vicinal._app.errors import DataFailure, OutputFailure, UsageFailure
+from vicinal._app.paths import is_special
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
 
@@ -19,8 +19,7 @@ def output_file(path):
     A device or a pipe cannot be replaced and is written directly.
     """
     try:
-        special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path)
-        with open(path, "wb") if special else replacing(path) as file:
+        with open(path, "wb") if is_special(path) else replacing(path) as file:
             yield file
     except OSError as error:
         raise OutputFailure(f"cannot write {path}: {error.strerror or error}.".replace("..", ".")) from error

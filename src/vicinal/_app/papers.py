@@ -6,6 +6,7 @@ from pathlib import Path
 from vicinal._app.console import count
 from vicinal._app.errors import CLAIM, DataFailure, Failure, OutputFailure, UsageFailure
 from vicinal._app.outputs import write_json, write_lines, write_text
+from vicinal._app.paths import keep_apart
 from vicinal.papers import PAPERS, _page, _runner
 from vicinal.papers._experiment import Setting, data_folder, experiments
 from vicinal.papers._results import CannotWrite
@@ -23,6 +24,8 @@ def papers(arguments, console):
         setting = Setting(full=arguments.full, data_home=data_home)
     except NotADirectoryError as error:
         raise DataFailure(str(error)) from error
+    if data_home is not None:  # --data has been checked, what the environment names has not
+        keep_apart([("VICINAL_DATA", data_home)], [("-o", arguments.output)])
     folder = Path(arguments.output)
     try:
         os.makedirs(folder, exist_ok=True)

@@ -2,9 +2,11 @@
 
 import argparse
 
+from vicinal._app.paths import add_input, add_output
 from vicinal._version import __version__
 
 METHODS = ("lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen")
+DEMO_FILES = ("vicinal-demo.png", "vicinal-demo.html")
 _FORMATS = ("csv", "tsv", "parquet", "npy", "npz")
 
 _DESCRIPTION = """\
@@ -21,8 +23,9 @@ Learn what "near" means from a table, and use it: metrics and densities from the
 """
 _EPILOG = """\
 Tables are CSV, TSV, Parquet, NPY or NPZ by the file's ending, or - for stdin. Data go to stdout, words and
-progress to stderr. Exit codes: 0 done, 1 a fault of vicinal, 2 usage, 3 data, 4 model file, 5 output, 6 the
-method cannot be fitted to these data, 7 a package is missing, 8 a claim of a paper failed, 130 interrupted.
+progress to stderr. An output that is also an input is refused. Exit codes: 0 done, 1 a fault of vicinal,
+2 usage, 3 data, 4 model file, 5 output, 6 the method cannot be fitted to these data, 7 a package is missing,
+8 a claim of a paper failed, 130 interrupted.
 `vicinal COMMAND --help` has the options of a command.
 """
 
@@ -40,7 +43,7 @@ def make_parser():
         "learn", parents=[table, prepared, general], help="fit a metric or a density and save it", description=_LEARN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    learn.add_argument("data", metavar="DATA", help="the table to learn from, or - for stdin")
+    add_input(learn, "data", metavar="DATA", help="the table to learn from, or - for stdin")
     learn.add_argument("--method", required=True, choices=METHODS, help="what to fit (see above)")
     supervision = learn.add_mutually_exclusive_group()
     supervision.add_argument(
@@ -49,7 +52,8 @@ def make_parser():
     supervision.add_argument(
         "--groups", metavar="COL", help="rows with the same value here are alike; empty means not known"
     )
-    supervision.add_argument(
+    add_input(
+        supervision,
         "--pairs",
         metavar="FILE",
         help="a table of two columns: pairs of rows that are alike, as row numbers from 0 or as values of --id",
@@ -70,7 +74,7 @@ def make_parser():
         action="store_true",
         help="use the columns in their own units; by default each is standardised first",
     )
-    learn.add_argument("-o", "--output", metavar="MODEL", required=True, help="the model file to write")
+    add_output(learn, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
 
     transform = commands.add_parser(
         "transform", parents=[table, general], help="map rows to where the learned distance is Euclidean",
@@ -105,7 +109,8 @@ def make_parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(neighbors)
-    neighbors.add_argument(
+    add_input(
+        neighbors,
         "--query",
         metavar="FILE",
         help="the rows to find neighbours for; default: the rows of DATA, each without itself",
@@ -117,13 +122,13 @@ def make_parser():
     inspect = commands.add_parser(
         "inspect", parents=[general], help="say what a model file holds", description="Say what a model file holds."
     )
-    inspect.add_argument("model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
+    add_input(inspect, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
 
     compare = commands.add_parser(
         "compare", parents=[table, prepared, general], help="cross-validated comparison of metrics and densities", description=_COMPARE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    compare.add_argument("data", metavar="DATA", help="the table, or - for stdin")
+    add_input(compare, "data", metavar="DATA", help="the table, or - for stdin")
     compare.add_argument(
         "--target",
         metavar="COL",
@@ -135,7 +140,7 @@ def make_parser():
         default="auto",
         help="what --target holds; default: numbers where they have fractions or hardly ever repeat, else classes",
     )
-    compare.add_argument("--report", metavar="FILE", help="write a report: one HTML file that needs no network")
+    add_output(compare, "--report", metavar="FILE", help="write a report: one HTML file that needs no network")
     compare.add_argument("-k", type=_positive, default=5, metavar="K", help="neighbours that vote; default 5")
     compare.add_argument(
         "--methods", metavar="NAMES", help="only these (comma-separated), as in euclidean,z-scored,nca,parzen-loo,lca"
@@ -158,7 +163,10 @@ def make_parser():
         "demo", parents=[general], help="compare on built-in data, with a picture and a report", description=_DEMO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    demo.add_argument("--folder", default=".", metavar="DIR", help="where to write; default: the current folder")
+    add_output(
+        demo, "--folder", files=DEMO_FILES, default=".", metavar="DIR",
+        help="where to write; default: the current folder",
+    )  # fmt: skip
 
     papers = commands.add_parser(
         "papers", parents=[general], help="reproduce the tables and figures of the papers", description=_PAPERS,
@@ -174,9 +182,9 @@ def make_parser():
     size.add_argument(
         "--full", dest="full", action="store_true", help="the papers' own sizes and data sets; an hour on 2 cores"
     )
-    papers.add_argument("--data", metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
-    papers.add_argument(
-        "-o", "--output", metavar="DIR", default="vicinal-papers",
+    add_input(papers, "--data", metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
+    add_output(
+        papers, "-o", "--output", metavar="DIR", default="vicinal-papers",
         help="folder for results, pictures and pages; a run that was interrupted goes on from it; default vicinal-papers",
     )  # fmt: skip
     papers.add_argument("--fresh", action="store_true", help="measure anew what has been measured")
@@ -287,12 +295,12 @@ def _prepare_options():
 
 
 def _add_model_and_data(parser, data_nargs=None):
-    parser.add_argument("model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
-    parser.add_argument("data", metavar="DATA", nargs=data_nargs, help="a table, or - for stdin")
+    add_input(parser, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
+    add_input(parser, "data", metavar="DATA", nargs=data_nargs, help="a table, or - for stdin")
 
 
 def _add_table_output(parser):
-    parser.add_argument("-o", "--output", metavar="OUT", help="a table to write, by its ending; default: CSV on stdout")
+    add_output(parser, "-o", "--output", metavar="OUT", help="a table to write, by its ending; default: CSV on stdout")
 
 
 def _number(text, convert, least, what):
