@@ -1,6 +1,7 @@
 """The `vicinal` command: through `main` in this process, and through the installed entry point where processes matter."""
 
 import argparse
+import errno
 import io
 import json
 import os
@@ -924,3 +925,37 @@ def test_the_data_folder_of_the_environment_is_an_input(folder, capsys, monkeypa
     assert run("papers", "rca", "--figure", "11", "--full", "-o", "data") == USAGE
     assert f"-o data is the same folder as VICINAL_DATA {folder / 'data'}" in capsys.readouterr().err
     assert list(Path("data").iterdir()) == []
+
+
+WRITING = {
+    "learn": "learn table.csv --method parzen --drop kind -o old.vicinal",
+    "transform": "transform m.vicinal table.csv -o old.csv",
+    "score": "score m.vicinal table.csv -o old.parquet",
+    "neighbors": "neighbors m.vicinal table.csv -o old.npz",
+    "compare": "compare table.csv --target kind --methods euclidean,parzen-scott --repeats 1 --report old.html",
+    "papers": "papers rca --figure 11 -o .",
+}
+
+
+def test_every_command_that_writes_is_interrupted_below():
+    assert {name for name, parser in commands().items() if declared(parser, "outputs")} == {*WRITING, "demo"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(OSError(errno.ENOSPC, "No space left on device"), OUTPUT), (KeyboardInterrupt(), INTERRUPTED)]
+)
+@pytest.mark.parametrize("name", WRITING)
+def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch, name, error, code):
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    old = Path("results/rca/figure_11-quick.json" if name == "papers" else WRITING[name].split()[-1])
+    old.parent.mkdir(parents=True, exist_ok=True)
+    old.write_bytes(b"the old content")
+    before = sorted(Path().rglob("*"))
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(os, "replace", fail)
+    assert run(*WRITING[name].split(), "-q") == code
+    assert old.read_bytes() == b"the old content"
+    assert sorted(Path().rglob("*")) == before
