@@ -13,6 +13,11 @@ def products_are_accurate(largest_square_norm, dtype):
     return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
 
 
+def largest_square(rows):
+    """The largest square norm of some rows."""
+    return float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0))
+
+
 def robust_centre(points):
     """A point amid the bulk of the rows, shape (d,), float64: the median of about 200 of them.
 

@@ -1,0 +1,257 @@
+"""The backend of plain array arithmetic: NumPy and, on torch tensors, the torch engine.
+
+It is what the compiled backend is tested against, and what small problems run: nobody waits for a compiler on 200 rows.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_namespace
+
+from vicinal._engine._accuracy import product_error, products_are_accurate
+from vicinal._engine._blocks import Blocks
+from vicinal._engine._contract import Array, Placed, Points, Queries, Values, to_images
+from vicinal._engine._families import Covariances, Frames
+from vicinal._engine._pool import available_threads, in_order
+from vicinal._engine._settings import Engine
+from vicinal._engine._tuning import ARRAY_BLOCK_PAIRS
+
+
+class ArrayBackend:
+    """Rows as NumPy arrays.
+
+    Parameters
+    ----------
+    points : Points
+    engine : Engine
+    """
+
+    name: ClassVar[str] = "reference"
+
+    def __init__(self, points: Points, engine: Engine):
+        self.points, self.engine = points, engine
+        self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
+        self.rows = self.to_device(points.rows)
+
+    def to_device(self, array: np.ndarray) -> Array:
+        """An array where this backend computes."""
+        return array
+
+    def at(self, kernel: Any) -> Placed:
+        """Place the rows under a kernel."""
+        if isinstance(kernel, Frames):
+            from vicinal._engine._frames import PlacedFrames
+
+            return PlacedFrames(self, kernel)
+        if isinstance(kernel, Covariances):
+            from vicinal._engine._covariances import PlacedCovariances
+
+            return PlacedCovariances(self, kernel)
+        return ArrayPlaced(self, kernel)
+
+    def blocks(self, m: int, n: int, numbers_per_pair: int = 10) -> tuple[Blocks, int]:
+        """Blocks of queries within the memory, and the threads that may work on them at once."""
+        size = self.points.rows.dtype.itemsize * numbers_per_pair
+        pairs = self.memory // size
+        if is_numpy_namespace(array_namespace(self.rows)):
+            pairs = min(pairs, ARRAY_BLOCK_PAIRS)
+        threads = int(min(self.threads, max(self.memory // (size * pairs), 1)))
+        return Blocks.for_pairs(m, n, pairs), threads
+
+
+class ArrayPlaced(Placed):
+    """Rows under one shared metric, as arrays of any namespace."""
+
+    def __init__(self, backend: ArrayBackend, metric: np.ndarray | None):
+        self._backend, self.points = backend, backend.points
+        self.metric = None if metric is None else np.asarray(metric)
+        self._images = self._map(backend.rows)
+        self._squares = (self._images**2).sum(1)
+        self._largest = float(self._squares.max())
+        weights = backend.points.log_weights
+        self._log_weights = None if weights is None else like(weights, self._images)
+
+    def _map(self, rows: Array) -> Array:
+        if self.metric is None or is_numpy_namespace(array_namespace(rows)):
+            return to_images(rows, self.metric)
+        metric = like(self.metric, rows)
+        return rows * metric if self.metric.ndim == 1 else rows @ metric.T
+
+    def log_sums(self, queries: Queries, by_class: bool = False) -> np.ndarray:
+        pairs = _Pairs(self, queries)
+        if not by_class:
+            return self._gather(pairs, lambda rows: _log_sum_exp(pairs.scores(rows)), pairs.m)
+        xp, members = array_namespace(self._images), self._members
+
+        def work(rows):
+            scores = pairs.scores(rows)
+            if not members:
+                return xp.full((scores.shape[0], 0), 0.0)
+            sums = [
+                _log_sum_exp(scores[:, some]) if some.shape[0] else scores[:, 0] * 0.0 - math.inf for some in members
+            ]
+            return xp.stack(sums, axis=1)
+
+        return self._gather(pairs, work, (pairs.m, self.points.n_classes))
+
+    @cached_property
+    def _members(self) -> list[Array]:
+        """The positions of the points of each class."""
+        found = [np.flatnonzero(self.points.classes == code) for code in range(self.points.n_classes)]
+        return [like(some, self._images, array_namespace(self._images).int64) for some in found]
+
+    def _gather(self, pairs, work, shape) -> np.ndarray:
+        out = np.empty(shape)
+        blocks, threads = self._backend.blocks(pairs.m, len(self.points.rows))
+        for rows, block in zip(blocks, in_order(work, blocks, threads), strict=True):
+            out[rows] = as_numpy(block)
+        return out
+
+    def weighted_sums(
+        self,
+        queries: Queries,
+        shifts: np.ndarray,
+        factors: np.ndarray,
+        values: Values | None,
+        spread: Values | None = None,
+    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+        pairs = _Pairs(self, queries)
+        shifts, factors = like(shifts, self._images), like(factors, self._images)
+        theirs = None if values is None else self._values(values, self._images, self._backend.rows)
+        mine = None if spread is None else self._values(spread, pairs.images, pairs.rows)
+        codes = self._codes(queries) if factors.ndim == 2 else None
+
+        def work(rows):
+            weights = _exp(pairs.scores(rows) - shifts[rows, None])
+            if codes is None:
+                weights = weights * factors[rows, None]
+            else:
+                same = codes[0][rows, None] == codes[1][None, :]
+                weights = weights * array_namespace(weights).where(same, factors[rows, :1], factors[rows, 1:])
+            gathered = None if theirs is None else weights @ theirs
+            return gathered, None if mine is None else weights.T @ mine[rows]
+
+        gathered = None if theirs is None else np.empty((pairs.m, theirs.shape[1]))
+        received = None if mine is None else np.zeros((len(self.points.rows), mine.shape[1]))
+        blocks, threads = self._backend.blocks(pairs.m, len(self.points.rows))
+        for rows, (to_queries, to_points) in zip(blocks, in_order(work, blocks, threads), strict=True):
+            if gathered is not None:
+                gathered[rows] = as_numpy(to_queries)
+            if received is not None:
+                received += as_numpy(to_points)
+        return gathered, received
+
+    def _values(self, values: Values, images: Array, rows: Array) -> Array:
+        if isinstance(values, str):
+            values = images if values == "images" else rows
+            return array_namespace(values).concat([values, values[:, :1] * 0.0 + 1.0], axis=1)
+        return like(values, self._images)
+
+    def _codes(self, queries: Queries) -> tuple[Array, Array]:
+        """Classes of the queries and of the points, compared where the points are: a matrix of matches would travel."""
+        codes = self.points.classes
+        mine = codes if queries.positions is None else codes[queries.positions]
+        integer = array_namespace(self._images).int64
+        return like(mine, self._images, integer), like(codes, self._images, integer)
+
+    def candidates(
+        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        pairs = _Pairs(self, queries)
+        n = len(self.points.rows)
+        kth = None if k is None else min(k, n)
+
+        def work(rows):
+            scores = as_numpy(pairs.scores(rows))
+            margin = pairs.error(rows, scores)
+            if kth is None:
+                least = floors[rows] - margin
+            else:
+                least = np.partition(scores, n - kth, axis=1)[:, n - kth] - 2.0 * margin
+            query, point = np.nonzero((scores >= least[:, None]) & (scores > -np.inf))
+            return query + rows.start, point
+
+        blocks, threads = self._backend.blocks(pairs.m, n)
+        yield from in_order(work, blocks, threads)
+
+
+class _Pairs:
+    """Scores of blocks of queries against all points, by products where these are accurate."""
+
+    def __init__(self, placed: ArrayPlaced, queries: Queries):
+        self._placed = placed
+        if queries.rows is not None:
+            self.rows = like(queries.rows, placed._images)
+            self.images = placed._map(self.rows)
+            self._squares = (self.images**2).sum(1)
+        else:
+            some = slice(None) if queries.positions is None else queries.positions
+            self.rows, self.images = placed._backend.rows[some], placed._images[some]
+            self._squares = placed._squares[some]
+        self.m = self.images.shape[0]
+        self._left_out = queries.left_out
+        self._largest = max(placed._largest, float(self._squares.max()) if self.m else 0.0)
+        self._by_products = products_are_accurate(self._largest, _dtype(self.images))
+
+    def scores(self, rows: slice) -> Array:
+        q, points = self.images[rows], self._placed._images
+        if self._by_products:
+            squares = self._squares[rows, None] + self._placed._squares[None, :] - 2.0 * (q @ points.T)
+            squares = squares.clip(0)
+        else:
+            squares = (q[:, :1] - points[None, :, 0]) ** 2
+            for k in range(1, points.shape[1]):
+                squares += (q[:, k, None] - points[None, :, k]) ** 2
+        weights = self._placed._log_weights
+        scores = -0.5 * squares if weights is None else weights[None, :] - 0.5 * squares
+        if self._left_out is not None:
+            skip = self._left_out[rows]
+            hit = np.flatnonzero(skip >= 0)
+            scores[hit, skip[hit]] = -math.inf
+        return scores
+
+    def error(self, rows: slice, scores: np.ndarray) -> np.ndarray:
+        """How far scores of the rows may be off the exact ones that matter."""
+        real = _dtype(self.images)
+        if self._by_products:
+            squares = as_numpy(self._squares[rows]) + self._placed._largest
+            return product_error(squares, self.images.shape[1], real)
+        return 4.0 * self.images.shape[1] * float(np.finfo(real).eps) * np.abs(scores.max(axis=1, initial=-1.0))
+
+
+# -- small helpers ------------------------------------------------------------------------------------------------
+
+
+def _exp(x: Array) -> Array:
+    with np.errstate(under="ignore"):
+        return array_namespace(x).exp(x)
+
+
+def _log_sum_exp(scores: Array) -> Array:
+    """Row log-sum-exp, shifted by the maximum; -inf for a row of -inf."""
+    xp = array_namespace(scores)
+    top = xp.max(scores, axis=1)
+    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    with np.errstate(divide="ignore"):
+        return top + xp.log(_exp(scores - top[:, None]).sum(1))
+
+
+def _dtype(array: Array) -> np.dtype:
+    """The NumPy dtype of an array of any namespace."""
+    return np.dtype(str(array.dtype).removeprefix("torch."))
+
+
+def like(array: Any, other: Array, dtype: Any = None) -> Array:
+    """`array` as an array of the namespace and device of `other`, and of its dtype (or another)."""
+    xp, dtype = array_namespace(other), dtype or other.dtype
+    if is_numpy_namespace(xp):
+        return np.asarray(array, dtype=dtype)
+    return xp.asarray(array if hasattr(array, "cpu") else np.array(array), dtype=dtype, device=device(other))
+
+
+def as_numpy(array: Array) -> np.ndarray:
+    """`array` as float64 NumPy."""
+    return np.asarray(array.cpu() if hasattr(array, "cpu") else array, dtype=np.float64)

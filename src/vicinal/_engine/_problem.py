@@ -1,0 +1,341 @@
+"""The resident pair problem: rows that are prepared once, placed under a metric, and asked for sums.
+
+::
+
+    problem = prepare(engine, X, leave_one_out=True, passes=20)      # once per fit: cast, centre, order, place
+    placed = problem.at(A)                                           # once per pass: only the metric travels
+    placed.scatter(row_weights)                                      # only sums come back
+"""
+
+import numpy as np
+
+from vicinal._engine._accuracy import largest_square, robust_centre
+from vicinal._engine._choice import Work, backend_class, choose
+from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, Softmax, log_sum_exp, to_images
+from vicinal._engine._nearest import Neighbors, listed_pairs, nearest
+from vicinal._engine._settings import as_engine
+
+# Squares of images up to this multiple of 1/eps leave the entropy of a row enough digits.
+_ENTROPY_DIGITS = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-3}
+
+
+def prepare(
+    engine,
+    points,
+    *,
+    log_weights=None,
+    leave_one_out=False,
+    match=None,
+    n_queries=None,
+    n_dims=None,
+    passes=1,
+):
+    """Hand rows to the engine, once per fit; return a `Problem`.
+
+    The backend is chosen here, by a pure function of the shapes and the parameters; the rows are cast, centred and
+    placed where that backend wants them.
+
+    Parameters
+    ----------
+    engine : None, str or Engine
+    points : array of shape (n, D)
+    log_weights : array of shape (n,), optional
+        Log-weights of the points as neighbours; -inf removes a point.
+    leave_one_out : bool
+        Whether queries that are resident rows do not see themselves.
+    match : Match, optional
+        Who agrees with whom, for `Placement.pull` and `Placement.class_log_sums`.
+    n_queries : int, optional
+        Queries per pass; the default is all rows.
+    n_dims : int, optional
+        Dimensions of the images; the default is D.
+    passes : int
+        Passes that a fit is expected to make: a constant of the solver.
+    """
+    engine = as_engine(engine)
+    points = np.asarray(points)
+    n, width = points.shape
+    work = Work(n if n_queries is None else n_queries, n, width if n_dims is None else n_dims, passes)
+    name = choose(engine, work).backend
+    return Problem(engine, name, points, log_weights, leave_one_out, match)
+
+
+class Problem:
+    """Rows that live where their backend wants them; make one with `prepare`."""
+
+    def __init__(self, engine, backend, points, log_weights=None, leave_one_out=False, match=None):
+        real = np.dtype(engine.precision or points.dtype)
+        self.engine, self.backend = engine, backend
+        self.n_points, self.n_features = points.shape
+        self.leave_one_out, self.match = leave_one_out, match
+        self.centre = robust_centre(points)
+        rows = np.ascontiguousarray(points - self.centre, dtype=real)
+        log_weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
+        codes, n_classes = None, 0
+        if match is not None and match.kind == "class":
+            codes = np.asarray(match.values, dtype=np.int64)
+            n_classes = int(codes.max()) + 1
+        self.points = Points(rows, log_weights, codes, n_classes)
+        self._rows = backend_class(backend)(self.points, engine)
+        self._with_targets: Problem | None = None
+        self._by_column: list[Problem] | None = None
+
+    def at(self, kernel=None) -> "Placement":
+        """Place the rows under a kernel.
+
+        Parameters
+        ----------
+        kernel : array of shape (k, D) or (D,), a record of `_families.py`, or None
+            A matrix A maps rows to images ``A x`` with the score ``-|A (x_i - x_j)|^2 / 2``; a vector is a diagonal
+            matrix; None leaves the rows as they are.
+        """
+        return Placement(self, self._rows.at(kernel))
+
+    def reweighted(self, log_weights) -> "Problem":
+        """The same rows with other log-weights, on the same backend."""
+        other = object.__new__(Problem)
+        other.__dict__.update(self.__dict__)
+        weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
+        other.points = Points(self.points.rows, weights, self.points.classes, self.points.n_classes)
+        other._rows = backend_class(self.backend)(other.points, self.engine)
+        other._with_targets, other._by_column = None, None
+        return other
+
+    def with_targets(self) -> "Problem":
+        """The rows with their targets as further coordinates: Gaussian matches are distances there."""
+        if self._with_targets is None:
+            rows = np.hstack([self.points.rows, self.match.values])
+            self._with_targets = Problem(
+                self.engine, self.backend, rows, self.points.log_weights, self.leave_one_out, None
+            )
+        return self._with_targets
+
+    def by_target_column(self) -> list["Problem"]:
+        """The rows weighted by each column of their targets: dot matches are such sums."""
+        if self._by_column is None:
+            base = 0.0 if self.points.log_weights is None else self.points.log_weights
+            with np.errstate(divide="ignore"):
+                self._by_column = [self.reweighted(base + np.log(column)) for column in self.match.values.T]
+        return self._by_column
+
+    def centred(self, rows) -> np.ndarray:
+        """New rows as the resident ones are: less the centre, in the working precision."""
+        return np.ascontiguousarray(np.asarray(rows) - self.centre, dtype=self.points.rows.dtype)
+
+    def queries(self, queries, left_out) -> Queries:
+        """The queries of a call: None for all rows, integers for positions, a table for new rows."""
+        if queries is not None and np.ndim(queries) == 2:
+            given = None if left_out is None else np.asarray(left_out, dtype=np.int64)
+            return Queries(rows=self.centred(queries), left_out=given)
+        positions = None if queries is None else np.asarray(queries, dtype=np.int64)
+        own = np.arange(self.n_points) if positions is None else positions
+        return Queries(positions=positions, left_out=own if self.leave_one_out else None)
+
+
+class Placement:
+    """The rows of a problem under one kernel: every sum over pairs that the methods need.
+
+    All methods take ``queries``: None for all resident rows, an integer array for some of them by position (each
+    position once), or a table of new rows.  Resident rows leave themselves out where the problem says so; for new rows
+    ``left_out`` may name a position that each must not see, or -1.
+    """
+
+    def __init__(self, problem: Problem, placed: Placed):
+        self.problem, self.placed = problem, placed
+
+    def log_sums(self, queries=None, left_out=None) -> np.ndarray:
+        """Return ``log sum_j exp(s_ij)``, shape (m,)."""
+        return self.placed.log_sums(self.problem.queries(queries, left_out))
+
+    def class_log_sums(self, queries=None, left_out=None) -> np.ndarray:
+        """Return the log-sums over each class of points, shape (m, n_classes)."""
+        return self.placed.log_sums(self.problem.queries(queries, left_out), by_class=True)
+
+    def class_shares(self, queries=None, left_out=None) -> np.ndarray:
+        """Return each class's share of the softmax neighbours, shape (m, n_classes)."""
+        sums = self.class_log_sums(queries, left_out)
+        with np.errstate(under="ignore"):
+            shares = np.exp(sums - sums.max(axis=1, keepdims=True))
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def softmax_means(self, values, queries=None, left_out=None) -> Softmax:
+        """Return the log-sums and the softmax means of values (n, v) of the points."""
+        # Means of centred values, so that an offset costs no digits.
+        values = np.asarray(values)
+        offset = robust_centre(values)
+        found = self.placed.softmax(self.problem.queries(queries, left_out), values - offset.astype(values.dtype))
+        return Softmax(found.log_sums, found.means + offset, None)
+
+    def mean_shifts(self, queries=None, left_out=None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log-sums and ``sum_j p_ij (z_j - q_i)``, shape (m, k): from an image to the mean of its neighbours."""
+        asked = self.problem.queries(queries, left_out)
+        found = self.placed.softmax(asked, "images")
+        return found.log_sums, found.means[:, :-1] - self.placed.coordinates(asked, "images")
+
+    def scatter(self, row_weights=None, queries=None, left_out=None, *, of: Of = "images") -> Scatter:
+        """Return the log-sums and the pooled scatter ``sum_ij r_i p_ij (u_i - u_j)(u_i - u_j)'``.
+
+        Parameters
+        ----------
+        row_weights : array of shape (m,), optional
+        of : {"images", "rows"}
+            What u is: the images under the metric, or the rows themselves.
+        """
+        asked = self.problem.queries(queries, left_out)
+        return self.placed.scatter(asked, _weights(row_weights, asked.count(self.problem.n_points)), of)
+
+    def pull(self, row_weights=None, queries=None, *, objective="accuracy") -> Pull:
+        """Return the `Pull` of the resident rows towards those that they agree with, as the problem's match says.
+
+        Gaussian matches are the softmax under coordinates augmented by the targets, and dot matches are one softmax
+        per target column: ``p_ij m_ij / a_i`` is a mixture of softmax vicinities either way, hence exact in the log
+        domain.
+        """
+        asked = self.problem.queries(queries, None)
+        r = _weights(row_weights, asked.count(self.problem.n_points))
+        likelihood = objective == "likelihood"
+        kind = self.problem.match.kind
+        if kind == "class":
+            return self.placed.class_pull(asked, r, likelihood)
+        log_sums = self.placed.log_sums(asked)
+        parts = self._gaussian_parts(asked) if kind == "gaussian" else self._dot_parts(asked)
+        log_matched = log_sum_exp(np.stack([log_part for log_part, _, _ in parts], axis=1))
+        with np.errstate(invalid="ignore"):
+            log_agreement = np.where(log_matched > -np.inf, log_matched - log_sums, -np.inf)
+        with np.errstate(under="ignore"):
+            scale = r if likelihood else r * np.exp(log_agreement)
+        pull = self.placed.softmax_pull(asked, log_sums, scale)
+        for log_part, shifts, placed in parts:
+            some = np.flatnonzero(log_part > -np.inf)
+            with np.errstate(under="ignore"):
+                share = scale[some] * np.exp(log_part[some] - log_matched[some])
+            pulled = placed.softmax_pull(asked.take(some, self.problem.n_points), shifts[some], share)
+            pull -= pulled[:, : pull.shape[1]]
+        return Pull(log_sums, log_agreement, pull)
+
+    def _gaussian_parts(self, asked: Queries) -> list[tuple[np.ndarray, np.ndarray, Placed]]:
+        """The log-sums over the agreeing points, the same as shifts, and the placement that weighs them."""
+        placed = self.problem.with_targets().at(_beside_targets(self.placed.metric, self.problem)).placed
+        sums = placed.log_sums(asked)
+        return [(sums, sums, placed)]
+
+    def _dot_parts(self, asked: Queries) -> list[tuple[np.ndarray, np.ndarray, Placed]]:
+        """The same for each column of the targets: ``m_ij = sum_c t_ic t_jc``."""
+        targets = self.problem.match.values
+        mine = targets if asked.positions is None else targets[asked.positions]
+        parts = []
+        for column, problem in enumerate(self.problem.by_target_column()):
+            placed = problem.at(self.placed.metric).placed
+            sums = placed.log_sums(asked)
+            with np.errstate(divide="ignore"):
+                parts.append((sums + np.log(mine[:, column]), sums, placed))
+        return parts
+
+    def gradient(self, row_weights=None, queries=None, *, objective="accuracy") -> Pull:
+        """Return the `Pull` with ``pull' X`` (k, D), that is ``A S(w)``, in place of the pull itself."""
+        found = self.pull(row_weights, queries, objective=objective)
+        rows = self.problem.points.rows
+        if self.placed.metric is not None and self.placed.metric.ndim == 1:
+            return found._replace(pull=np.einsum("ij,ij->j", found.pull, rows))
+        if rows.dtype == np.float32:  # a float64 copy of wide rows would cost more than all pair work
+            return found._replace(pull=(found.pull.T.astype(np.float32) @ rows).astype(np.float64))
+        return found._replace(pull=found.pull.T @ rows)
+
+    def perplexities(self, queries=None, left_out=None) -> np.ndarray:
+        """Return the effective number of neighbours of each query, ``exp(H(p_i))``, shape (m,).
+
+        ``H_i = log_sums_i - sum_j p_ij s_ij``, and the expected score follows from the softmax means of the images and
+        of their squares.  Where squares are so large that they would drown the entropy in rounding, the pairs that
+        matter are listed and their scores computed from differences.
+        """
+        asked = self.problem.queries(queries, left_out)
+        images = self.placed.coordinates(Queries(), "images")
+        mine = images if asked.are_all else self.placed.coordinates(asked, "images")
+        largest = max(largest_square(images), largest_square(mine))
+        if np.finfo(images.dtype).eps * largest > _ENTROPY_DIGITS[images.dtype]:
+            return self._listed_perplexities(asked)
+        squares = np.square(images, dtype=np.float64).sum(axis=1)
+        offsets = 0.5 * squares
+        if self.problem.points.log_weights is not None:
+            offsets = offsets - _finite(self.problem.points.log_weights)
+        found = self.placed.softmax(asked, np.column_stack([images, offsets.astype(images.dtype)]))
+        mine = mine.astype(np.float64, copy=False)
+        expected = (mine * found.means[:, :-1]).sum(1) - found.means[:, -1] - 0.5 * (mine**2).sum(1)
+        most = self.problem.n_points - (0 if asked.left_out is None else 1)
+        return np.clip(np.exp(np.clip(found.log_sums - expected, 0.0, 700.0)), 1.0, max(most, 1))
+
+    def _listed_perplexities(self, asked: Queries) -> np.ndarray:
+        floors = self.placed.log_sums(asked) - _NEGLIGIBLE_NATS
+        answer = np.ones(asked.count(self.problem.n_points))
+        for query, _, scores in listed_pairs(self.placed, asked, floors=floors):
+            some, starts = np.unique(query, return_index=True)
+            counts = np.diff(np.append(starts, len(query)))
+            below = scores - np.repeat(np.maximum.reduceat(scores, starts), counts)
+            with np.errstate(under="ignore"):
+                weights = np.exp(below)
+                total = np.add.reduceat(weights, starts)
+                answer[some] = np.exp(np.log(total) - np.add.reduceat(weights * below, starts) / total)
+        return answer
+
+    def neighbors_above(self, least, queries=None, left_out=None):
+        """Yield, for blocks of queries, the pairs with ``p_ij >= least``: queries, points and p, grouped by query.
+
+        The weights of a query are normalised over the pairs that are listed.
+        """
+        asked = self.problem.queries(queries, left_out)
+        floors = self.placed.log_sums(asked) + np.log(least)
+        for query, point, scores in listed_pairs(self.placed, asked, floors=floors):
+            starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))
+            counts = np.diff(np.append(starts, len(query)))
+            weights = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), counts))
+            yield query, point, weights / np.repeat(np.add.reduceat(weights, starts), counts)
+
+    def nearest(self, k, queries=None, left_out=None, *, by="distance") -> Neighbors:
+        """Return the k nearest points of each query, exactly: nearest first, ties in the order of the points.
+
+        Parameters
+        ----------
+        k : int
+            At most the number of points that a query may see.
+        by : {"distance", "product"}
+            The smallest Euclidean distance of the images, or their largest inner product.
+        """
+        asked = self.problem.queries(queries, left_out)
+        origin = to_images(self.problem.centre, self.placed.metric) if by == "product" else None
+        placed = self.placed
+        if origin is not None or self.problem.points.log_weights is not None:
+            placed = self.problem.reweighted(_product_weights(placed, origin)).at(placed.metric).placed
+        return nearest(placed, asked, k, origin)
+
+
+# Pairs this many nats below a row's log-sum cannot change a sum in float64.
+_NEGLIGIBLE_NATS = 45.0
+
+
+def _weights(row_weights, m):
+    return np.ones(m) if row_weights is None else np.array(row_weights, dtype=np.float64)
+
+
+def _finite(log_weights):
+    """Log-weights with 0 for points that weigh nothing, whose share is 0 anyway."""
+    return np.where(log_weights > -np.inf, log_weights, 0.0)
+
+
+def _beside_targets(metric, problem):
+    """The metric of rows with their targets: ``diag(A, I)``."""
+    n_targets = problem.match.values.shape[1]
+    metric = np.ones(problem.n_features) if metric is None else np.asarray(metric)
+    if metric.ndim == 1:
+        return np.append(metric, np.ones(n_targets))
+    both = np.zeros((len(metric) + n_targets, problem.n_features + n_targets))
+    both[: len(metric), : problem.n_features] = metric
+    both[len(metric) :, problem.n_features :] = np.eye(n_targets)
+    return both
+
+
+def _product_weights(placed, origin):
+    """Log-weights ``|z_j|^2 / 2``, under which scores rank points by inner product; None (no weights) without an origin."""
+    if origin is None:
+        return None
+    images = placed.coordinates(Queries(), "images").astype(np.float64) + origin
+    return 0.5 * np.square(images).sum(axis=1)

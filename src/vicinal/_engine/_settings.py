@@ -1,0 +1,87 @@
+"""The user's settings for the pair work: `Engine`."""
+
+import numbers
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from vicinal._engine._tuning import DEFAULT_MEMORY
+
+KINDS = ("auto", "cpu", "reference", "torch")
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where and how the pairwise computations of an estimator are done; pass it as ``engine=``.
+
+    Parameters
+    ----------
+    kind : {"auto", "cpu", "reference", "torch"}, default="auto"
+        The backend. "cpu" is compiled (Numba and BLAS), "reference" is plain NumPy, and "torch" runs on a torch
+        device. "auto" uses "reference" for small problems and "cpu" for larger ones; see
+        :func:`vicinal.which_engine`.
+    threads : int, optional
+        The number of threads. The default is what the process may use: CPU affinity, cgroup limits, joblib's share
+        of a worker and OMP_NUM_THREADS are honoured. Results do not depend on it.
+    memory : int or str, optional
+        The working memory, in bytes or as text ("2 GB"), beyond the rows, one ordered copy and one mapped copy of
+        them, and the results. The default is 128 MB; on a GPU it is a quarter of the free memory.
+    precision : {None, "float64", "float32"}, default=None
+        The precision of the pairwise computations. None keeps the precision of the data. Sums over tiles are
+        accumulated in float64 in either case.
+    device : str, optional
+        The torch device ("cuda", "cuda:1", "cpu"). Only for ``kind="torch"``.
+
+    Examples
+    --------
+    >>> from vicinal import Engine
+    >>> Engine(threads=1, memory="1 GB").memory_bytes
+    1073741824
+    """
+
+    kind: str = "auto"
+    threads: int | None = None
+    memory: int | str | None = None
+    precision: str | None = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"engine must be one of {', '.join(map(repr, KINDS))} or an Engine, got {self.kind!r}.")
+        integer = isinstance(self.threads, numbers.Integral) and not isinstance(self.threads, bool)
+        if self.threads is not None and not (integer and self.threads >= 1):
+            raise ValueError(f"threads must be a positive integer or None, got {self.threads!r}.")
+        if self.precision not in (None, "float64", "float32"):
+            raise ValueError(f"precision must be None, 'float64' or 'float32', got {self.precision!r}.")
+        if self.device is not None and self.kind != "torch":
+            raise ValueError(f"device={self.device!r} needs kind='torch', got kind={self.kind!r}.")
+        if self.memory_bytes < 2**20:
+            raise ValueError(f"memory must be at least 1 MB, got {self.memory!r}.")
+
+    @property
+    def memory_bytes(self) -> int:
+        """The working memory in bytes on this machine."""
+        if self.memory is None:
+            return DEFAULT_MEMORY
+        if isinstance(self.memory, numbers.Real) and not isinstance(self.memory, bool) and np.isfinite(self.memory):
+            return int(self.memory)
+        match = re.fullmatch(r"\s*(\d+\.?\d*)\s*([KMGT]?)i?B?\s*", str(self.memory), re.IGNORECASE)
+        if not match:
+            raise ValueError(f"memory must be a number of bytes or text such as '512 MB', got {self.memory!r}.")
+        return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def as_engine(engine: "Engine | str | None") -> Engine:
+    """Return an Engine for None, a name or an Engine."""
+    if engine is None:
+        return Engine()
+    if isinstance(engine, Engine):
+        return engine
+    if isinstance(engine, str):
+        return Engine(engine)
+    raise TypeError(
+        f"engine must be None, one of {', '.join(map(repr, KINDS))} or a vicinal.Engine, got {type(engine).__name__}."
+    )

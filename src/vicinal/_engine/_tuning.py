@@ -1,0 +1,60 @@
+"""The engine's tuned constants, in one place.
+
+``python benchmarks/tune.py`` measures those marked "measured" anew and prints them beside the values here.  None of
+them changes a result beyond rounding: they say which of several equivalent ways is taken, and how work is cut.  The
+tolerances of the arithmetic, which do change results, are in `_accuracy.py`.
+"""
+
+import numpy as np
+
+FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
+
+# -- the choice of the backend (`_choice.py`) ---------------------------------------------------------------------
+
+# Up to this much work (passes x queries x points x (coordinates + 8)) NumPy is done in about 0.3 s on one core:
+# less than importing Numba and loading a kernel takes, and far less than compiling one.  Measured.
+SMALL_WORK = 1e9
+
+# -- memory and blocks --------------------------------------------------------------------------------------------
+
+DEFAULT_MEMORY = 128 * 2**20  # bytes of working memory
+ARRAY_BLOCK_PAIRS = 2**18  # pairs in a block of the NumPy backend: its arrays stay in the cache.  Measured.
+COMPILED_BLOCK_PAIRS = 2**23  # at 2 to 20 ns per pair Ctrl-C is heard within 0.2 s
+LEAST_BLOCKS = 16  # so that few threads share the work evenly
+ALGEBRA_ROWS = 8192  # rows that are cast to float64 at a time
+
+# -- compiled kernels against matrix products (`_cpu.py`) ---------------------------------------------------------
+
+# From this many coordinates on (of the distance and of the values together) matrix products win over fused kernels;
+# sums without values turn earlier, because fused kernels keep nothing there.  Measured.
+PRODUCTS_FROM = {FLOAT64: 192, FLOAT32: 1024}
+PRODUCTS_FROM_WITHOUT_VALUES = {FLOAT64: 64, FLOAT32: 512}
+# The same where each pair is visited once: the images and the values are then the same rows.  Measured.
+HALF_PRODUCTS_FROM = {FLOAT64: 40, FLOAT32: 64}
+
+PRODUCT_TILE_POINTS = 1024  # points in a tile of matrix products, and queries in a block of them
+PRODUCT_TILE_ROWS = 128
+KEPT_POINTS = 80_000  # up to this many points, the exponentials of a group of rows stay in the cache.  Measured.
+
+# -- each pair once (`_half.py`) ----------------------------------------------------------------------------------
+
+HALF_FROM_ROWS = 1024  # from this many rows on, half sweeps win over a whole one.  Measured.
+COLUMN_TILES = 32  # tiles of points in a thread's piece of work
+CACHED_BYTES = 2**24  # exponentials up to this size are worth keeping for the second sweep whatever they cost
+COSTLY_COORDINATES = 96  # and beyond it where they have this many coordinates.  Measured.
+SAMPLED_ROWS = 16  # rows whose nearest neighbour tells how far all scores may be raised
+
+# -- exact neighbours (`_nearest.py`) -----------------------------------------------------------------------------
+
+TREE_COORDINATES = 10  # up to this many coordinates a k-d tree finds neighbours faster than products.  Measured.
+SPARE_NEIGHBORS = 8  # candidates beyond k: room for ties at the k-th place
+
+# -- a low-rank frame per point (`_frames.py`) --------------------------------------------------------------------
+
+FRAME_TILE = 512  # points in a tile
+FRAME_ROWS = 256  # queries in a block, at most
+FRAME_CACHE = 2**18  # bytes of a tile and its frames that a compiled kernel sweeps again and again
+# Up to this many features compiled kernels win over matrix products, which write every projection to memory: for one
+# depth and noise, where nothing else is written either, and for several.  Measured.
+FRAME_FEATURES_IN_CACHE = 96
+FRAME_FEATURES_FEW = 16
