@@ -1,32 +1,64 @@
-"""The pair engine: a short list of named reductions over all pairs (query i, point j).
+"""The pair engine: one resident problem, placed under a metric, and asked for sums over all pairs (query i, point j).
 
 ::
 
-      estimators          _parzen  _lca  _nca  ...            know methods, never pairs
+      methods             _density  _lca  _nca  _manifold_parzen  quality      know methods, never pairs
           |
-      pair_reductions(engine, ...)                            picks a backend, says why (which_engine)
+      prepare(engine, X, ...)         _problem.py   once per fit: choose a backend, cast, centre, order, place
+          |                           _choice.py    the choice: a pure function of shapes (`which_engine`)
+      problem.at(kernel)              _families.py  once per pass: only the metric travels
           |
-      _contract.py        the waist: log_sums, softmax_means, softmax_spread, class_shares, softmax_scatter,
-          |               signed_pull, mutual_pull             as equations; every backend answers these
+      placement.log_sums, softmax_means, mean_shifts, scatter, pull, gradient, class_shares, perplexities,
+          |     nearest, neighbors_above            _problem.py, _nearest.py: algebra that is written once
           |
-      +---------------------+-----------------------+-------------------+
-      | _reference.py       | _cpu.py               | _torch.py         |
-      | array-namespace     | Numba + BLAS tiles,   | the reference on  |
-      | arithmetic          | our own threads       | torch tensors     |
-      +---------------------+-----------------------+-------------------+
+      _contract.py        what a backend implements: at, log_sums, softmax_sums, candidates, as equations
+          |
+      +---------------------+------------------------------+-------------------+
+      | _arrays.py          | _cpu.py                      | _torch.py         |
+      | NumPy arrays        | Numba and BLAS tiles, our    | _arrays.py on     |
+      |                     | own threads                  | torch tensors     |
+      +---------------------+------------------------------+-------------------+
                                 |
-                            _kernels.py    serial compiled kernels      _pool.py      threads, in order
-                            _symmetric.py  each pair once               _pairs.py     rows as kernels want them
-                            _blocks.py     how work is cut              _accuracy.py  when GEMM distances are safe
+                            _kernels.py  serial compiled kernels      _pool.py      threads, in order
+                            _half.py     each pair once               _pairs.py     rows as kernels want them
+                            _blocks.py   how work is cut              _accuracy.py  when products are safe
+                            _tuning.py   every tuned constant
 
-A reduction sees *scaled* coordinates: the score of a pair is always ``s_ij = -|q_i - z_j|^2 / 2 + log_weights_j``.
-A method therefore multiplies its rows by its metric first (for NCA, which has no 1/2, by sqrt(2) times it).
-No backend ever holds an n x n array: rows are cut into blocks, points into tiles, and partial results are monoids
-(a sum, a concatenation, or the log-sum-exp state: a maximum and a scaled sum).  Blocks do not depend on the number of
+A kernel is one metric that all points share, a low-rank frame plus noise per point (`_frames.py`), or a full covariance
+per point (`_covariances.py`).
+
+No backend ever holds an n x n array: queries are cut into blocks, points into tiles, and partial results are monoids (a
+sum, a concatenation, or the log-sum-exp state: a maximum and a scaled sum).  Blocks do not depend on the number of
 threads and partial results are added in the order of the rows, so an answer does not depend on the threads either.
 """
 
-from vicinal._engine._choice import Engine, pair_reductions, which_engine
-from vicinal._engine._contract import Match
+from vicinal._engine._accuracy import products_are_accurate, robust_centre
+from vicinal._engine._choice import Work, which_engine
+from vicinal._engine._contract import Match, Pull, Scatter
+from vicinal._engine._families import Covariances, Frames
+from vicinal._engine._nearest import Neighbors
+from vicinal._engine._pool import available_threads, in_order, one_blas_thread
+from vicinal._engine._problem import Means, Placement, Problem, prepare
+from vicinal._engine._settings import Engine, as_engine
 
-__all__ = ["Engine", "Match", "pair_reductions", "which_engine"]
+__all__ = [
+    "Covariances",
+    "Engine",
+    "Frames",
+    "Match",
+    "Means",
+    "Neighbors",
+    "Placement",
+    "Problem",
+    "Pull",
+    "Scatter",
+    "Work",
+    "as_engine",
+    "available_threads",
+    "in_order",
+    "one_blas_thread",
+    "prepare",
+    "products_are_accurate",
+    "robust_centre",
+    "which_engine",
+]

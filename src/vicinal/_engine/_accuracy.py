@@ -13,6 +13,11 @@ def products_are_accurate(largest_square_norm, dtype):
     return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
 
 
+def product_error(largest_squares, n_dims, dtype):
+    """How far a score by products, ``q'z - |q|^2/2 - |z|^2/2``, may be off: generously, for square norms up to these."""
+    return 2.0 * (n_dims + 8) * float(np.finfo(dtype).eps) * largest_squares
+
+
 def largest_square(rows):
     """The largest square norm of some rows."""
     return float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0))

@@ -13,7 +13,7 @@ from array_api_compat import array_namespace, device, is_numpy_namespace
 
 from vicinal._engine._accuracy import product_error, products_are_accurate
 from vicinal._engine._blocks import Blocks
-from vicinal._engine._contract import Array, Placed, Points, Queries, Values, to_images
+from vicinal._engine._contract import Array, LogSums, Placed, Points, Queries, SoftmaxSums, Values, to_images
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._pool import available_threads, in_order
 from vicinal._engine._settings import Engine
@@ -67,7 +67,7 @@ class ArrayPlaced(Placed):
 
     def __init__(self, backend: ArrayBackend, metric: np.ndarray | None):
         self._backend, self.points = backend, backend.points
-        self.metric = None if metric is None else np.asarray(metric)
+        self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         self._images = self._map(backend.rows)
         self._squares = (self._images**2).sum(1)
         self._largest = float(self._squares.max())
@@ -75,27 +75,31 @@ class ArrayPlaced(Placed):
         self._log_weights = None if weights is None else like(weights, self._images)
 
     def _map(self, rows: Array) -> Array:
-        if self.metric is None or is_numpy_namespace(array_namespace(rows)):
+        xp = array_namespace(rows)
+        if self.metric is None or is_numpy_namespace(xp):
             return to_images(rows, self.metric)
-        metric = like(self.metric, rows)
-        return rows * metric if self.metric.ndim == 1 else rows @ metric.T
+        metric = like(self.metric, rows, xp.float64)
+        rows64 = xp.astype(rows, xp.float64)
+        return xp.astype(rows64 * metric if self.metric.ndim == 1 else rows64 @ metric.T, rows.dtype)
 
-    def log_sums(self, queries: Queries, by_class: bool = False) -> np.ndarray:
+    def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
         pairs = _Pairs(self, queries)
-        if not by_class:
-            return self._gather(pairs, lambda rows: _log_sum_exp(pairs.scores(rows)), pairs.m)
-        xp, members = array_namespace(self._images), self._members
+        xp = array_namespace(self._images)
+        log_sums = np.empty(pairs.m)
+        log_shares = np.empty((pairs.m, self.points.n_classes)) if by_class else None
 
         def work(rows):
-            scores = pairs.scores(rows)
-            if not members:
-                return xp.full((scores.shape[0], 0), 0.0)
-            sums = [
-                _log_sum_exp(scores[:, some]) if some.shape[0] else scores[:, 0] * 0.0 - math.inf for some in members
-            ]
-            return xp.stack(sums, axis=1)
+            top, below = _below_top(pairs.scores(rows))
+            rest = _log_sum_exp(below)
+            if not by_class:
+                return top + rest, None
+            return top + rest, xp.stack([_log_sum_exp(below[:, some]) for some in self._members], axis=1) - rest[:, None]
 
-        return self._gather(pairs, work, (pairs.m, self.points.n_classes))
+        for rows, (sums, shares) in self._in_blocks(work, pairs.m):
+            log_sums[rows] = as_numpy(sums)
+            if log_shares is not None:
+                log_shares[rows] = as_numpy(shares)
+        return LogSums(log_sums, log_shares)
 
     @cached_property
     def _members(self) -> list[Array]:
@@ -103,46 +107,46 @@ class ArrayPlaced(Placed):
         found = [np.flatnonzero(self.points.classes == code) for code in range(self.points.n_classes)]
         return [like(some, self._images, array_namespace(self._images).int64) for some in found]
 
-    def _gather(self, pairs, work, shape) -> np.ndarray:
-        out = np.empty(shape)
-        blocks, threads = self._backend.blocks(pairs.m, len(self.points.rows))
-        for rows, block in zip(blocks, in_order(work, blocks, threads), strict=True):
-            out[rows] = as_numpy(block)
-        return out
+    def _in_blocks(self, work, m):
+        blocks, threads = self._backend.blocks(m, len(self.points.rows))
+        return zip(blocks, in_order(work, blocks, threads), strict=True)
 
-    def weighted_sums(
+    def softmax_sums(
         self,
         queries: Queries,
-        shifts: np.ndarray,
-        factors: np.ndarray,
+        factors: np.ndarray | None,
         values: Values | None,
         spread: Values | None = None,
-    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+        own_class: bool = False,
+    ) -> SoftmaxSums:
         pairs = _Pairs(self, queries)
-        shifts, factors = like(shifts, self._images), like(factors, self._images)
+        xp = array_namespace(self._images)
+        f = None if factors is None else like(factors, self._images)
         theirs = None if values is None else self._values(values, self._images, self._backend.rows)
         mine = None if spread is None else self._values(spread, pairs.images, pairs.rows)
-        codes = self._codes(queries) if factors.ndim == 2 else None
+        codes = self._codes(queries) if own_class else None
 
         def work(rows):
-            weights = _exp(pairs.scores(rows) - shifts[rows, None])
-            if codes is None:
-                weights = weights * factors[rows, None]
-            else:
+            scores = pairs.scores(rows)
+            if codes is not None:
                 same = codes[0][rows, None] == codes[1][None, :]
-                weights = weights * array_namespace(weights).where(same, factors[rows, :1], factors[rows, 1:])
+                scores = xp.where(same, scores, xp.full_like(scores, -math.inf))
+            log_sums, weights = _softmax(scores)
+            if f is not None:
+                weights = weights * f[rows, None]
             gathered = None if theirs is None else weights @ theirs
-            return gathered, None if mine is None else weights.T @ mine[rows]
+            return log_sums, gathered, None if mine is None else weights.T @ mine[rows]
 
-        gathered = None if theirs is None else np.empty((pairs.m, theirs.shape[1]))
-        received = None if mine is None else np.zeros((len(self.points.rows), mine.shape[1]))
-        blocks, threads = self._backend.blocks(pairs.m, len(self.points.rows))
-        for rows, (to_queries, to_points) in zip(blocks, in_order(work, blocks, threads), strict=True):
-            if gathered is not None:
+        log_sums = np.empty(pairs.m)
+        gathered = np.empty((pairs.m, 0 if theirs is None else theirs.shape[1]))
+        received = np.zeros((len(self.points.rows), 0 if mine is None else mine.shape[1]))
+        for rows, (sums, to_queries, to_points) in self._in_blocks(work, pairs.m):
+            log_sums[rows] = as_numpy(sums)
+            if to_queries is not None:
                 gathered[rows] = as_numpy(to_queries)
-            if received is not None:
+            if to_points is not None:
                 received += as_numpy(to_points)
-        return gathered, received
+        return SoftmaxSums(log_sums, gathered, received)
 
     def _values(self, values: Values, images: Array, rows: Array) -> Array:
         if isinstance(values, str):
@@ -230,13 +234,36 @@ def _exp(x: Array) -> Array:
         return array_namespace(x).exp(x)
 
 
-def _log_sum_exp(scores: Array) -> Array:
-    """Row log-sum-exp, shifted by the maximum; -inf for a row of -inf."""
+def _below_top(scores: Array) -> tuple[Array, Array]:
+    """Each row's largest score (0 for a row of -inf), and the scores below it."""
     xp = array_namespace(scores)
     top = xp.max(scores, axis=1)
     top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    return top, scores - top[:, None]
+
+
+def _log_sum_exp(scores: Array) -> Array:
+    """Row log-sum-exp, shifted by the maximum; -inf for a row of -inf or without entries."""
+    if scores.shape[1] == 0:
+        xp = array_namespace(scores)
+        return xp.full((scores.shape[0],), -math.inf, dtype=scores.dtype, device=device(scores))
+    top, below = _below_top(scores)
     with np.errstate(divide="ignore"):
-        return top + xp.log(_exp(scores - top[:, None]).sum(1))
+        return top + array_namespace(scores).log(_exp(below).sum(1))
+
+
+def _softmax(scores: Array) -> tuple[Array, Array]:
+    """Row log-sum-exp and softmax; zeros for a row of -inf.
+
+    The weights are divided by their sum, not taken from the log-sum: beside scores of 1e16 that one has lost how many
+    neighbours there are, and weights would sum to their number.
+    """
+    top, below = _below_top(scores)
+    weights = _exp(below)
+    total = weights.sum(1)
+    with np.errstate(divide="ignore"):
+        log_sums = top + array_namespace(scores).log(total)
+    return log_sums, weights / total.clip(1e-300 if _dtype(scores) == np.float64 else 1e-30)[:, None]
 
 
 def _dtype(array: Array) -> np.dtype:

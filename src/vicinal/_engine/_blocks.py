@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-DEFAULT_MEMORY = 128 * 2**20  # bytes for the work on blocks, beyond the data and the results
-
-
 @dataclass(frozen=True)
 class Blocks:
     """Queries in blocks: a pure function of the problem, never of the number of threads.

@@ -8,10 +8,10 @@ Symbols, the same everywhere:
 - ``left_out`` (m,): the position that query i must not see, or -1.  Rows are left out by position, never by distance,
   because duplicates exist.
 - ``s_ij``: the score of a pair, -inf where j is left out of i's neighbours.  For one shared metric
-  ``s_ij = log_weights_j - |q_i - z_j|^2 / 2``; the other kernel families are in `_kernels_of_points.py`.
+  ``s_ij = log_weights_j - |q_i - z_j|^2 / 2``; the other kernel families are in `_families.py`.
 - ``log_sums_i = log sum_j exp(s_ij)`` and ``p_ij = exp(s_ij - log_sums_i)``: the softmax neighbours of i.
 
-A backend implements four members: `Backend.at`, and on what that returns `Placed.log_sums`, `Placed.weighted_sums` and
+A backend implements four members: `Backend.at`, and on what that returns `Placed.log_sums`, `Placed.softmax_sums` and
 `Placed.candidates`.  Every other reduction follows from those by algebra that is written once: the methods of `Placed`
 that are not abstract, and `_problem.Placement`.  A backend may override a method where one fused sweep is faster.
 
@@ -94,12 +94,22 @@ class Points:
     n_classes: int = 0
 
 
-class Softmax(NamedTuple):
-    """``log_sums`` (m,); ``means`` (m, v) = sum_j p_ij values_j; ``received`` (n,) = sum_i r_i p_ij, or None."""
+class LogSums(NamedTuple):
+    """``log_sums`` (m,), and ``log_shares`` (m, n_classes) = log of the sum of p_ij over the points of each class, or None.
+
+    Shares are relative, because beside a log-sum of -1e20 the difference of two has no digits left.
+    """
 
     log_sums: np.ndarray
-    means: np.ndarray
-    received: np.ndarray | None
+    log_shares: np.ndarray | None = None
+
+
+class SoftmaxSums(NamedTuple):
+    """What the weights ``w_ij = f_i p_ij`` gather for the queries and give to the points; see `Placed.softmax_sums`."""
+
+    log_sums: np.ndarray
+    gathered: np.ndarray
+    received: np.ndarray
 
 
 class Scatter(NamedTuple):
@@ -147,26 +157,26 @@ class Placed(Protocol):
     metric: np.ndarray | None  # what maps rows to images; None where the images are the rows
 
     @abstractmethod
-    def log_sums(self, queries: Queries, by_class: bool = False) -> np.ndarray:
-        """Return ``log sum_j exp(s_ij)``, shape (m,); by class, the sums over each class, shape (m, n_classes)."""
+    def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
+        """Return ``log sum_j exp(s_ij)`` and, if asked for, the log of each class's share of it."""
 
     @abstractmethod
-    def weighted_sums(
+    def softmax_sums(
         self,
         queries: Queries,
-        shifts: np.ndarray,
-        factors: np.ndarray,
+        factors: np.ndarray | None,
         values: Values | None,
         spread: Values | None = None,
-    ) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Apply the weights ``w_ij = f_i exp(s_ij - shifts_i)``.
+        own_class: bool = False,
+    ) -> SoftmaxSums:
+        """Apply the weights ``w_ij = f_i p_ij``, with `factors` f of shape (m,), or None for 1.
 
-        `factors` f has shape (m,), or (m, 2) to hold one factor for points of the query's own class and one for the
-        others (for queries that are resident rows).  `shifts` are no less than the row's largest score, so that no
-        weight overflows.
+        With `own_class`, for queries that are resident rows, p_ij is the softmax over the points of the query's own
+        class alone; a query without any gathers and gives 0.
 
-        Return ``sum_j w_ij values_j``, shape (m, v), and ``sum_i w_ij spread_i``, shape (n, u), of values of the
-        points and of the queries; None where None is given.
+        ``gathered = sum_j w_ij values_j`` has shape (m, v) and ``received = sum_i w_ij spread_i`` shape (n, u), of
+        values of the points and of the queries; empty (v or u = 0) where None is given.  The weights of a row sum to
+        f_i to rounding, however far its neighbours are.
         """
 
     @abstractmethod
@@ -178,68 +188,51 @@ class Placed(Protocol):
         With `k`, the pairs of each query contain its k best scores and all that tie with the k-th; with `floors`
         (m,), all scores of at least ``floors_i``.  There may be more: a margin covers the rounding errors of fast
         products, and the caller decides by scores in float64.  A query's pairs come together.  Pairs that are left
-        out are not listed.
+        out, or of weight 0, are not listed.
         """
 
-    # -- written once; a backend overrides these where one fused sweep is faster -----------------------------------
-
-    def softmax(self, queries: Queries, values: Values, row_weights: np.ndarray | None = None) -> Softmax:
-        """Return the log-sums, the softmax means of the values and, given row weights r, what each point receives."""
-        log_sums = self.log_sums(queries)
-        ones = np.ones(len(log_sums))
-        means, _ = self.weighted_sums(queries, log_sums, ones, values)
-        assert means is not None
-        if row_weights is None:
-            return Softmax(log_sums, means, None)
-        _, received = self.weighted_sums(queries, log_sums, row_weights, None, ones[:, None])
-        assert received is not None
-        return Softmax(log_sums, means, received[:, 0])
+    # -- written once; a backend overrides these where a fused or symmetric sweep is faster ------------------------
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
         """Return the log-sums and the pooled scatter of the softmax weights, of the images or of the rows."""
         mine, theirs = self.coordinates(queries, of), self.coordinates(Queries(), of)
+        ones = np.ones((len(mine), 1))
 
         def about(some: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
             everyone = len(some) == len(mine)
             asked = queries if everyone else queries.take(some, len(theirs))
             r = row_weights if everyone else row_weights[some]
             u = mine if everyone else mine[some]
-            found = self.softmax(asked, theirs - centre.astype(theirs.dtype), r)
-            return found.log_sums, *_scatter_of_sums(u, theirs, centre, found.means, r, found.received)
+            sums = self.softmax_sums(asked, r, theirs - centre.astype(theirs.dtype), ones[: len(u)])
+            return sums.log_sums, *_scatter_of_sums(u, theirs, centre, sums.gathered, r, sums.received[:, 0])
 
         return Scatter(*accurate_scatter(about, mine, self.points.rows.dtype))
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
-        """Return the `Pull` of resident rows towards the rows of their own class."""
-        by_class = self.log_sums(queries, by_class=True)
-        log_sums = log_sum_exp(by_class)
-        assert self.points.classes is not None
+        """Return the `Pull` of resident rows towards the rows of their own class.
+
+        With p' the softmax over the class mates alone, ``p_ij m_ij / a_i = p'_ij``: exact even where every p_ij of a
+        mate underflows.  The weights are r (p - p') under "likelihood" and r a (p - p') under "accuracy".
+        """
+        log_sums, log_shares = self.log_sums(queries, by_class=True)
+        assert self.points.classes is not None and log_shares is not None
         codes = self.points.classes if queries.positions is None else self.points.classes[queries.positions]
-        mates = by_class[np.arange(len(by_class)), codes]
-        with np.errstate(invalid="ignore"):  # a query that sees nobody agrees with nobody
-            log_agreement = np.where(mates > -np.inf, mates - log_sums, -np.inf)
-        if not likelihood:
-            agreement = np.exp(log_agreement)
-            factors = np.stack([row_weights * (agreement - 1.0), row_weights * agreement], axis=1)
-            return Pull(log_sums, log_agreement, self.softmax_pull(queries, log_sums, factors))
-        # In the log domain: the softmax over the mates alone exists even where every p_ij of theirs underflows.
-        pull = self.softmax_pull(queries, log_sums, np.stack([row_weights, row_weights], axis=1))
-        reached = np.flatnonzero(mates > -np.inf)
-        only = np.stack([row_weights[reached], np.zeros(len(reached))], axis=1)
-        pull -= self.softmax_pull(queries.take(reached, len(pull)), mates[reached], only)
+        log_agreement = log_shares[np.arange(len(codes)), codes]
+        with np.errstate(under="ignore"):
+            factors = row_weights if likelihood else row_weights * np.exp(log_agreement)
+        pull = self.softmax_pull(queries, factors) - self.softmax_pull(queries, factors, own_class=True)
         return Pull(log_sums, log_agreement, pull)
 
-    def softmax_pull(self, queries: Queries, shifts: np.ndarray, factors: np.ndarray) -> np.ndarray:
-        """Return ``sum_i (w_ij + w_ji)(z_j - z_i)``, shape (n, k), for the weights of `weighted_sums`.
+    def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
+        """Return ``sum_i (w_ij + w_ji)(z_j - z_i)``, shape (n, k), for the weights of `softmax_sums`.
 
-        i runs over the queries, which are resident rows.
+        i runs over the queries, which are resident rows, each once.
         """
         images = self.coordinates(Queries(), "images").astype(np.float64, copy=False)
-        gathered, received = self.weighted_sums(queries, shifts, factors, "images", "images")
-        assert gathered is not None and received is not None
-        pull = received[:, -1:] * images - received[:, :-1]
-        mine = slice(None) if queries.positions is None else queries.positions  # positions are distinct
-        pull[mine] += gathered[:, -1:] * images[mine] - gathered[:, :-1]
+        sums = self.softmax_sums(queries, factors, "images", "images", own_class)
+        pull = sums.received[:, -1:] * images - sums.received[:, :-1]
+        mine = slice(None) if queries.positions is None else queries.positions
+        pull[mine] += sums.gathered[:, -1:] * images[mine] - sums.gathered[:, :-1]
         return pull
 
     def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
@@ -262,33 +255,34 @@ class Backend(Protocol):
 
 
 def to_images(rows: np.ndarray, metric: np.ndarray | None) -> np.ndarray:
-    """Rows mapped by a matrix (k, D), by a vector (D,) that is a diagonal, or not at all, in their own precision."""
+    """Rows mapped by a matrix (k, D), by a vector (D,) that is a diagonal, or not at all, in their own precision.
+
+    The map itself is done in float64: a metric may cancel most of a row, and then float32 products would keep few of
+    the image's digits.
+    """
     if metric is None:
         return rows
-    metric = np.asarray(metric).astype(rows.dtype, copy=False)
-    return rows * metric if metric.ndim == 1 else rows @ metric.T
+    if metric.ndim == 1:
+        return (rows * metric).astype(rows.dtype, copy=False)
+    images = np.empty((*rows.shape[:-1], len(metric)), dtype=rows.dtype)
+    for start in range(0, len(rows), ALGEBRA_ROWS):
+        part = slice(start, start + ALGEBRA_ROWS)
+        images[part] = rows[part].astype(np.float64, copy=False) @ metric.T
+    return images
 
 
-def log_sum_exp(scores: np.ndarray) -> np.ndarray:
-    """The log-sum-exp of each row, shifted by its maximum; -inf for a row of -inf."""
-    top = scores.max(axis=1)
-    shift = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore", under="ignore"):
-        return shift + np.log(np.exp(scores - shift[:, None]).sum(axis=1))
-
-
-def _scatter_of_sums(u, v, centre, means, row_weights, received):
+def _scatter_of_sums(u, v, centre, gathered, row_weights, received):
     """``U'D_row U + V'D_col V - U'WV - (U'WV)'`` about a centre, and its trace before the terms cancel.
 
-    `means` are those of the values less the centre.  In float64, some rows at a time.
+    `gathered` is W (V - centre).  In float64, some rows at a time.
     """
-    d = means.shape[1]
+    d = gathered.shape[1]
     scatter, size = np.zeros((d, d)), 0.0
     for start in range(0, len(u), ALGEBRA_ROWS):
         rows = slice(start, start + ALGEBRA_ROWS)
         mine = u[rows].astype(np.float64) - centre
         weighted = mine * row_weights[rows, None]
-        scatter += weighted.T @ (mine - means[rows]) - means[rows].T @ weighted
+        scatter += mine.T @ (weighted - gathered[rows]) - gathered[rows].T @ mine
         size += float(np.vdot(weighted, mine))
     for start in range(0, len(v), ALGEBRA_ROWS):
         rows = slice(start, start + ALGEBRA_ROWS)

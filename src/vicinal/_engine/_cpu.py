@@ -8,7 +8,7 @@ import numpy as np
 
 from vicinal._engine import _kernels as kernels
 from vicinal._engine._accuracy import accurate_scatter, robust_centre
-from vicinal._engine._blocks import DEFAULT_MEMORY, Blocks
+from vicinal._engine._tuning import DEFAULT_MEMORY, Blocks
 from vicinal._engine._contract import ClassShares, Match, MutualPull, SignedPull, SoftmaxMeans, SoftmaxScatter
 from vicinal._engine._pairs import TILE, Pairs, pack, unpack
 from vicinal._engine._pool import in_order, one_blas_thread

@@ -7,11 +7,13 @@
     placed.scatter(row_weights)                                      # only sums come back
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from vicinal._engine._accuracy import largest_square, robust_centre
 from vicinal._engine._choice import Work, backend_class, choose
-from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, Softmax, log_sum_exp, to_images
+from vicinal._engine._contract import Of, Placed, Points, Pull, Queries, Scatter, to_images
 from vicinal._engine._nearest import Neighbors, listed_pairs, nearest
 from vicinal._engine._settings import as_engine
 
@@ -132,6 +134,13 @@ class Problem:
         return Queries(positions=positions, left_out=own if self.leave_one_out else None)
 
 
+class Means(NamedTuple):
+    """``log_sums`` (m,) and ``means`` (m, v) over the softmax neighbours."""
+
+    log_sums: np.ndarray
+    means: np.ndarray
+
+
 class Placement:
     """The rows of a problem under one kernel: every sum over pairs that the methods need.
 
@@ -145,32 +154,28 @@ class Placement:
 
     def log_sums(self, queries=None, left_out=None) -> np.ndarray:
         """Return ``log sum_j exp(s_ij)``, shape (m,)."""
-        return self.placed.log_sums(self.problem.queries(queries, left_out))
-
-    def class_log_sums(self, queries=None, left_out=None) -> np.ndarray:
-        """Return the log-sums over each class of points, shape (m, n_classes)."""
-        return self.placed.log_sums(self.problem.queries(queries, left_out), by_class=True)
+        return self.placed.log_sums(self.problem.queries(queries, left_out)).log_sums
 
     def class_shares(self, queries=None, left_out=None) -> np.ndarray:
         """Return each class's share of the softmax neighbours, shape (m, n_classes)."""
-        sums = self.class_log_sums(queries, left_out)
+        found = self.placed.log_sums(self.problem.queries(queries, left_out), by_class=True)
         with np.errstate(under="ignore"):
-            shares = np.exp(sums - sums.max(axis=1, keepdims=True))
-        return shares / shares.sum(axis=1, keepdims=True)
+            return np.exp(found.log_shares)
 
-    def softmax_means(self, values, queries=None, left_out=None) -> Softmax:
+    def softmax_means(self, values, queries=None, left_out=None) -> "Means":
         """Return the log-sums and the softmax means of values (n, v) of the points."""
         # Means of centred values, so that an offset costs no digits.
         values = np.asarray(values)
         offset = robust_centre(values)
-        found = self.placed.softmax(self.problem.queries(queries, left_out), values - offset.astype(values.dtype))
-        return Softmax(found.log_sums, found.means + offset, None)
-
-    def mean_shifts(self, queries=None, left_out=None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the log-sums and ``sum_j p_ij (z_j - q_i)``, shape (m, k): from an image to the mean of its neighbours."""
         asked = self.problem.queries(queries, left_out)
-        found = self.placed.softmax(asked, "images")
-        return found.log_sums, found.means[:, :-1] - self.placed.coordinates(asked, "images")
+        found = self.placed.softmax_sums(asked, None, values - offset.astype(values.dtype))
+        return Means(found.log_sums, found.gathered + offset)
+
+    def mean_shifts(self, queries=None, left_out=None) -> "Means":
+        """Return the log-sums and ``sum_j p_ij (z_j - q_i)``, shape (m, k): from an image to its neighbours' mean."""
+        asked = self.problem.queries(queries, left_out)
+        found = self.placed.softmax_sums(asked, None, "images")
+        return Means(found.log_sums, found.gathered[:, :-1] - self.placed.coordinates(asked, "images"))
 
     def scatter(self, row_weights=None, queries=None, left_out=None, *, of: Of = "images") -> Scatter:
         """Return the log-sums and the pooled scatter ``sum_ij r_i p_ij (u_i - u_j)(u_i - u_j)'``.
@@ -187,49 +192,53 @@ class Placement:
     def pull(self, row_weights=None, queries=None, *, objective="accuracy") -> Pull:
         """Return the `Pull` of the resident rows towards those that they agree with, as the problem's match says.
 
-        Gaussian matches are the softmax under coordinates augmented by the targets, and dot matches are one softmax
-        per target column: ``p_ij m_ij / a_i`` is a mixture of softmax vicinities either way, hence exact in the log
-        domain.
+        ``p_ij m_ij / a_i`` is a softmax again: under Gaussian matches the one in coordinates augmented by the targets,
+        under dot matches a mixture of one softmax per target column.
         """
         asked = self.problem.queries(queries, None)
         r = _weights(row_weights, asked.count(self.problem.n_points))
         likelihood = objective == "likelihood"
-        kind = self.problem.match.kind
-        if kind == "class":
+        if self.problem.match.kind == "class":
             return self.placed.class_pull(asked, r, likelihood)
-        log_sums = self.placed.log_sums(asked)
-        parts = self._gaussian_parts(asked) if kind == "gaussian" else self._dot_parts(asked)
-        log_matched = log_sum_exp(np.stack([log_part for log_part, _, _ in parts], axis=1))
-        with np.errstate(invalid="ignore"):
-            log_agreement = np.where(log_matched > -np.inf, log_matched - log_sums, -np.inf)
+        parts = self._gaussian_parts if self.problem.match.kind == "gaussian" else self._dot_parts
+        log_sums, log_parts, placed = parts(asked)
+        log_agreement = np.logaddexp.reduce(log_parts, axis=1)
         with np.errstate(under="ignore"):
-            scale = r if likelihood else r * np.exp(log_agreement)
-        pull = self.placed.softmax_pull(asked, log_sums, scale)
-        for log_part, shifts, placed in parts:
-            some = np.flatnonzero(log_part > -np.inf)
-            with np.errstate(under="ignore"):
-                share = scale[some] * np.exp(log_part[some] - log_matched[some])
-            pulled = placed.softmax_pull(asked.take(some, self.problem.n_points), shifts[some], share)
-            pull -= pulled[:, : pull.shape[1]]
+            factors = r if likelihood else r * np.exp(log_agreement)
+            reached = np.where(log_agreement > -np.inf, log_agreement, 0.0)
+            shares = factors[:, None] * np.exp(log_parts - reached[:, None])
+        pull = self.placed.softmax_pull(asked, factors)
+        for share, part in zip(shares.T, placed, strict=True):
+            some = np.flatnonzero(share > 0)
+            if len(some):
+                pull -= part.softmax_pull(_some(asked, some, self.problem.n_points), share[some])[:, : pull.shape[1]]
         return Pull(log_sums, log_agreement, pull)
 
-    def _gaussian_parts(self, asked: Queries) -> list[tuple[np.ndarray, np.ndarray, Placed]]:
-        """The log-sums over the agreeing points, the same as shifts, and the placement that weighs them."""
+    def _gaussian_parts(self, asked: Queries) -> tuple[np.ndarray, np.ndarray, list[Placed]]:
+        """The log-sums, the log of the agreeing points' share (m, 1), and the placement that weighs them."""
+        log_sums = self.placed.log_sums(asked).log_sums
         placed = self.problem.with_targets().at(_beside_targets(self.placed.metric, self.problem)).placed
-        sums = placed.log_sums(asked)
-        return [(sums, sums, placed)]
+        matched = placed.log_sums(asked).log_sums
+        with np.errstate(invalid="ignore"):
+            log_parts = np.where(matched > -np.inf, matched - log_sums, -np.inf)
+        return log_sums, np.minimum(log_parts, 0.0)[:, None], [placed]
 
-    def _dot_parts(self, asked: Queries) -> list[tuple[np.ndarray, np.ndarray, Placed]]:
-        """The same for each column of the targets: ``m_ij = sum_c t_ic t_jc``."""
+    def _dot_parts(self, asked: Queries) -> tuple[np.ndarray, np.ndarray, list[Placed]]:
+        """The same for each column of the targets, (m, t): ``m_ij = sum_c t_ic t_jc``."""
         targets = self.problem.match.values
         mine = targets if asked.positions is None else targets[asked.positions]
-        parts = []
-        for column, problem in enumerate(self.problem.by_target_column()):
-            placed = problem.at(self.placed.metric).placed
-            sums = placed.log_sums(asked)
-            with np.errstate(divide="ignore"):
-                parts.append((sums + np.log(mine[:, column]), sums, placed))
-        return parts
+        placed = [problem.at(self.placed.metric).placed for problem in self.problem.by_target_column()]
+        log_sums, means, _ = self.placed.softmax_sums(asked, None, targets)
+        with np.errstate(divide="ignore"):
+            log_means, log_mine = np.log(np.maximum(means, 0.0)), np.log(mine)
+        for c, part in enumerate(placed):
+            # A mean that underflows in the softmax of all points is exact as the quotient of two sums.
+            lost = np.flatnonzero((means[:, c] < _LEAST_MEAN[self.problem.points.rows.dtype]) & (mine[:, c] > 0))
+            if len(lost):
+                sums = part.log_sums(_some(asked, lost, self.problem.n_points)).log_sums
+                with np.errstate(invalid="ignore"):
+                    log_means[lost, c] = np.where(sums > -np.inf, sums - log_sums[lost], -np.inf)
+        return log_sums, log_mine + log_means, placed
 
     def gradient(self, row_weights=None, queries=None, *, objective="accuracy") -> Pull:
         """Return the `Pull` with ``pull' X`` (k, D), that is ``A S(w)``, in place of the pull itself."""
@@ -240,6 +249,11 @@ class Placement:
         if rows.dtype == np.float32:  # a float64 copy of wide rows would cost more than all pair work
             return found._replace(pull=(found.pull.T.astype(np.float32) @ rows).astype(np.float64))
         return found._replace(pull=found.pull.T @ rows)
+
+    @property
+    def images(self) -> np.ndarray:
+        """The images of the resident rows, centred, in the working precision."""
+        return self.placed.coordinates(Queries(), "images")
 
     def perplexities(self, queries=None, left_out=None) -> np.ndarray:
         """Return the effective number of neighbours of each query, ``exp(H(p_i))``, shape (m,).
@@ -258,14 +272,14 @@ class Placement:
         offsets = 0.5 * squares
         if self.problem.points.log_weights is not None:
             offsets = offsets - _finite(self.problem.points.log_weights)
-        found = self.placed.softmax(asked, np.column_stack([images, offsets.astype(images.dtype)]))
+        found = self.placed.softmax_sums(asked, None, np.column_stack([images, offsets.astype(images.dtype)]))
         mine = mine.astype(np.float64, copy=False)
-        expected = (mine * found.means[:, :-1]).sum(1) - found.means[:, -1] - 0.5 * (mine**2).sum(1)
+        expected = (mine * found.gathered[:, :-1]).sum(1) - found.gathered[:, -1] - 0.5 * (mine**2).sum(1)
         most = self.problem.n_points - (0 if asked.left_out is None else 1)
         return np.clip(np.exp(np.clip(found.log_sums - expected, 0.0, 700.0)), 1.0, max(most, 1))
 
     def _listed_perplexities(self, asked: Queries) -> np.ndarray:
-        floors = self.placed.log_sums(asked) - _NEGLIGIBLE_NATS
+        floors = self.placed.log_sums(asked).log_sums - _NEGLIGIBLE_NATS
         answer = np.ones(asked.count(self.problem.n_points))
         for query, _, scores in listed_pairs(self.placed, asked, floors=floors):
             some, starts = np.unique(query, return_index=True)
@@ -283,7 +297,7 @@ class Placement:
         The weights of a query are normalised over the pairs that are listed.
         """
         asked = self.problem.queries(queries, left_out)
-        floors = self.placed.log_sums(asked) + np.log(least)
+        floors = self.placed.log_sums(asked).log_sums + np.log(least)
         for query, point, scores in listed_pairs(self.placed, asked, floors=floors):
             starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))
             counts = np.diff(np.append(starts, len(query)))
@@ -301,7 +315,7 @@ class Placement:
             The smallest Euclidean distance of the images, or their largest inner product.
         """
         asked = self.problem.queries(queries, left_out)
-        origin = to_images(self.problem.centre, self.placed.metric) if by == "product" else None
+        origin = to_images(self.problem.centre[None], self.placed.metric)[0] if by == "product" else None
         placed = self.placed
         if origin is not None or self.problem.points.log_weights is not None:
             placed = self.problem.reweighted(_product_weights(placed, origin)).at(placed.metric).placed
@@ -310,6 +324,15 @@ class Placement:
 
 # Pairs this many nats below a row's log-sum cannot change a sum in float64.
 _NEGLIGIBLE_NATS = 45.0
+
+
+# Below this mean the exponentials behind it may have been lost in the working precision.
+_LEAST_MEAN = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
+
+
+def _some(asked, some, n):
+    """Some of the queries; the same object for all of them, which may then be done symmetrically."""
+    return asked if len(some) == asked.count(n) else asked.take(some, n)
 
 
 def _weights(row_weights, m):
