@@ -37,7 +37,7 @@ from vicinal._engine._choice import Work, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._nearest import Neighbors
-from vicinal._engine._pool import available_threads, in_order, one_blas_thread
+from vicinal._engine._pool import available_threads, in_order, one_blas_thread, quiet_blas
 from vicinal._engine._problem import Means, Placement, Problem, prepare
 from vicinal._engine._settings import Engine, as_engine
 
@@ -59,6 +59,7 @@ __all__ = [
     "one_blas_thread",
     "prepare",
     "products_are_accurate",
+    "quiet_blas",
     "robust_centre",
     "which_engine",
 ]

@@ -3,8 +3,10 @@
 import os
 import threading
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -50,53 +52,71 @@ def in_order(work, items, n_threads):
 
 
 class _BlasLimit:
-    """Holds BLAS to one thread while anyone is inside: the limit is process-wide, so callers are counted."""
+    """Holds BLAS to one thread while anyone is inside: the limit belongs to the process, so callers are counted.
 
-    def __init__(self):
-        self._start()
+    The numbers of threads are read and set directly, by threadpoolctl's controllers.  Its limiters restore them only
+    from the thread that made them, and the last caller to leave need not be the first that came.
+    """
 
-    def _start(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._limiter: Any = None
-        self._controller: Any = None
+        self._before: list[tuple[Any, int]] = []
 
-    def restart_in_child(self):
+    def restart_in_child(self) -> None:
         """A forked child inherits the limit, and a count of threads that it does not have."""
-        if self._limiter is not None:
-            self._limiter.__exit__(None, None, None)
-        self._start()
+        self._restore()
+        self._lock = threading.Lock()
+        self._inside = 0
 
-    def __enter__(self):
+    def _restore(self) -> None:
+        for library, threads in self._before:
+            _set_threads(library, threads)
+        self._before = []
+
+    def __enter__(self) -> None:
         with self._lock:
             self._inside += 1
             if self._inside == 1:
-                if self._controller is None:
-                    self._controller = ThreadpoolController()
-                self._limiter = self._controller.limit(limits=1, user_api="blas")
-                self._limiter.__enter__()
+                libraries = [library for library in _thread_pools().lib_controllers if library.user_api == "blas"]
+                self._before = [(library, library.get_num_threads()) for library in libraries]
+                for library in libraries:
+                    _set_threads(library, 1)
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
-                self._limiter.__exit__(None, None, None)
-                self._limiter = None
+                self._restore()
+
+
+def _set_threads(library: Any, threads: int) -> None:
+    library.set_num_threads(threads)
+    # From version 3.8 on, threadpoolctl lets only the thread that set a limit change it, until that one lets go.
+    if hasattr(library, "clear_controlling_thread"):
+        library.clear_controlling_thread()
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """The thread pools of this process; finding them takes milliseconds."""
+    return ThreadpoolController()
 
 
 _blas_limit = _BlasLimit()
-os.register_at_fork(after_in_child=_blas_limit.restart_in_child)
+if hasattr(os, "register_at_fork"):  # Windows has neither fork nor this
+    os.register_at_fork(after_in_child=_blas_limit.restart_in_child)
 
 
 @contextmanager
-def one_blas_thread():
+def one_blas_thread() -> Iterator[None]:
     """Inside, BLAS uses one thread: the parallelism is over blocks."""
     with _blas_limit:
         yield
 
 
 @contextmanager
-def blas_out_of_the_way(n_rows, n_columns):
+def quiet_blas(n_rows: int, n_columns: int) -> Iterator[None]:
     """Inside, matrix products that are small beside the pair work around them use one thread.
 
     OpenBLAS's threads wait for more work by spinning, for some twenty milliseconds after each product: on the very
