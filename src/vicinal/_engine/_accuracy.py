@@ -38,6 +38,11 @@ def robust_centre(points):
 _SCATTER_TOLERANCE = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 2e-4}
 
 
+def scatter_is_accurate(scatter, size, dtype):
+    """Whether a scatter assembled from terms of trace `size` kept its digits."""
+    return float(np.finfo(dtype).eps) * size <= _SCATTER_TOLERANCE[np.dtype(dtype)] * np.trace(scatter)
+
+
 def accurate_scatter(scatter_about, values, dtype):
     """Sum a scatter over groups of rows, each about a centre close enough to it.
 
@@ -54,14 +59,13 @@ def accurate_scatter(scatter_about, values, dtype):
         Values of the queries.
     dtype : dtype of the products
     """
-    eps, tolerance = float(np.finfo(dtype).eps), _SCATTER_TOLERANCE[np.dtype(dtype)]
     log_sums = np.empty(len(values))
     total = np.zeros((values.shape[1], values.shape[1]))
     groups = [np.arange(len(values))]
     while groups:
         rows = groups.pop()
         sums, scatter, size = scatter_about(rows, robust_centre(values[rows]))
-        if len(rows) > 1 and eps * size > tolerance * np.trace(scatter):
+        if len(rows) > 1 and not scatter_is_accurate(scatter, size, dtype):
             parts = _split_at_widest_gap(values, rows)
             if parts is not None:
                 groups.extend(parts)

@@ -1,229 +1,292 @@
 """The compiled CPU backend: Numba kernels and BLAS tiles, on our own threads.
 
-Few coordinates: whole reductions in one fused kernel (`_kernels`).  Many: BLAS for the products q'z and W V, compiled
-passes between them.  Where products would lose digits (`_accuracy`), the fused kernels take differences.
+Few coordinates: whole reductions in one fused kernel (`_kernels.py`).  Many: BLAS for the products q'z and W V, compiled
+passes between them (`_products.py`).  Where products would lose digits (`_accuracy.py`), the fused kernels take
+differences.  Points against themselves are computed once for both rows of a pair (`_half.py`).
 """
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
 from vicinal._engine import _kernels as kernels
-from vicinal._engine._accuracy import accurate_scatter, robust_centre
-from vicinal._engine._tuning import DEFAULT_MEMORY, Blocks
-from vicinal._engine._contract import ClassShares, Match, MutualPull, SignedPull, SoftmaxMeans, SoftmaxScatter
-from vicinal._engine._pairs import TILE, Pairs, pack, unpack
-from vicinal._engine._pool import in_order, one_blas_thread
-from vicinal._engine._reference import ReferenceReductions, pull_both_ways
-from vicinal._engine._symmetric import mutual_pull_once, pays_to_be_symmetric, softmax_once
+from vicinal._engine._accuracy import scatter_is_accurate
+from vicinal._engine._arrays import ArrayBackend, ArrayPlaced
+from vicinal._engine._blocks import Blocks
+from vicinal._engine._contract import (
+    LogSums,
+    Of,
+    Placed,
+    Points,
+    Pull,
+    Queries,
+    Scatter,
+    SoftmaxSums,
+    Values,
+    to_images,
+)
+from vicinal._engine._families import Covariances, Frames
+from vicinal._engine._half import HalfSweeps
+from vicinal._engine._pairs import TILE, Pairs, PointImages, pack, unpack
+from vicinal._engine._pool import available_threads, in_order, one_blas_thread
+from vicinal._engine._products import signed_by_products, softmax_by_products
+from vicinal._engine._settings import Engine
+from vicinal._engine._tuning import (
+    COMPILED_BLOCK_PAIRS,
+    FLOAT32,
+    FLOAT64,
+    HALF_FROM_ROWS,
+    KEPT_POINTS,
+    LEAST_BLOCKS,
+    PRODUCT_TILE_ROWS,
+    PRODUCTS_FROM,
+    PRODUCTS_FROM_WITHOUT_VALUES,
+)
 
-_PRODUCT_TILE = 1024  # points in a tile of products
-_PRODUCT_ROWS = 128
-_PAIRS_IN_BLOCK = 2**23  # at 2 to 20 ns a pair: Ctrl-C is heard within 0.2 s
-_LEAST_BLOCKS = 16  # so that few threads share the work evenly
-
-_KEPT_POINTS = 80_000  # up to so many points a hand's exponentials are kept; measured
-_ALGEBRA_ROWS = 8192  # rows that are algebra's in float64 at a time
-
-
-# Below this agreement, exponentials of class mates are lost in the precision; such rows go to the reference.
-_LEAST_AGREEMENT = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
+# Below this agreement, exponentials of class mates are lost in the precision; such rows are done again in NumPy.
+_LEAST_AGREEMENT = {FLOAT64: 1e-200, FLOAT32: 1e-20}
+# Log-sums up to this size keep their digits in the scores of the transposed problem.
+_LARGEST_LOG_SUM = {FLOAT64: 1e5, FLOAT32: 1e3}
+# Log-weights within this range can multiply values instead of being added to scores.
+_WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
 
 
-class CpuReductions:
-    """The reductions of `_contract.PairReductions` on this machine's cores.
+class CpuBackend:
+    """Rows in memory, sorted by class where there are classes.
 
     Parameters
     ----------
-    memory : int
-        Bytes to use beyond the data and the results.
-    threads : int
+    points : Points
+    engine : Engine
     """
 
-    name = "cpu"
+    name: ClassVar[str] = "cpu"
 
-    def __init__(self, memory=DEFAULT_MEMORY, threads=1):
-        self.memory = memory
-        self.threads = threads
+    def __init__(self, points: Points, engine: Engine):
+        self.points, self.engine = points, engine
+        self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
+        self.order: np.ndarray | None = None
+        self.rows, self.log_weights = points.rows, points.log_weights
+        if points.classes is not None:
+            self.order = np.argsort(points.classes, kind="stable")
+            self.rows = np.ascontiguousarray(points.rows[self.order])
+            self.log_weights = None if points.log_weights is None else points.log_weights[self.order]
 
-    def log_sums(self, queries, points, *, log_weights=None, left_out=None):
-        nothing = np.empty((len(points), 0), dtype=points.dtype)
-        return self._softmax(Pairs(queries, points, log_weights, left_out), nothing)[0]
+    def at(self, kernel: Any) -> Placed:
+        """Place the rows under a kernel."""
+        if isinstance(kernel, Frames):
+            from vicinal._engine._frames import PlacedFrames
 
-    def softmax_means(self, queries, points, values, *, log_weights=None, left_out=None):
-        # Means of centred values, so that an offset costs no digits.
-        values = np.asarray(values)
-        offset = robust_centre(values)
-        pairs = Pairs(queries, points, log_weights, left_out)
-        log_sums, means, _ = self._softmax(pairs, values - offset.astype(values.dtype))
-        return SoftmaxMeans(log_sums, means + offset.astype(values.dtype))
+            return PlacedFrames(self, kernel)
+        if isinstance(kernel, Covariances):
+            from vicinal._engine._covariances import PlacedCovariances
 
-    def softmax_spread(self, queries, points, values, *, log_weights=None, left_out=None):
-        return self._reference().softmax_spread(queries, points, values, log_weights=log_weights, left_out=left_out)
+            return PlacedCovariances(self, kernel)
+        return CpuPlaced(self, kernel)
 
-    def class_shares(self, queries, points, classes, n_classes, *, log_weights=None, left_out=None):
-        classes = np.asarray(classes)
-        order = np.argsort(classes, kind="stable")
-        bounds = np.searchsorted(classes[order], np.arange(n_classes + 1))
-        pairs = Pairs(queries, points, log_weights, left_out, order)
+
+class CpuPlaced(Placed):
+    """Rows under one shared metric, as compiled kernels want them.
+
+    Inside, points are in the order of their classes; what comes in and goes out is in the order they were given.
+    """
+
+    def __init__(self, backend: CpuBackend, metric: np.ndarray | None):
+        self._backend, self.points = backend, backend.points
+        self._memory, self._threads = backend.memory, backend.threads
+        self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
+        with one_blas_thread():
+            images = np.ascontiguousarray(to_images(backend.rows, self.metric))
+        self._images = PointImages(images, backend.log_weights)
+
+    # -- the order of the points -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _place(self) -> np.ndarray | None:
+        """Where a point is, inside; None where the order is that of the rows."""
+        order = self._backend.order
+        if order is None:
+            return None
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        return place
+
+    def _inside(self, of_points: np.ndarray) -> np.ndarray:
+        order = self._backend.order
+        return of_points if order is None else of_points[order]
+
+    def _outside(self, of_points: np.ndarray) -> np.ndarray:
+        return of_points if self._place is None else of_points[self._place]
+
+    def _pairs(self, queries: Queries, points: PointImages | None = None) -> Pairs:
+        """The pairs of a call; queries that are all rows are in the inner order."""
+        left_out = queries.left_out
+        if left_out is not None and self._place is not None:
+            left_out = np.where(left_out >= 0, self._place[left_out], -1)
+        points = self._images if points is None else points
+        if queries.are_all:
+            return Pairs(points, None, None if left_out is None else self._inside(left_out))
+        if queries.rows is not None:
+            return Pairs(points, to_images(queries.rows, self.metric), left_out)
+        positions = queries.positions if self._place is None else self._place[queries.positions]
+        return Pairs(points, self._images.images[positions], left_out)
+
+    def _of_queries(self, queries: Queries, answers: np.ndarray) -> np.ndarray:
+        """Answers for the queries, in the order they were asked."""
+        return self._outside(answers) if queries.are_all else answers
+
+    def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
+        if of == "rows" or queries.rows is not None:
+            return super().coordinates(queries, of)
+        if queries.are_all:
+            return self._outside(self._images.images)
+        positions = queries.positions if self._place is None else self._place[queries.positions]
+        return self._images.images[positions]
+
+    def _values(self, values: Values | None) -> np.ndarray:
+        """Values of the points, in the inner order and the working precision."""
+        dtype, n = self._images.dtype, self._images.n
+        if values is None:
+            return np.empty((n, 0), dtype=dtype)
+        if isinstance(values, str):
+            own = self._images.images if values == "images" else self._backend.rows
+            return np.hstack([own, np.ones((n, 1), dtype=dtype)])
+        return np.ascontiguousarray(self._inside(values), dtype=dtype)
+
+    # -- which way -------------------------------------------------------------------------------------------------
+
+    def _by_products(self, pairs: Pairs, n_values: int) -> bool:
+        """Whether BLAS should do the products: many coordinates, and accurate enough."""
+        least = PRODUCTS_FROM if n_values else PRODUCTS_FROM_WITHOUT_VALUES
+        return pairs.accurate and pairs.k + n_values >= least[pairs.dtype]
+
+    def _half(self, queries: Queries, n_values: int) -> HalfSweeps | None:
+        """Half sweeps, where the queries are the points, pair for pair, and enough of them."""
+        points = self._images
+        if not queries.are_all or points.n < HALF_FROM_ROWS:
+            return None
+        own = queries.left_out
+        if own is not None and not np.array_equal(own, np.arange(points.n)):
+            return None
+        weights = None
+        if points.log_weights is not None:
+            log_weights = self._backend.log_weights
+            if not np.ptp(log_weights) <= _WIDEST_LOG_WEIGHTS[points.dtype]:
+                return None
+            weights = np.exp(log_weights)
+            points = self._unweighted
+        pairs = Pairs(points, None, None if own is None else np.arange(points.n))
+        return HalfSweeps(pairs, weights, self._threads, self._memory, n_values)
+
+    @cached_property
+    def _unweighted(self) -> PointImages:
+        return PointImages(self._images.images)
+
+    @cached_property
+    def _in_numpy(self) -> ArrayPlaced:
+        """The same placement in NumPy, for the few rows that kernels cannot do."""
+        return ArrayPlaced(ArrayBackend(self.points, self._backend.engine), self.metric)
+
+    # -- the verbs -------------------------------------------------------------------------------------------------
+
+    def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
+        if by_class:
+            return self._class_sums(queries)
+        return LogSums(self._softmax(queries, None)[0])
+
+    def _class_sums(self, queries: Queries) -> LogSums:
+        pairs = self._pairs(queries)
+        n_classes = self.points.n_classes
+        assert self.points.classes is not None
+        bounds = np.searchsorted(self._inside(self.points.classes), np.arange(n_classes + 1))
         log_sums, shares = np.empty(pairs.m), np.empty((pairs.m, n_classes))
-        _, scored = pairs.packed()
+        scored = pairs.scored
 
         def work(rows):
             scores = np.empty((kernels.ROWS, TILE), dtype=pairs.dtype)
             kernels.class_rows(*scored, bounds, rows.start, rows.stop, log_sums, shares, scores)
 
-        self._run(work, pairs)
-        return ClassShares(pairs.log_sums(log_sums), shares)
-
-    def softmax_scatter(
-        self,
-        queries,
-        points,
-        *,
-        query_values=None,
-        point_values=None,
-        row_weights=None,
-        log_weights=None,
-        left_out=None,
-    ):
-        u = queries if query_values is None else query_values
-        v = points if point_values is None else point_values
-        weights = _row_weights(row_weights, len(queries))
-        everyone = np.arange(len(queries))
-
-        def about(rows, centre):
-            all_rows = len(rows) == len(everyone)
-            q = queries if all_rows else queries[rows]
-            pairs = Pairs(
-                q, points, log_weights, left_out if all_rows or left_out is None else np.asarray(left_out)[rows]
-            )
-            same = query_values is None and point_values is None and np.array_equal(centre, pairs.centre)
-            ours = pairs.points if same else v - centre.astype(v.dtype)
-            theirs = ours if same and q is points else (u if all_rows else u[rows]) - centre.astype(u.dtype)
-            r = weights[rows]
-            log_sums, means, columns = self._softmax(pairs, ours, r)
-            return log_sums, *_scatter_of_sums(theirs, ours, means, r, columns)
-
-        return SoftmaxScatter(*accurate_scatter(about, u, points.dtype))
-
-    def signed_pull(
-        self,
-        queries,
-        points,
-        match,
-        *,
-        objective="accuracy",
-        row_weights=None,
-        log_weights=None,
-        left_out=None,
-    ):
-        options = {"row_weights": row_weights, "log_weights": log_weights, "left_out": left_out}
-        if match.kind != "class":
-            return self._reference().signed_pull(queries, points, match, objective=objective, **options)
-        order = np.argsort(match.points, kind="stable")
-        pairs = Pairs(queries, points, log_weights, left_out, order)
-        ordered = match.points[order]
-        mates = (
-            np.searchsorted(ordered, match.queries, side="left").astype(np.int64),
-            np.searchsorted(ordered, match.queries, side="right").astype(np.int64),
-        )
-        r = _row_weights(row_weights, pairs.m)
-        signed = self._signed_by_products if pairs.many(2 * pairs.d) else self._signed_fused
-        log_sums, log_agreement, on_queries, gathered = signed(pairs, mates, r, objective == "likelihood")
-        on_points = np.empty((pairs.n, pairs.d))
-        on_points[order] = gathered[:, -1:] * pairs.points - gathered[:, :-1]
-        lost = np.flatnonzero(np.isnan(log_agreement))
-        if len(lost):
-            options = {
-                key: value if value is None or key == "log_weights" else np.asarray(value)[lost]
-                for key, value in options.items()
-            }
-            few = Match("class", match.queries[lost], match.points)
-            _, log_agreement[lost], on_queries[lost], more = self._reference().signed_pull(
-                queries[lost], points, few, objective=objective, **options
-            )
-            on_points += more
-        return SignedPull(log_sums, log_agreement, on_queries, on_points)
-
-    def mutual_pull(self, points, match, *, objective="accuracy", row_weights=None, log_weights=None):
-        options = {"objective": objective, "row_weights": row_weights, "log_weights": log_weights}
-        codes = match.points if match.kind == "class" else None
-        if codes is None or log_weights is not None or not np.array_equal(codes, match.queries):
-            return pull_both_ways(self.signed_pull, points, match, **options)
-        order = np.argsort(codes, kind="stable")
-        ordered_points = points[order]
-        pairs = Pairs(ordered_points, ordered_points, None, np.arange(len(points)))
-        r = _row_weights(row_weights, pairs.m)
-        ordered = codes[order]
-        mates = tuple(np.searchsorted(ordered, ordered, side=side).astype(np.int64) for side in ("left", "right"))
-        with one_blas_thread():
-            found = mutual_pull_once(
-                pairs, mates, r[order], objective == "likelihood", _LEAST_AGREEMENT[pairs.dtype],
-                pairs.many(2 * pairs.d), self.threads, self.memory,
-            )  # fmt: skip
-        log_sums, log_agreement, pull = np.empty(pairs.n), np.empty(pairs.n), np.empty((pairs.n, pairs.d))
-        log_sums[order], log_agreement[order], pull[order] = found[:3]
-        lost = np.sort(order[found[3]])
-        if len(lost):
-            few = Match("class", codes[lost], codes)
-            again = self.signed_pull(points[lost], points, few, objective=objective, row_weights=r[lost], left_out=lost)
-            log_sums[lost], log_agreement[lost] = again.log_sums, again.log_agreement
-            pull += again.on_points
-            pull[lost] += again.on_queries
-        return MutualPull(log_sums, log_agreement, pull)
-
-    # -- running blocks ----------------------------------------------------------------------------------------
-
-    def _reference(self):
-        return ReferenceReductions(self.memory, self.threads)
-
-    def _blocks(self, pairs, bytes_a_row=0, hand=kernels.HAND):
-        """Blocks of rows in whole hands: short enough to interrupt, enough for the threads, within the memory."""
-        rows = min(_PAIRS_IN_BLOCK // pairs.n, -(-pairs.m // _LEAST_BLOCKS))
-        if bytes_a_row:
-            rows = min(rows, self.memory // (4 * bytes_a_row), _PRODUCT_ROWS)
-        rows = max(rows // hand, 1) * hand
-        return Blocks(pairs.m, rows)
-
-    def _run(self, work, pairs):
-        for _ in in_order(work, self._blocks(pairs), self.threads):
+        for _ in in_order(work, self._blocks(pairs), self._threads):
             pass
+        with np.errstate(divide="ignore"):
+            log_shares = np.log(shares)
+        return LogSums(
+            self._of_queries(queries, pairs.log_sums(log_sums)), self._of_queries(queries, log_shares)
+        )
 
-    def _threads_for(self, bytes_a_partial):
-        """Threads such that their partial results, and the total, stay within the memory."""
-        return int(min(self.threads, max(self.memory // max(bytes_a_partial, 1) - 2, 1)))
+    def softmax_sums(
+        self,
+        queries: Queries,
+        factors: np.ndarray | None,
+        values: Values | None,
+        spread: Values | None = None,
+        own_class: bool = False,
+    ) -> SoftmaxSums:
+        if own_class:  # only rows that kernels cannot do come here: `class_pull` has kernels of its own
+            return self._in_numpy.softmax_sums(queries, factors, values, spread, own_class)
+        n = self._images.n
+        f = np.ones(queries.count(n)) if factors is None else np.asarray(factors, dtype=np.float64)
+        column = spread[:, 0] if isinstance(spread, np.ndarray) and spread.shape[1] == 1 else None
+        log_sums, means, received = self._softmax(queries, values, None if column is None else f * column)
+        gathered = means if factors is None else means * f[:, None]
+        if spread is None:
+            return SoftmaxSums(log_sums, gathered, np.empty((n, 0)))
+        if received is None:
+            return SoftmaxSums(log_sums, gathered, self._received(queries, f, log_sums, spread))
+        return SoftmaxSums(log_sums, gathered, received[:, None])
 
-    def _softmax(self, pairs, values, row_weights=None):
-        """Log-sums, means of the values and, given row weights, what each point receives."""
-        values = np.ascontiguousarray(values, dtype=pairs.dtype)
-        many = pairs.many(values.shape[1])
-        one_by_one = self._softmax_by_products if many else self._softmax_fused
-        sweeps = 1 if row_weights is None else 2
-        if not (pairs.symmetric and pays_to_be_symmetric(pairs, sweeps, many)):
-            return one_by_one(pairs, values, row_weights)
+    def candidates(
+        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         with one_blas_thread():
-            log_sums, means, received, lost = softmax_once(pairs, values, row_weights, many, self.threads)
-        if len(lost):
-            weights = None if row_weights is None else row_weights[lost]
-            log_sums[lost], means[lost], more = one_by_one(pairs.of(lost), values, weights)
-            if received is not None:
-                received += more
-        return log_sums, means, received
+            yield from self._in_numpy.candidates(queries, k, floors)
 
-    # -- few coordinates: fused kernels ------------------------------------------------------------------------
+    # -- softmax sums ----------------------------------------------------------------------------------------------
+
+    def _softmax(self, queries, values, row_weights=None):
+        """Log-sums, means of the values and, given row weights, what each point receives; in the outer order."""
+        inner = self._values(values)
+        half = None if row_weights is not None else self._half(queries, inner.shape[1])
+        if half is None:
+            weights = row_weights
+            if weights is not None and queries.are_all:
+                weights = self._inside(weights)
+            log_sums, means, received = self._one_by_one(self._pairs(queries), inner, weights)
+            received = None if received is None else self._outside(received)
+            return self._of_queries(queries, log_sums), self._of_queries(queries, means), received
+        with one_blas_thread():
+            log_sums, means, underflowed = half.sums(inner)
+        if len(underflowed):
+            again = self._pairs(self._at_places(queries, underflowed))
+            log_sums[underflowed], means[underflowed], _ = self._one_by_one(again, inner, None)
+        return self._outside(log_sums), self._outside(means), None
+
+    def _at_places(self, queries: Queries, places: np.ndarray) -> Queries:
+        """Some of the rows, given by their inner places."""
+        positions = places if self._backend.order is None else self._backend.order[places]
+        return Queries(positions=positions, left_out=None if queries.left_out is None else positions)
+
+    def _one_by_one(self, pairs: Pairs, values, row_weights):
+        if self._by_products(pairs, values.shape[1]):
+            blocks = self._product_blocks(pairs, pairs.n if row_weights is not None else None)
+            return softmax_by_products(pairs, values, row_weights, blocks, self._threads_for(blocks))
+        return self._softmax_fused(pairs, values, row_weights)
 
     def _softmax_fused(self, pairs, values, row_weights):
-        packed, scored = pairs.packed()
-        packed_values = packed if values is pairs.points else pack(values)
-        n_tiles = len(packed)
+        scored = pairs.scored
+        packed_values = pairs.points.packed if values is pairs.points.images else pack(values)
+        n_tiles = len(scored[1])
         log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
-        # The exponentials of the rows in hand are kept until the columns can have their shares, while they fit into
-        # the cache; beyond, a second sweep makes them anew.
-        keep = row_weights is not None and pairs.n < _KEPT_POINTS
-        r = row_weights if keep else np.empty(0)
+        # The exponentials of a group of rows are kept until the points can have their shares, while they fit into the
+        # cache; beyond, a second sweep makes them anew.
+        keep = row_weights is not None and pairs.n < KEPT_POINTS
+        r = np.ascontiguousarray(row_weights) if keep else np.empty(0)
 
         def work(rows):
             columns = np.zeros((n_tiles if keep else 0, TILE), dtype=pairs.dtype)
-            shape = (n_tiles, kernels.HAND, TILE) if keep else (1, kernels.ROWS, TILE)
+            shape = (n_tiles, kernels.KEPT_GROUP, TILE) if keep else (1, kernels.ROWS, TILE)
             kept = np.empty(shape, dtype=pairs.dtype)
             kernels.softmax_rows(*scored, packed_values, r, rows.start, rows.stop, log_sums, means, columns, kept)
             return columns
@@ -231,168 +294,197 @@ class CpuReductions:
         def receive(rows):
             columns = np.zeros((n_tiles, TILE), dtype=pairs.dtype)
             queries, points, offsets, _, _, by_products, left_out = scored
-            kernels.receiving_rows(
+            kernels.received_of_rows(
                 queries, points, offsets, by_products, left_out, log_sums, row_weights, rows.start, rows.stop, columns
             )
             return columns
 
-        hand = kernels.HAND if keep else kernels.LARGE_HAND
+        group = kernels.KEPT_GROUP if keep else kernels.GROUP
         received = np.zeros(n_tiles * TILE if row_weights is not None else 0)
-        for columns in in_order(work, self._blocks(pairs, hand=hand), self.threads):
+        for columns in in_order(work, self._blocks(pairs, group), self._threads):
             if keep:
                 received += columns.ravel()
         if row_weights is not None and not keep:
-            for columns in in_order(receive, self._blocks(pairs, hand=hand), self.threads):
+            for columns in in_order(receive, self._blocks(pairs, group), self._threads):
                 received += columns.ravel()
-        return pairs.log_sums(log_sums), means, received[: pairs.n]
+        return pairs.log_sums(log_sums), means, None if row_weights is None else received[: pairs.n]
 
-    def _signed_fused(self, pairs, mates, row_weights, likelihood):
-        packed, scored = pairs.packed()
-        n_tiles = len(packed)
+    def _received(self, queries: Queries, factors, log_sums, spread: Values) -> np.ndarray:
+        """``sum_i f_i p_ij spread_i`` of wide values, as sums of the transposed problem.
+
+        With the queries as points of log-weight ``log f_i - log_sums_i``, what point j receives is the sum of its
+        neighbours among them, ``exp(log_weights_j + log_sums'_j) mean'_j``.
+        """
+        n = self._images.n
+        plain = (factors > 0) & (np.abs(log_sums) <= _LARGEST_LOG_SUM[self._images.dtype])
+        if queries.left_out is not None and not queries.are_all:
+            # A point leaves out one query at most.
+            left = queries.left_out[queries.left_out >= 0]
+            plain &= len(np.unique(left)) == len(left)
+        some, others = np.flatnonzero(plain), np.flatnonzero(~plain & (factors != 0))
+        of_queries = self.coordinates(queries, "images" if isinstance(spread, str) else "rows")
+        if isinstance(spread, str):
+            own = of_queries if spread == "images" else self.coordinates(queries, "rows")
+            values = np.hstack([own, np.ones((len(own), 1), dtype=own.dtype)])
+        else:
+            values = spread
+        received = np.zeros((n, values.shape[1]))
+        if len(some):
+            received += self._transposed(queries, some, np.log(factors[some]) - log_sums[some], values[some])
+        if len(others):
+            asked = queries.take(others, n)
+            received += self._in_numpy.softmax_sums(asked, factors[others], None, values[others]).received
+        return received
+
+    def _transposed(self, queries: Queries, some, log_weights, values) -> np.ndarray:
+        points = self._images
+        mine = self.coordinates(queries, "images")[some]
+        left_out = None
+        if queries.left_out is not None:
+            left_out = np.full(points.n, -1)
+            seen = queries.left_out[some]
+            left_out[seen[seen >= 0]] = np.flatnonzero(seen >= 0)
+        swapped = Pairs(
+            PointImages(np.ascontiguousarray(mine), log_weights),
+            points.images,
+            None if left_out is None else self._inside(left_out),
+        )
+        log_sums, means, _ = self._one_by_one(swapped, np.ascontiguousarray(values, dtype=points.dtype), None)
+        if points.log_weights is not None:
+            log_sums = log_sums + self._backend.log_weights
+        with np.errstate(under="ignore"):
+            return self._outside(np.exp(log_sums)[:, None] * np.where(np.isfinite(means), means, 0.0))
+
+    # -- scatters and pulls ----------------------------------------------------------------------------------------
+
+    def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
+        images = self._images.images
+        values = images if of == "images" else self._backend.rows
+        half = self._half(queries, values.shape[1])
+        if half is None:
+            return super().scatter(queries, row_weights, of)
+        with one_blas_thread():
+            found = half.scatter(values, self._inside(row_weights))
+        log_sums, scatter, size = found.log_sums, found.scatter, found.size
+        again = self._at_places(queries, found.underflowed)
+        if not scatter_is_accurate(scatter, size, values.dtype):
+            return super().scatter(queries, row_weights, of)
+        log_sums = self._outside(log_sums)
+        if len(found.underflowed):
+            more = super().scatter(again, row_weights[again.positions], of)
+            log_sums[again.positions] = more.log_sums
+            scatter = scatter + more.scatter
+        return Scatter(log_sums, scatter)
+
+    def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
+        half = None if own_class else self._half(queries, self._images.k)
+        if half is None:
+            return super().softmax_pull(queries, factors, own_class)
+        with one_blas_thread():
+            pull, underflowed = half.softmax_pull(self._inside(factors))
+        pull = self._outside(pull)
+        if len(underflowed):
+            again = self._at_places(queries, underflowed)
+            pull += super().softmax_pull(again, factors[again.positions])
+        return pull
+
+    def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
+        assert self.points.classes is not None
+        half = self._half(queries, 2 * self._images.k) if self._images.log_weights is None else None
+        if half is None:
+            return self._signed_pull(queries, row_weights, likelihood)
+        least = _LEAST_AGREEMENT[self._images.dtype]
+        with one_blas_thread():
+            found = half.class_pull(
+                self._mates(self._inside(self.points.classes)), self._inside(row_weights), likelihood, least
+            )
+        log_sums, log_agreement = self._outside(found.log_sums), self._outside(found.log_agreement)
+        pull = self._outside(found.pull)
+        if len(found.underflowed):
+            again = self._at_places(queries, found.underflowed)
+            more = self._signed_pull(again, row_weights[again.positions], likelihood)
+            log_sums[again.positions], log_agreement[again.positions] = more.log_sums, more.log_agreement
+            pull += more.pull
+        return Pull(log_sums, log_agreement, pull)
+
+    def _mates(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the points of some classes begin and end, inside."""
+        assert self.points.classes is not None
+        ordered = self._inside(self.points.classes)
+        left, right = (np.searchsorted(ordered, codes, side=side).astype(np.int64) for side in ("left", "right"))
+        return left, right
+
+    def _signed_pull(self, queries: Queries, row_weights, likelihood) -> Pull:
+        """`class_pull` row by row, whoever the queries are."""
+        pairs = self._pairs(queries)
+        classes = self.points.classes
+        assert classes is not None
+        r = np.ascontiguousarray(row_weights)
+        codes = classes if queries.positions is None else classes[queries.positions]
+        if queries.are_all:
+            codes, r = self._inside(codes), np.ascontiguousarray(self._inside(r))
+        mates = self._mates(codes)
+        least = _LEAST_AGREEMENT[pairs.dtype]
+        if self._by_products(pairs, 2 * pairs.k):
+            blocks = self._product_blocks(pairs, pairs.n)
+            threads = self._threads_for(blocks, 8 * pairs.n * (pairs.k + 1))
+            found = signed_by_products(pairs, mates, r, likelihood, least, blocks, threads)
+        else:
+            found = self._signed_fused(pairs, mates, r, likelihood, least)
+        log_sums, log_agreement, of_queries, gathered = found
+        pull = gathered[:, -1:] * self._images.images - gathered[:, :-1]
+        if queries.are_all:
+            pull += of_queries
+        else:
+            places = queries.positions if self._place is None else self._place[queries.positions]
+            pull[places] += of_queries
+        pull = self._outside(pull)
+        log_sums, log_agreement = self._of_queries(queries, log_sums), self._of_queries(queries, log_agreement)
+        lost = np.flatnonzero(np.isnan(log_agreement))
+        if len(lost):
+            again = self._in_numpy.class_pull(queries.take(lost, pairs.n), row_weights[lost], likelihood)
+            log_agreement[lost] = again.log_agreement
+            pull += again.pull
+        return Pull(log_sums, log_agreement, pull)
+
+    def _signed_fused(self, pairs, mates, row_weights, likelihood, least_agreement):
+        scored = pairs.scored
+        n_tiles = len(scored[1])
         log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
-        on_queries = np.empty((pairs.m, pairs.d))
+        of_queries = np.empty((pairs.m, pairs.k))
 
         def work(rows):
-            on_points = np.zeros((n_tiles, pairs.d + 1, TILE), dtype=pairs.dtype)
-            kept = np.empty((n_tiles, kernels.HAND, TILE), dtype=pairs.dtype)
+            of_points = np.zeros((n_tiles, pairs.k + 1, TILE), dtype=pairs.dtype)
+            kept = np.empty((n_tiles, kernels.KEPT_GROUP, TILE), dtype=pairs.dtype)
             kernels.signed_rows(
-                *scored, row_weights, *mates, likelihood, _LEAST_AGREEMENT[pairs.dtype], rows.start, rows.stop,
-                log_sums, log_agreement, on_queries, on_points, kept,
+                *scored, row_weights, *mates, likelihood, least_agreement, rows.start, rows.stop,
+                log_sums, log_agreement, of_queries, of_points, kept,
             )  # fmt: skip
-            return on_points
+            return of_points
 
-        gathered = np.zeros((n_tiles, pairs.d + 1, TILE))
-        threads = self._threads_for(gathered.nbytes)
-        for on_points in in_order(work, self._blocks(pairs), threads):
-            gathered += on_points
-        return pairs.log_sums(log_sums), log_agreement, on_queries, unpack(gathered, pairs.n)
+        gathered = np.zeros((n_tiles, pairs.k + 1, TILE))
+        threads = int(min(self._threads, max(self._memory // gathered.nbytes - 2, 1)))
+        for of_points in in_order(work, self._blocks(pairs, kernels.KEPT_GROUP), threads):
+            gathered += of_points
+        return pairs.log_sums(log_sums), log_agreement, of_queries, unpack(gathered, pairs.n)
 
-    # -- many coordinates: matrix products ---------------------------------------------------------------------
+    # -- blocks ----------------------------------------------------------------------------------------------------
 
-    def _softmax_by_products(self, pairs, values, row_weights):
-        log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
-        want = row_weights is not None
+    def _blocks(self, pairs: Pairs, group: int = kernels.KEPT_GROUP) -> Blocks:
+        """Blocks of queries in whole groups: short enough to interrupt, enough for the threads."""
+        rows = min(COMPILED_BLOCK_PAIRS // pairs.n, -(-pairs.m // LEAST_BLOCKS))
+        return Blocks(pairs.m, max(rows // group, 1) * group)
 
-        def work(rows):
-            block = _ProductBlock(pairs, rows, keep=want)
-            sums = np.zeros((block.n_rows, values.shape[1]))
-            for t, tile in enumerate(block.tiles):
-                weights = block.exponentials(t)
-                if values.shape[1]:
-                    sums *= block.rescale[:, None]
-                    sums += weights @ values[tile]
-            log_sums[rows] = block.top + np.log(block.total)
-            means[rows] = sums / block.total[:, None]
-            if not want:
-                return None
-            columns = np.empty(pairs.n)
-            for t, tile in enumerate(block.tiles):
-                factors = row_weights[rows] * np.exp(block.shifts[t] - block.top) / block.total
-                columns[tile] = factors.astype(pairs.dtype) @ block.kept(t)
-            return columns
+    def _product_blocks(self, pairs: Pairs, kept_points: int | None) -> Blocks:
+        """Blocks of queries for matrix products, within the memory for what they keep."""
+        from vicinal._engine._tuning import PRODUCT_TILE_POINTS
 
-        received = np.zeros(pairs.n) if want else None
-        bytes_a_row = pairs.dtype.itemsize * (pairs.n if want else _PRODUCT_TILE)
-        with one_blas_thread():
-            blocks = self._blocks(pairs, bytes_a_row)
-            for columns in in_order(work, blocks, self._threads_for(bytes_a_row * blocks.rows)):
-                if want:
-                    received += columns
-        return pairs.log_sums(log_sums), means, received
+        size = pairs.dtype.itemsize * (PRODUCT_TILE_POINTS if kept_points is None else kept_points)
+        rows = min(COMPILED_BLOCK_PAIRS // pairs.n, -(-pairs.m // LEAST_BLOCKS), self._memory // (4 * size))
+        group = kernels.KEPT_GROUP
+        return Blocks(pairs.m, max(min(rows, PRODUCT_TILE_ROWS) // group, 1) * group)
 
-    def _signed_by_products(self, pairs, mates, row_weights, likelihood):
-        log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
-        on_queries = np.empty((pairs.m, pairs.d))
-        ones = np.ones((pairs.n, 1), dtype=pairs.dtype)
-        points_and_one = np.hstack([pairs.points, ones])
-
-        def work(rows):
-            block = _ProductBlock(pairs, rows, keep=True)
-            mates_from, mates_to = mates[0][rows], mates[1][rows]
-            matched = np.zeros(block.n_rows)
-            for t, tile in enumerate(block.tiles):
-                weights = block.exponentials(t)
-                matched *= block.rescale
-                kernels.add_matched(weights, mates_from, mates_to, tile.start, matched)
-            log_sums[rows] = block.top + np.log(block.total)
-            inside, outside = np.empty(block.n_rows), np.empty(block.n_rows)
-            queries = pairs.queries[rows]
-            kernels.sides_of_rows(
-                queries, likelihood, matched, block.total, row_weights[rows], _LEAST_AGREEMENT[pairs.dtype],
-                pairs.smallest, inside, outside,
-                log_agreement[rows],
-            )  # fmt: skip
-            queries_and_one = np.hstack([queries, np.ones((block.n_rows, 1), dtype=pairs.dtype)])
-            sums = np.zeros((block.n_rows, pairs.d + 1))
-            gathered = np.empty((pairs.n, pairs.d + 1), dtype=pairs.dtype)
-            for t, tile in enumerate(block.tiles):
-                back = np.exp(block.shifts[t] - block.top)
-                weights = block.kept(t)
-                kernels.scale_sides(weights, mates_from, mates_to, inside * back, outside * back, tile.start)
-                sums += weights @ points_and_one[tile]
-                np.matmul(weights.T, queries_and_one, out=gathered[tile])
-            on_queries[rows] = sums[:, -1:] * queries - sums[:, :-1]
-            return gathered
-
-        total = np.zeros((pairs.n, pairs.d + 1))
-        threads = self._threads_for(total.nbytes)
-        with one_blas_thread():
-            for gathered in in_order(work, self._blocks(pairs, pairs.dtype.itemsize * pairs.n), threads):
-                total += gathered
-        return pairs.log_sums(log_sums), log_agreement, on_queries, total
-
-
-class _ProductBlock:
-    """A block of rows against tiles of points, by matrix products; `keep` holds all tiles' exponentials."""
-
-    def __init__(self, pairs, rows, keep):
-        self.pairs, self.rows = pairs, rows
-        self.n_rows = rows.stop - rows.start
-        self.tiles = [slice(j, min(j + _PRODUCT_TILE, pairs.n)) for j in range(0, pairs.n, _PRODUCT_TILE)]
-        held = pairs.n if keep else min(_PRODUCT_TILE, pairs.n)
-        self._buffer = np.empty(self.n_rows * held, dtype=pairs.dtype)
-        self._keep = keep
-        self.top = np.full(self.n_rows, -np.inf)
-        self.total = np.zeros(self.n_rows)
-        self.rescale = np.ones(self.n_rows)
-        self.shifts = np.empty((len(self.tiles), self.n_rows))
-        self._offsets = pairs.column_offsets
-
-    def kept(self, t):
-        """The (rows, tile) exponentials of tile t, each scaled by its row's top at the time (`shifts`)."""
-        tile = self.tiles[t]
-        start = self.n_rows * tile.start if self._keep else 0
-        return self._buffer[start : start + self.n_rows * (tile.stop - tile.start)].reshape(self.n_rows, -1)
-
-    def exponentials(self, t):
-        pairs, tile = self.pairs, self.tiles[t]
-        weights = self.kept(t)
-        np.matmul(pairs.queries[self.rows], pairs.points[tile].T, out=weights)
-        kernels.exponentials_of_products(
-            weights, self._offsets[tile], pairs.left_out[self.rows], tile.start,
-            self.top, self.total, self.rescale, self.shifts[t],
-        )  # fmt: skip
-        return weights
-
-
-def _row_weights(row_weights, m):
-    return np.ones(m) if row_weights is None else np.array(row_weights, dtype=np.float64)
-
-
-def _scatter_of_sums(queries, points, means, row_weights, columns):
-    """``sum_ij w_ij (u_i - v_j)(u_i - v_j)' = U'D_row U + V'D_col V - U'WV - (U'WV)'``, and the trace before it cancels.
-
-    In float64, some rows at a time.
-    """
-    d = means.shape[1]
-    scatter, size = np.zeros((d, d)), 0.0
-    for rows in Blocks(len(queries), _ALGEBRA_ROWS):
-        u = queries[rows].astype(np.float64)
-        weighted = u * row_weights[rows, None]
-        scatter += weighted.T @ (u - means[rows]) - means[rows].T @ weighted
-        size += float(np.vdot(weighted, u))
-    for rows in Blocks(len(points), _ALGEBRA_ROWS):
-        v = points[rows].astype(np.float64)
-        scatter += (v * columns[rows, None]).T @ v
-        size += float(columns[rows] @ np.square(v).sum(axis=1))
-    return 0.5 * (scatter + scatter.T), size
+    def _threads_for(self, blocks: Blocks, bytes_of_result: int = 0) -> int:
+        """Threads such that what they hold, and the total, stay within the memory."""
+        held = max(blocks.rows * self._images.n * self._images.dtype.itemsize, bytes_of_result, 1)
+        return int(min(self._threads, max(self._memory // held - 2, 1)))

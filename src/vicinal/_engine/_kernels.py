@@ -22,8 +22,8 @@ from numba.extending import intrinsic, overload
 
 ROWS = 4  # queries that share one load of a coordinate; the loops below are written out for four
 TILE = 512  # points in a tile
-HAND = 8  # queries that share one visit of a tile where exponentials are kept
-LARGE_HAND = 32  # the same where nothing is kept: the points stream by less often
+KEPT_GROUP = 8  # queries that share one visit of a tile where exponentials are kept
+GROUP = 32  # the same where nothing is kept: the points stream by less often
 
 _SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of reductions over j
 
@@ -346,21 +346,21 @@ def _scores(queries, i, count, tile, offsets, by_products, left_out, j0, careful
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _start(bounds, first, in_hand, careful, top, total):
-    """Begin the log-sum-exp state of the rows in hand.
+def _start(bounds, first, in_group, careful, top, total):
+    """Begin the log-sum-exp state of the rows of a group.
 
     No score exceeds `bounds`, so this shift cannot overflow and needs no pass for the peaks.  Only rows without any
-    near neighbour underflow under it: `_underflowed` finds them, and the hand is done again, carefully.
+    near neighbour underflow under it: `_underflowed` finds them, and the group is done again, carefully.
     """
     for r in range(top.shape[0]):
-        top[r] = bounds[first + r] if r < in_hand and not careful else -np.inf
+        top[r] = bounds[first + r] if r < in_group and not careful else -np.inf
         total[r] = 0.0
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _underflowed(total, in_hand, smallest):
+def _underflowed(total, in_group, smallest):
     """Whether a row's sum is so small that its terms may have been lost."""
-    for r in range(in_hand):
+    for r in range(in_group):
         if total[r] < smallest:
             return True
     return False
@@ -414,10 +414,7 @@ def _dot_all(weights, values, out):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _spread_all(weights, queries, i, out):
-    """out[k, j] += sum_r weights[r, j] queries[i + r, k], and the plain sum of the weights in the last line of out.
-
-    Weights of rows beyond the last query are zero.
-    """
+    """out[k, j] += sum_r weights[r, j] queries[i + r, k]; weights of rows beyond the last query are zero."""
     d = queries.shape[1]
     last = queries.shape[0] - 1
     i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
@@ -434,8 +431,6 @@ def _spread_all(weights, queries, i, out):
         a0, a1, a2, a3 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
         for j in range(TILE):
             out[k, j] += a0 * weights[0, j] + a1 * weights[1, j] + a2 * weights[2, j] + a3 * weights[3, j]
-    for j in range(TILE):
-        out[d, j] += weights[0, j] + weights[1, j] + weights[2, j] + weights[3, j]
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -469,27 +464,27 @@ def softmax_rows(
     """Rows start..stop of: log-sum-exp, softmax means of the values, and what each column receives.
 
     columns += sum_i row_weights_i p_ij; pass an empty array to do without.  A row's normaliser is known only after its
-    last tile, so `kept` holds the exponentials of the rows in hand: (n_tiles, HAND, TILE), or (1, ROWS, TILE) without
+    last tile, so `kept` holds the exponentials of the rows of a group: (n_tiles, KEPT_GROUP, TILE), or (1, ROWS, TILE) without
     columns.
     """
     n_tiles, n_values = points.shape[0], values.shape[1]
     want_columns = columns.shape[0] > 0
-    hand = HAND if want_columns else LARGE_HAND
-    shifts = np.empty((n_tiles if want_columns else 1, hand))
-    peaks, top, total, rescale = np.empty(ROWS), np.empty(hand), np.empty(hand), np.empty(ROWS)
+    size = KEPT_GROUP if want_columns else GROUP
+    shifts = np.empty((n_tiles if want_columns else 1, size))
+    peaks, top, total, rescale = np.empty(ROWS), np.empty(size), np.empty(size), np.empty(ROWS)
     factors = np.zeros(ROWS)
-    sums = np.empty((hand, n_values))
-    for first in range(start, stop, hand):
-        in_hand = min(hand, stop - first)
+    sums = np.empty((size, n_values))
+    for first in range(start, stop, size):
+        in_group = min(size, stop - first)
         for careful in (False, True):
-            if careful and not _underflowed(total, in_hand, smallest):
+            if careful and not _underflowed(total, in_group, smallest):
                 break
-            _start(bounds, first, in_hand, careful, top, total)
+            _start(bounds, first, in_group, careful, top, total)
             sums[:, :] = 0.0
             for t in range(n_tiles):
-                for g in range(0, in_hand, ROWS):
+                for g in range(0, in_group, ROWS):
                     group = slice(g, g + ROWS)
-                    count = min(ROWS, in_hand - g)
+                    count = min(ROWS, in_group - g)
                     scores = kept[t, group] if want_columns else kept[0]
                     _scores(
                         queries, first + g, count, points[t], offsets[t], by_products, left_out, t * TILE, careful,
@@ -503,34 +498,34 @@ def softmax_rows(
                             for k in range(n_values):
                                 sums[g + r, k] *= rescale[r]
                     _dot_all(scores, values[t], sums[group])
-        for r in range(in_hand):
+        for r in range(in_group):
             log_sums[first + r] = top[r] + np.log(total[r])
             for k in range(n_values):
                 means[first + r, k] = sums[r, k] / total[r]
         if want_columns:
             for t in range(n_tiles):
-                for g in range(0, in_hand, ROWS):
+                for g in range(0, in_group, ROWS):
                     for r in range(ROWS):
                         factors[r] = 0.0
-                        if g + r < in_hand:
+                        if g + r < in_group:
                             weight = row_weights[first + g + r] / total[g + r]
                             factors[r] = weight * np.exp(shifts[t, g + r] - top[g + r])
                     _add_columns(columns[t], kept[t, g : g + ROWS], factors)
 
 
-def _receiving_signature(real):
+def _received_signature(real):
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
     return void(a2, a3, a2, types.boolean, ints, doubles, doubles, int64, int64, a2)
 
 
-@_kernel(_receiving_signature)
-def receiving_rows(queries, points, offsets, by_products, left_out, log_sums, row_weights, start, stop, columns):
+@_kernel(_received_signature)
+def received_of_rows(queries, points, offsets, by_products, left_out, log_sums, row_weights, start, stop, columns):
     """columns += sum_i row_weights_i exp(s_ij - log_sums_i) over rows start..stop: what each column receives."""
     scores, peaks, factors = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.zeros(ROWS)
-    for hand in range(start, stop, LARGE_HAND):
+    for group in range(start, stop, GROUP):
         for t in range(points.shape[0]):
-            for first in range(hand, min(hand + LARGE_HAND, stop), ROWS):
+            for first in range(group, min(group + GROUP, stop), ROWS):
                 count = min(ROWS, stop - first)
                 _scores(
                     queries, first, count, points[t], offsets[t], by_products, left_out, t * TILE, False, scores, peaks
@@ -565,18 +560,18 @@ def class_rows(
     peaks, top, total, rescale = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
     sums = np.empty((ROWS, n_classes))
     for first in range(start, stop, ROWS):
-        in_hand = min(ROWS, stop - first)
+        in_group = min(ROWS, stop - first)
         for careful in (False, True):
-            if careful and not _underflowed(total, in_hand, smallest):
+            if careful and not _underflowed(total, in_group, smallest):
                 break
-            _start(bounds, first, in_hand, careful, top, total)
+            _start(bounds, first, in_group, careful, top, total)
             sums[:, :] = 0.0
             lowest = 0
             for t in range(n_tiles):
                 _scores(
                     queries,
                     first,
-                    in_hand,
+                    in_group,
                     points[t],
                     offsets[t],
                     by_products,
@@ -589,7 +584,7 @@ def class_rows(
                 _advance(scores, peaks, top, total, rescale)
                 while lowest < n_classes - 1 and class_bounds[lowest + 1] <= t * TILE:
                     lowest += 1
-                for r in range(in_hand):
+                for r in range(in_group):
                     if rescale[r] != 1.0:
                         for c in range(n_classes):
                             sums[r, c] *= rescale[r]
@@ -598,14 +593,14 @@ def class_rows(
                         lo, hi = max(class_bounds[c] - t * TILE, 0), min(class_bounds[c + 1] - t * TILE, TILE)
                         sums[r, c] += _sum_between(scores[r], lo, hi)
                         c += 1
-        for r in range(in_hand):
+        for r in range(in_group):
             log_sums[first + r] = top[r] + np.log(total[r])
             for c in range(n_classes):
                 shares[first + r, c] = sums[r, c] / total[r]
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _sides(likelihood, matched, total, row_weight, least_agreement, smallest):
+def _factors_of_row(likelihood, matched, total, row_weight, least_agreement, smallest):
     """Factors of a row's exponentials inside and outside its class (`_contract.SignedPull`), and log a_i.
 
     Under "likelihood" a row whose class mates are too far for this precision gets factors of zero and log-agreement
@@ -651,21 +646,21 @@ def signed_rows(
     on_points (n_tiles, d + 1, TILE) gathers ``sum_i w_ij q_i`` and, in its last line, ``sum_i w_ij``.
     """
     n_tiles, d = points.shape[0], points.shape[1]
-    shifts = np.empty((n_tiles, HAND))
-    peaks, top, total, rescale = np.empty(ROWS), np.empty(HAND), np.empty(HAND), np.empty(ROWS)
-    matched, inside, outside = np.empty(HAND), np.zeros(HAND), np.zeros(HAND)
-    sums, weight = np.empty((HAND, d)), np.empty(HAND)
-    for first in range(start, stop, HAND):
-        in_hand = min(HAND, stop - first)
+    shifts = np.empty((n_tiles, KEPT_GROUP))
+    peaks, top, total, rescale = np.empty(ROWS), np.empty(KEPT_GROUP), np.empty(KEPT_GROUP), np.empty(ROWS)
+    matched, inside, outside = np.empty(KEPT_GROUP), np.zeros(KEPT_GROUP), np.zeros(KEPT_GROUP)
+    sums, weight, ones = np.empty((KEPT_GROUP, d)), np.empty(KEPT_GROUP), np.ones(ROWS)
+    for first in range(start, stop, KEPT_GROUP):
+        in_group = min(KEPT_GROUP, stop - first)
         for careful in (False, True):
-            if careful and not _underflowed(total, in_hand, smallest):
+            if careful and not _underflowed(total, in_group, smallest):
                 break
-            _start(bounds, first, in_hand, careful, top, total)
+            _start(bounds, first, in_group, careful, top, total)
             matched[:] = 0.0
             for t in range(n_tiles):
-                for g in range(0, in_hand, ROWS):
+                for g in range(0, in_group, ROWS):
                     group = slice(g, g + ROWS)
-                    count = min(ROWS, in_hand - g)
+                    count = min(ROWS, in_group - g)
                     scores = kept[t, group]
                     _scores(
                         queries, first + g, count, points[t], offsets[t], by_products, left_out, t * TILE, careful,
@@ -680,19 +675,19 @@ def signed_rows(
                             hi = min(max(mates_to[first + g + r] - t * TILE, 0), TILE)
                             if lo < hi:
                                 matched[g + r] += _sum_between(scores[r], lo, hi)
-        for r in range(in_hand):
+        for r in range(in_group):
             i = first + r
-            inside[r], outside[r], log_agreement[i] = _sides(
+            inside[r], outside[r], log_agreement[i] = _factors_of_row(
                 likelihood, matched[r], total[r], row_weights[i], least_agreement, smallest
             )
             log_sums[i] = top[r] + np.log(total[r])
         sums[:, :] = 0.0
         weight[:] = 0.0
         for t in range(n_tiles):
-            for g in range(0, in_hand, ROWS):
+            for g in range(0, in_group, ROWS):
                 weights = kept[t, g : g + ROWS]
                 for r in range(ROWS):
-                    if g + r < in_hand:
+                    if g + r < in_group:
                         i = first + g + r
                         lo = min(max(mates_from[i] - t * TILE, 0), TILE)
                         hi = min(max(mates_to[i] - t * TILE, 0), TILE)
@@ -703,24 +698,25 @@ def signed_rows(
                         weights[r, :] = 0
                 _dot_all(weights, points[t], sums[g : g + ROWS])
                 _spread_all(weights, queries, first + g, on_points[t])
-        for r in range(in_hand):
+                _add_columns(on_points[t, d], weights, ones)
+        for r in range(in_group):
             for k in range(d):
                 on_queries[first + r, k] = weight[r] * queries[first + r, k] - sums[r, k]
 
 
 # -- points against themselves: each pair once for both of its rows --------------------------------------------
 #
-# The kernel E_ij = exp(-|z_i - z_j|^2 / 2) is symmetric.  Rows start..stop meet the tiles from_tile..to_tile that are
+# The kernel K_ij = exp(-|z_i - z_j|^2 / 2) is symmetric.  Rows start..stop meet the tiles from_tile..to_tile that are
 # not before their own; a pair gives to its row in `row_sums` (padded to whole ROWS) and, in later tiles, to its column
 # in `column_sums` (n_tiles, width, TILE) as well.  Nothing is kept between tiles, so memory traffic does not grow with n.
 # Rows shift by `bounds`; the caller finds those whose sum underflowed.
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _symmetric_exponentials(
+def _half_exponentials(
     queries, first, count, points, offsets, bounds, by_products, left_out, j0, scores, peaks, totals
 ):
-    """E for ROWS rows against a tile, zero for rows beyond the last, and each row's sum."""
+    """K for ROWS rows against a tile, zero for rows beyond the last, and each row's sum."""
     _scores(queries, first, count, points, offsets, by_products, left_out, j0, False, scores, peaks)
     for r in range(ROWS):
         if r < count:
@@ -730,7 +726,7 @@ def _symmetric_exponentials(
             totals[r] = 0.0
 
 
-def _symmetric_signature(own):
+def _half_signature(own):
     """The signature of a symmetric kernel from the types of its own arguments."""
 
     def signature(real):
@@ -741,42 +737,78 @@ def _symmetric_signature(own):
     return signature
 
 
-@_kernel(_symmetric_signature(lambda real: (real[:, ::1], real[:, :, ::1])))
-def symmetric_sums(
+@_kernel(_half_signature(lambda real: (real[:, ::1], real[:, :, ::1])))
+def half_sums(
     queries, points, offsets, bounds, smallest, by_products, left_out,
     values, packed_values, start, stop, from_tile, to_tile, row_sums, column_sums,
 ):  # fmt: skip
-    """``E V`` and, as a last column, ``E 1``."""
-    n_values = values.shape[1]
+    """``K V``."""
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
     for t in range(from_tile, to_tile):
         for first in range(start, stop, ROWS):
             own, place = first // TILE, first - start
             if t < own:
                 continue
-            _symmetric_exponentials(
+            _half_exponentials(
                 queries, first, min(ROWS, stop - first), points[t], offsets[t], bounds, by_products, left_out, t * TILE,
                 scores, peaks, totals,
             )  # fmt: skip
-            row_sums[place : place + ROWS, n_values] += totals
             _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
             if t > own:
                 _spread_all(scores, values, first, column_sums[t - from_tile])
 
 
-@_kernel(_symmetric_signature(lambda real: (int64[::1], int64[::1])))
-def symmetric_matches(
+@_kernel(_half_signature(lambda real: (real[:, :, ::1], real[::1], real[::1])))
+def half_scatter(
+    queries, points, offsets, bounds, smallest, by_products, left_out,
+    packed_values, factors, weights, start, stop, from_tile, to_tile, row_sums, column_sums,
+):  # fmt: skip
+    """``M V`` for ``M_ij = K_ij (f_i + f_j)``, to the rows of each pair; to its columns only ``M b``.
+
+    A tile that meets itself gives half of it to its rows and half to its columns, as all others do.  `factors` f and
+    `weights` b are padded with zeros to whole tiles.
+    """
+    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
+    b = np.empty(ROWS)
+    for t in range(from_tile, to_tile):
+        of_columns = factors[t * TILE : (t + 1) * TILE]
+        for first in range(start, stop, ROWS):
+            own, place, count = first // TILE, first - start, min(ROWS, stop - first)
+            if t < own:
+                continue
+            _half_exponentials(
+                queries, first, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                scores, peaks, totals,
+            )  # fmt: skip
+            half = scores.dtype.type(0.5 if t == own else 1.0)
+            for r in range(count):
+                _scale_by_sum(scores[r], factors[first + r], of_columns, half)
+            for r in range(ROWS):
+                b[r] = weights[first + r] if r < count else 0.0
+            _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
+            _add_columns(column_sums[t - from_tile, 0], scores, b)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _scale_by_sum(weights, factor, of_columns, half):
+    """weights[j] *= half (factor + of_columns[j])."""
+    for j in range(weights.shape[0]):
+        weights[j] *= half * (factor + of_columns[j])
+
+
+@_kernel(_half_signature(lambda real: (int64[::1], int64[::1])))
+def half_matches(
     queries, points, offsets, bounds, smallest, by_products, left_out,
     mates_from, mates_to, start, stop, from_tile, to_tile, row_sums, column_sums,
 ):  # fmt: skip
-    """``E 1``, and the same over class mates alone; points sorted by class, mates of row i at mates_from..to."""
+    """``K 1``, and the same over class mates alone; points sorted by class, mates of row i at mates_from..to."""
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
     for t in range(from_tile, to_tile):
         for first in range(start, stop, ROWS):
             own, place, count = first // TILE, first - start, min(ROWS, stop - first)
             if t < own:
                 continue
-            _symmetric_exponentials(
+            _half_exponentials(
                 queries, first, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
                 scores, peaks, totals,
             )  # fmt: skip
@@ -796,7 +828,7 @@ def symmetric_matches(
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _scale_mutually(weights, inside, outside, inside_columns, outside_columns, start, stop):
+def _scale_both_ways(weights, inside, outside, inside_columns, outside_columns, start, stop):
     """weights[j] *= inside + inside_columns[j] between start and stop, outside + outside_columns[j] elsewhere."""
     for j in range(start):
         weights[j] *= outside + outside_columns[j]
@@ -806,16 +838,19 @@ def _scale_mutually(weights, inside, outside, inside_columns, outside_columns, s
         weights[j] *= outside + outside_columns[j]
 
 
-@_kernel(_symmetric_signature(lambda real: (int64[::1], int64[::1], real[::1], real[::1])))
-def symmetric_pull(
+def _half_pull_arguments(real):
+    return real[:, ::1], real[:, :, ::1], int64[::1], int64[::1], real[::1], real[::1]
+
+
+@_kernel(_half_signature(_half_pull_arguments))
+def half_pull(
     queries, points, offsets, bounds, smallest, by_products, left_out,
-    mates_from, mates_to, inside, outside, start, stop, from_tile, to_tile, row_sums, column_sums,
+    values, packed_values, mates_from, mates_to, inside, outside, start, stop, from_tile, to_tile, row_sums, column_sums,
 ):  # fmt: skip
-    """``M Z`` and ``M 1`` for ``M_ij = E_ij (g_i + g_j)``, g the row's factor `inside` its class or `outside` it.
+    """``M V`` for ``M_ij = K_ij (g_i + g_j)``, g the row's factor `inside` its class or `outside` it.
 
     `inside` and `outside` are padded with zeros to whole tiles.
     """
-    d = points.shape[1]
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
     for t in range(from_tile, to_tile):
         columns = slice(t * TILE, (t + 1) * TILE)
@@ -823,7 +858,7 @@ def symmetric_pull(
             own, place, count = first // TILE, first - start, min(ROWS, stop - first)
             if t < own:
                 continue
-            _symmetric_exponentials(
+            _half_exponentials(
                 queries, first, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
                 scores, peaks, totals,
             )  # fmt: skip
@@ -831,11 +866,10 @@ def symmetric_pull(
                 i = first + r
                 lo = min(max(mates_from[i] - t * TILE, 0), TILE)
                 hi = min(max(mates_to[i] - t * TILE, 0), TILE)
-                _scale_mutually(scores[r], inside[i], outside[i], inside[columns], outside[columns], lo, hi)
-                row_sums[place + r, d] += _sum_between(scores[r], 0, TILE)
-            _dot_all(scores, points[t], row_sums[place : place + ROWS])
+                _scale_both_ways(scores[r], inside[i], outside[i], inside[columns], outside[columns], lo, hi)
+            _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
             if t > own:
-                _spread_all(scores, queries, first, column_sums[t - from_tile])
+                _spread_all(scores, values, first, column_sums[t - from_tile])
 
 
 # -- the compiled passes between matrix products, for many coordinates -----------------------------------------
@@ -881,18 +915,18 @@ def add_matched(weights, mates_from, mates_to, j0, matched):
             matched[r] += _sum_between(weights[r], lo, hi)
 
 
-def _sides_signature(real):
+def _class_factors_signature(real):
     doubles = float64[::1]
     return void(real[:, ::1], types.boolean, doubles, doubles, doubles, float64, float64, doubles, doubles, doubles)
 
 
-@_kernel(_sides_signature)
-def sides_of_rows(
+@_kernel(_class_factors_signature)
+def class_factors(
     queries, likelihood, matched, total, row_weights, least_agreement, smallest, inside, outside, log_agreement
 ):
-    """`_sides` for each row of a block; `queries` only carries the precision."""
+    """`_factors_of_row` for each row of a block; `queries` only carries the precision."""
     for r in range(queries.shape[0]):
-        inside[r], outside[r], log_agreement[r] = _sides(
+        inside[r], outside[r], log_agreement[r] = _factors_of_row(
             likelihood, matched[r], total[r], row_weights[r], least_agreement, smallest
         )
 
@@ -918,13 +952,13 @@ def exponentials_under_bounds(products, column_offsets, bounds, left_out, j0, to
         totals[r] += _exp_of_products(products[r], column_offsets, products.dtype.type(bounds[r]))
 
 
-def _mutual_matches_signature(real):
+def _matches_both_ways_signature(real):
     doubles, ints = float64[::1], int64[::1]
     return void(real[:, ::1], ints, ints, int64, types.boolean, doubles, real[::1], real[::1])
 
 
-@_kernel(_mutual_matches_signature)
-def add_mutual_matches(weights, mates_from, mates_to, j0, both, row_matched, column_totals, column_matched):
+@_kernel(_matches_both_ways_signature)
+def add_matches_both_ways(weights, mates_from, mates_to, j0, both, row_matched, column_totals, column_matched):
     """Add a tile's exponentials among class mates to the rows and, for `both`, all and those to the columns."""
     width = weights.shape[1]
     for r in range(weights.shape[0]):
@@ -938,15 +972,32 @@ def add_mutual_matches(weights, mates_from, mates_to, j0, both, row_matched, col
                 column_matched[j] += weights[r, j]
 
 
-def _scale_mutually_signature(real):
+def _scale_both_ways_signature(real):
     ints, reals = int64[::1], real[::1]
     return void(real[:, ::1], ints, ints, int64, reals, reals, reals, reals)
 
 
-@_kernel(_scale_mutually_signature)
-def scale_mutually(weights, mates_from, mates_to, j0, inside, outside, inside_columns, outside_columns):
+@_kernel(_scale_both_ways_signature)
+def scale_both_ways(weights, mates_from, mates_to, j0, inside, outside, inside_columns, outside_columns):
     """Multiply a tile of exponentials by the sum of its row's and its column's factor, inside and outside the class."""
     width = weights.shape[1]
     for r in range(weights.shape[0]):
         lo, hi = min(max(mates_from[r] - j0, 0), width), min(max(mates_to[r] - j0, 0), width)
-        _scale_mutually(weights[r], inside[r], outside[r], inside_columns, outside_columns, lo, hi)
+        _scale_both_ways(weights[r], inside[r], outside[r], inside_columns, outside_columns, lo, hi)
+
+
+def _scale_for_scatter_signature(real):
+    reals = real[::1]
+    return void(real[:, ::1], reals, reals, reals, float64, reals)
+
+
+@_kernel(_scale_for_scatter_signature)
+def scale_for_scatter(weights, factors, of_columns, row_weights, half, column_sums):
+    """Multiply a tile of exponentials by ``half (f_i + f_j)``; column_sums[j] += sum_i b_i of the result."""
+    h = weights.dtype.type(half)
+    for r in range(weights.shape[0]):
+        f, b = factors[r], row_weights[r]
+        for j in range(weights.shape[1]):
+            w = weights[r, j] * (h * (f + of_columns[j]))
+            weights[r, j] = w
+            column_sums[j] += b * w

@@ -1,0 +1,115 @@
+"""Blocks of queries against tiles of points by matrix products, with compiled passes between them."""
+
+import numpy as np
+
+from vicinal._engine import _kernels as kernels
+from vicinal._engine._pool import in_order, one_blas_thread
+from vicinal._engine._tuning import PRODUCT_TILE_POINTS
+
+
+def softmax_by_products(pairs, values, row_weights, blocks, threads):
+    """Log-sums, means of the values and, given row weights, what each point receives."""
+    log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
+    wanted = row_weights is not None
+
+    def work(rows):
+        block = _ProductBlock(pairs, rows, keep=wanted)
+        sums = np.zeros((block.n_rows, values.shape[1]))
+        for t, tile in enumerate(block.tiles):
+            weights = block.exponentials(t)
+            if values.shape[1]:
+                sums *= block.rescale[:, None]
+                sums += weights @ values[tile]
+        log_sums[rows] = block.top + np.log(block.total)
+        means[rows] = sums / block.total[:, None]
+        if not wanted:
+            return None
+        columns = np.empty(pairs.n)
+        for t, tile in enumerate(block.tiles):
+            factors = row_weights[rows] * np.exp(block.shifts[t] - block.top) / block.total
+            columns[tile] = factors.astype(pairs.dtype) @ block.kept(t)
+        return columns
+
+    received = np.zeros(pairs.n) if wanted else None
+    with one_blas_thread():
+        for columns in in_order(work, blocks, threads):
+            if received is not None:
+                received += columns
+    return pairs.log_sums(log_sums), means, received
+
+
+def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, blocks, threads):
+    """The sums behind `_contract.Pull`: log-sums, log-agreement, the pull on the queries, and what points gather.
+
+    The points gather ``sum_i w_ij q_i`` and, in a last column, ``sum_i w_ij``.
+    """
+    log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
+    of_queries = np.empty((pairs.m, pairs.k))
+    points_and_one = np.hstack([pairs.points.images, np.ones((pairs.n, 1), dtype=pairs.dtype)])
+
+    def work(rows):
+        block = _ProductBlock(pairs, rows, keep=True)
+        mates_from, mates_to = mates[0][rows], mates[1][rows]
+        matched = np.zeros(block.n_rows)
+        for t, tile in enumerate(block.tiles):
+            weights = block.exponentials(t)
+            matched *= block.rescale
+            kernels.add_matched(weights, mates_from, mates_to, tile.start, matched)
+        log_sums[rows] = block.top + np.log(block.total)
+        inside, outside = np.empty(block.n_rows), np.empty(block.n_rows)
+        queries = pairs.queries[rows]
+        kernels.class_factors(
+            queries, likelihood, matched, block.total, row_weights[rows], least_agreement, pairs.smallest,
+            inside, outside, log_agreement[rows],
+        )  # fmt: skip
+        queries_and_one = np.hstack([queries, np.ones((block.n_rows, 1), dtype=pairs.dtype)])
+        sums = np.zeros((block.n_rows, pairs.k + 1))
+        gathered = np.empty((pairs.n, pairs.k + 1), dtype=pairs.dtype)
+        for t, tile in enumerate(block.tiles):
+            back = np.exp(block.shifts[t] - block.top)
+            weights = block.kept(t)
+            kernels.scale_sides(weights, mates_from, mates_to, inside * back, outside * back, tile.start)
+            sums += weights @ points_and_one[tile]
+            np.matmul(weights.T, queries_and_one, out=gathered[tile])
+        of_queries[rows] = sums[:, -1:] * queries - sums[:, :-1]
+        return gathered
+
+    total = np.zeros((pairs.n, pairs.k + 1))
+    with one_blas_thread():
+        for gathered in in_order(work, blocks, threads):
+            total += gathered
+    return pairs.log_sums(log_sums), log_agreement, of_queries, total
+
+
+class _ProductBlock:
+    """A block of queries against tiles of points; `keep` holds the exponentials of all tiles."""
+
+    def __init__(self, pairs, rows, keep):
+        self.pairs, self.rows = pairs, rows
+        self.n_rows = rows.stop - rows.start
+        self.tiles = [slice(j, min(j + PRODUCT_TILE_POINTS, pairs.n)) for j in range(0, pairs.n, PRODUCT_TILE_POINTS)]
+        held = pairs.n if keep else min(PRODUCT_TILE_POINTS, pairs.n)
+        self._buffer = np.empty(self.n_rows * held, dtype=pairs.dtype)
+        self._keep = keep
+        self.top = np.full(self.n_rows, -np.inf)
+        self.total = np.zeros(self.n_rows)
+        self.rescale = np.ones(self.n_rows)
+        self.shifts = np.empty((len(self.tiles), self.n_rows))
+        self._offsets = pairs.offsets
+
+    def kept(self, t):
+        """The (rows, tile) exponentials of tile t, each scaled by its row's top at the time (`shifts`)."""
+        tile = self.tiles[t]
+        start = self.n_rows * tile.start if self._keep else 0
+        return self._buffer[start : start + self.n_rows * (tile.stop - tile.start)].reshape(self.n_rows, -1)
+
+    def exponentials(self, t):
+        """Make the exponentials of tile t, and take them into the log-sum-exp state of each row."""
+        pairs, tile = self.pairs, self.tiles[t]
+        weights = self.kept(t)
+        np.matmul(pairs.queries[self.rows], pairs.points.images[tile].T, out=weights)
+        kernels.exponentials_of_products(
+            weights, self._offsets[tile], pairs.left_out[self.rows], tile.start,
+            self.top, self.total, self.rescale, self.shifts[t],
+        )  # fmt: skip
+        return weights
