@@ -37,9 +37,13 @@ from vicinal._engine._tuning import (
     COMPILED_BLOCK_PAIRS,
     FLOAT32,
     FLOAT64,
-    HALF_FROM_ROWS,
+    HALF_SCATTER_FROM_COORDINATES,
+    HALF_SCATTER_FROM_ROWS,
+    HALF_SCATTER_FROM_ROWS_ALWAYS,
+    HALF_SUMS_FROM_ROWS,
     KEPT_POINTS,
     LEAST_BLOCKS,
+    PRODUCT_TILE_POINTS,
     PRODUCT_TILE_ROWS,
     PRODUCTS_FROM,
     PRODUCTS_FROM_WITHOUT_VALUES,
@@ -162,22 +166,25 @@ class CpuPlaced(Placed):
         least = PRODUCTS_FROM if n_values else PRODUCTS_FROM_WITHOUT_VALUES
         return pairs.accurate and pairs.k + n_values >= least[pairs.dtype]
 
-    def _half(self, queries: Queries, n_values: int) -> HalfSweeps | None:
-        """Half sweeps, where the queries are the points, pair for pair, and enough of them."""
-        points = self._images
-        if not queries.are_all or points.n < HALF_FROM_ROWS:
+    def _half(self, queries: Queries, values: np.ndarray, n_values: int) -> HalfSweeps | None:
+        """Half sweeps with some values, where the queries are the points, pair for pair; None where they are not.
+
+        `n_values` counts the columns that a pair multiplies, for the choice between fused kernels and products.
+        """
+        points, own = self._images, queries.left_out
+        if not queries.are_all or not (own is None or np.array_equal(own, np.arange(points.n))):
             return None
-        own = queries.left_out
-        if own is not None and not np.array_equal(own, np.arange(points.n)):
-            return None
-        weights = None
+        weights, largest = None, float(np.abs(values).max(initial=1.0))
         if points.log_weights is not None:
             log_weights = self._backend.log_weights
             if not np.ptp(log_weights) <= _WIDEST_LOG_WEIGHTS[points.dtype]:
                 return None
-            weights = np.exp(log_weights)
-            points = self._unweighted
+            weights, points = np.exp(log_weights), self._unweighted
+            largest *= float(weights.max())
         pairs = Pairs(points, None, None if own is None else np.arange(points.n))
+        pairs.raise_scores(largest)
+        if pairs.mostly_underflows:
+            return None
         return HalfSweeps(pairs, weights, self._threads, self._memory, n_values)
 
     @cached_property
@@ -248,7 +255,9 @@ class CpuPlaced(Placed):
     def _softmax(self, queries, values, row_weights=None):
         """Log-sums, means of the values and, given row weights, what each point receives; in the outer order."""
         inner = self._values(values)
-        half = None if row_weights is not None else self._half(queries, inner.shape[1])
+        half = None
+        if row_weights is None and self._images.n >= HALF_SUMS_FROM_ROWS:
+            half = self._half(queries, inner, inner.shape[1])
         if half is None:
             weights = row_weights
             if weights is not None and queries.are_all:
@@ -360,7 +369,10 @@ class CpuPlaced(Placed):
     def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
         images = self._images.images
         values = images if of == "images" else self._backend.rows
-        half = self._half(queries, values.shape[1])
+        n, k = self._images.n, self._images.k
+        half = None
+        if n >= HALF_SCATTER_FROM_ROWS_ALWAYS or (n >= HALF_SCATTER_FROM_ROWS and k >= HALF_SCATTER_FROM_COORDINATES):
+            half = self._half(queries, values, values.shape[1])
         if half is None:
             return super().scatter(queries, row_weights, of)
         with one_blas_thread():
@@ -377,7 +389,8 @@ class CpuPlaced(Placed):
         return Scatter(log_sums, scatter)
 
     def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
-        half = None if own_class else self._half(queries, self._images.k)
+        images = self._images.images
+        half = None if own_class else self._half(queries, images, self._images.k)
         if half is None:
             return super().softmax_pull(queries, factors, own_class)
         with one_blas_thread():
@@ -390,7 +403,8 @@ class CpuPlaced(Placed):
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         assert self.points.classes is not None
-        half = self._half(queries, 2 * self._images.k) if self._images.log_weights is None else None
+        images = self._images.images
+        half = self._half(queries, images, self._images.k) if self._images.log_weights is None else None
         if half is None:
             return self._signed_pull(queries, row_weights, likelihood)
         least = _LEAST_AGREEMENT[self._images.dtype]
@@ -477,8 +491,6 @@ class CpuPlaced(Placed):
 
     def _product_blocks(self, pairs: Pairs, kept_points: int | None) -> Blocks:
         """Blocks of queries for matrix products, within the memory for what they keep."""
-        from vicinal._engine._tuning import PRODUCT_TILE_POINTS
-
         size = pairs.dtype.itemsize * (PRODUCT_TILE_POINTS if kept_points is None else kept_points)
         rows = min(COMPILED_BLOCK_PAIRS // pairs.n, -(-pairs.m // LEAST_BLOCKS), self._memory // (4 * size))
         group = kernels.KEPT_GROUP

@@ -27,9 +27,9 @@ from vicinal._engine._tuning import (
     CACHED_BYTES,
     COLUMN_TILES,
     COSTLY_COORDINATES,
+    HALF_PRODUCT_POINTS,
+    HALF_PRODUCT_ROWS,
     HALF_PRODUCTS_FROM,
-    PRODUCT_TILE_POINTS,
-    PRODUCT_TILE_ROWS,
 )
 
 
@@ -81,7 +81,6 @@ class HalfSweeps:
     def sums(self, values) -> HalfSums:
         """The softmax means of values (n, v)."""
         pairs = self._pairs
-        pairs.raise_scores(float(np.abs(values).max(initial=0.0)))
         b = self._column_weights()
         weighted = np.hstack([values if self._weights is None else values * b, b])
         totals, underflowed, sums = self._totals(weighted.astype(pairs.dtype, copy=False))
@@ -90,7 +89,6 @@ class HalfSweeps:
     def scatter(self, values, row_weights) -> HalfScatter:
         """The scatter of values (n, v) under the softmax weights."""
         pairs = self._pairs
-        pairs.raise_scores()
         b = self._column_weights()
         totals, underflowed, _ = self._totals(b.astype(pairs.dtype), keep=True)
         factors = row_weights / (b[:, 0] * totals)
@@ -108,7 +106,6 @@ class HalfSweeps:
     def softmax_pull(self, factors):
         """``sum_i (w_ij + w_ji)(z_j - z_i)`` for ``w_ij = factors_i p_ij``, (n, k), and the rows that underflowed."""
         pairs = self._pairs
-        pairs.raise_scores(float(np.sqrt(pairs.points.largest)))
         b = self._column_weights()
         totals, underflowed, _ = self._totals(b.astype(pairs.dtype), keep=True)
         f = factors / (b[:, 0] * totals)
@@ -119,7 +116,6 @@ class HalfSweeps:
     def class_pull(self, mates, row_weights, likelihood, least_agreement) -> HalfPull:
         """`_contract.Pull` for points sorted by class, the mates of row i at ``mates[0][i]..mates[1][i]``; no weights."""
         pairs = self._pairs
-        pairs.raise_scores()
         totals, matched = (np.ascontiguousarray(column) for column in self._sweep.matches(mates).T)
         inside, outside, log_agreement = np.empty(pairs.n), np.empty(pairs.n), np.empty(pairs.n)
         kernels.class_factors(
@@ -162,31 +158,31 @@ class _FusedSweep:
 
     def sums(self, values, keep=False):
         """``K V``, (n, v); nothing is kept."""
-        return self._run(kernels.half_sums, (values, pack(values)), values.shape[1])
+        return sum(self._run(kernels.half_sums, (values, pack(values)), values.shape[1], values.shape[1]))
 
     def scatter(self, values, factors):
         """``(W + W') V`` for the rows of each pair (n, v), and its last column for the columns (n,)."""
         rows, columns = self._run(
             kernels.half_scatter,
             (pack(values), self._padded(factors), self._padded(values[:, -1])),
-            values.shape[1], 1, apart=True,
+            values.shape[1], 1,
         )  # fmt: skip
         return rows, columns[:, 0]
 
     def matches(self, mates):
         """``K 1``, and the same over class mates: (n, 2)."""
-        return self._run(kernels.half_matches, mates, 2)
+        return sum(self._run(kernels.half_matches, mates, 2, 2))
 
     def pull(self, values, mates, inside, outside):
         """``M V``, (n, v)."""
         sides = self._padded(inside), self._padded(outside)
-        return self._run(kernels.half_pull, (values, pack(values), *mates, *sides), values.shape[1])
+        return sum(self._run(kernels.half_pull, (values, pack(values), *mates, *sides), values.shape[1], values.shape[1]))
 
     def _padded(self, vector):
         return np.ascontiguousarray(np.pad(vector, (0, -len(vector) % TILE)))
 
-    def _run(self, kernel, arguments, row_width, column_width=None, apart=False):
-        column_width = row_width if column_width is None else column_width
+    def _run(self, kernel, arguments, row_width, column_width):
+        """Sum what a kernel gives to the rows (n, row_width) and to the columns (n, column_width) of its pairs."""
         n, scored = self._pairs.n, self._pairs.scored
         n_tiles = len(scored[1])
         row_tiles = 1 if n_tiles < 64 else 2  # large pieces, but enough of them for the threads
@@ -209,9 +205,7 @@ class _FusedSweep:
         for start, rows, tiles, columns in in_order(work, pieces, self._threads):
             of_rows[start : start + len(rows)] += rows
             of_columns[tiles] += columns
-        if apart:
-            return of_rows[:n], unpack(of_columns, n)
-        return of_rows[:n] + unpack(of_columns, n)
+        return of_rows[:n], unpack(of_columns, n)
 
 
 class _ProductSweep:
@@ -226,56 +220,68 @@ class _ProductSweep:
 
     def sums(self, values, keep=False):
         """``K V``, (n, v)."""
+        others, weights = values[:, :-1], np.ascontiguousarray(values[:, -1])
 
-        def visit(weights, totals, rows, tile, both):
-            return weights @ values[tile], weights.T @ values[rows] if both else None
+        def visit(tile_of_k, rows, tile, both, of_rows, of_columns):
+            if others.shape[1]:
+                of_rows[:, :-1] += tile_of_k @ others[tile]
+                if both:
+                    of_columns[:, :-1] += tile_of_k.T @ others[rows]
 
-        return self._run(visit, values.shape[1], keep=keep and self._keeps)
+        return sum(self._run(visit, values.shape[1], values.shape[1], weights=weights, keep=keep and self._keeps))
 
     def scatter(self, values, factors):
         """``(W + W') V`` for the rows of each pair (n, v), and its last column for the columns (n,)."""
-        b = np.ascontiguousarray(values[:, -1])
+        others, weights = values[:, :-1], np.ascontiguousarray(values[:, -1])
 
-        def visit(weights, totals, rows, tile, both):
-            of_columns = np.zeros(weights.shape[1], dtype=weights.dtype)
-            half = 1.0 if both else 0.5
-            kernels.scale_for_scatter(weights, factors[rows], factors[tile], b[rows], half, of_columns)
-            return weights @ values[tile], of_columns[:, None]
+        def visit(tile_of_k, rows, tile, both, of_rows, of_columns):
+            kernels.scale_for_scatter(
+                tile_of_k, factors[rows], factors[tile], weights[rows], weights[tile], 1.0 if both else 0.5,
+                of_rows[:, -1], of_columns[:, -1],
+            )  # fmt: skip
+            of_rows[:, :-1] += tile_of_k @ others[tile]
 
-        rows, columns = self._run(visit, values.shape[1], 1, apart=True)
+        rows, columns = self._run(visit, values.shape[1], 1)
         return rows, columns[:, 0]
 
     def matches(self, mates):
         """``K 1``, and the same over class mates: (n, 2)."""
 
-        def visit(weights, totals, rows, tile, both):
-            matched, of_columns = np.zeros(len(weights)), np.zeros((2, weights.shape[1]), dtype=weights.dtype)
+        def visit(tile_of_k, rows, tile, both, of_rows, of_columns):
             kernels.add_matches_both_ways(
-                weights, mates[0][rows], mates[1][rows], tile.start, both, matched, *of_columns
+                tile_of_k, mates[0][rows], mates[1][rows], tile.start, both, of_rows[:, 0], of_columns[:, 0]
             )  # fmt: skip
-            return np.stack([totals, matched], axis=1), of_columns.T if both else None
 
-        return self._run(visit, 2, keep=self._keeps)
+        ones = np.ones(self._pairs.n, dtype=self._pairs.dtype)
+        matched_and_all = sum(self._run(visit, 2, 2, weights=ones, keep=self._keeps))
+        return matched_and_all[:, ::-1]
 
     def pull(self, values, mates, inside, outside):
         """``M V``, (n, v)."""
 
-        def visit(weights, totals, rows, tile, both):
+        def visit(tile_of_k, rows, tile, both, of_rows, of_columns):
             sides = (inside[rows], outside[rows], inside[tile], outside[tile])
-            kernels.scale_both_ways(weights, mates[0][rows], mates[1][rows], tile.start, *sides)
-            return weights @ values[tile], weights.T @ values[rows] if both else None
+            kernels.scale_both_ways(tile_of_k, mates[0][rows], mates[1][rows], tile.start, *sides)
+            of_rows += tile_of_k @ values[tile]
+            if both:
+                of_columns += tile_of_k.T @ values[rows]
 
-        return self._run(visit, values.shape[1])
+        return sum(self._run(visit, values.shape[1], values.shape[1]))
 
-    def _run(self, visit, row_width, column_width=None, keep=False, apart=False):
-        """Sum what `visit` makes of each tile of exponentials, for its rows and, where it says so, its columns."""
-        column_width = row_width if column_width is None else column_width
-        n, bounds, offsets = self._pairs.n, self._pairs.bounds, self._pairs.offsets
+    def _run(self, visit, row_width, column_width, weights=None, keep=False):
+        """Sum what `visit` makes of each tile of K for its rows (n, row_width) and its columns (n, column_width).
+
+        A tile on the diagonal holds both triangles, so that its columns need nothing (``both=False``).  Given
+        `weights` b, ``K b`` is added to the last column of either.
+        """
+        pairs = self._pairs
+        n, bounds, offsets, images = pairs.n, pairs.bounds, pairs.offsets, pairs.points.images
         pieces = [
             (rows, slice(column, min(column + COLUMN_TILES * TILE, n)))
             for rows in Blocks(n, TILE)
             for column in range(rows.start, n, COLUMN_TILES * TILE)
         ]
+        nothing = np.empty(0, dtype=pairs.dtype)
 
         def work(piece):
             rows, columns = piece
@@ -284,36 +290,34 @@ class _ProductSweep:
             tiles = [rows] if columns.start == rows.start else []
             after = max(columns.start, rows.stop)
             tiles += [
-                slice(j, min(j + PRODUCT_TILE_POINTS, columns.stop))
-                for j in range(after, columns.stop, PRODUCT_TILE_POINTS)
+                slice(j, min(j + HALF_PRODUCT_POINTS, columns.stop))
+                for j in range(after, columns.stop, HALF_PRODUCT_POINTS)
             ]
-            for start in range(rows.start, rows.stop, PRODUCT_TILE_ROWS):
-                some = slice(start, min(start + PRODUCT_TILE_ROWS, rows.stop))
+            buffer = np.empty(HALF_PRODUCT_ROWS * max(HALF_PRODUCT_POINTS, TILE), dtype=pairs.dtype)
+            for start in range(rows.start, rows.stop, HALF_PRODUCT_ROWS):
+                some = slice(start, min(start + HALF_PRODUCT_ROWS, rows.stop))
+                to_rows = of_rows[some.start - rows.start : some.stop - rows.start]
                 for tile in tiles:
-                    weights, totals = self._exponentials(some, tile, bounds, offsets, keep)
-                    to_rows, to_columns = visit(weights, totals, some, tile, tile is not rows)
-                    of_rows[some.start - rows.start : some.stop - rows.start] += to_rows
-                    if to_columns is not None:
-                        of_columns[tile.start - columns.start : tile.stop - columns.start] += to_columns
+                    both = tile is not rows
+                    to_columns = of_columns[tile.start - columns.start : tile.stop - columns.start]
+                    place = some.start, tile.start
+                    tile_of_k = self._kept.pop(place, None)
+                    if tile_of_k is None:
+                        shape = some.stop - some.start, tile.stop - tile.start
+                        tile_of_k = np.empty(shape, pairs.dtype) if keep else buffer[: shape[0] * shape[1]].reshape(shape)
+                        np.matmul(images[some], images[tile].T, out=tile_of_k)
+                        kernels.exponentials_under_bounds(
+                            tile_of_k, offsets[tile], bounds[some], pairs.left_out[some], tile.start,
+                            nothing if weights is None else weights[some],
+                            nothing if weights is None else weights[tile], both, to_rows[:, -1], to_columns[:, -1],
+                        )  # fmt: skip
+                    if keep:
+                        self._kept[place] = tile_of_k
+                    visit(tile_of_k, some, tile, both, to_rows, to_columns)
             return rows, of_rows, columns, of_columns
 
         row_sums, column_sums = np.zeros((n, row_width)), np.zeros((n, column_width))
         for rows, of_rows, columns, of_columns in in_order(work, pieces, self._threads):
             row_sums[rows] += of_rows
             column_sums[columns] += of_columns
-        return (row_sums, column_sums) if apart else row_sums + column_sums
-
-    def _exponentials(self, rows, tile, bounds, offsets, keep):
-        """A tile of K, and the sums of its rows (None for a tile that was kept: they are known by then)."""
-        place = rows.start, tile.start
-        if place in self._kept:
-            return self._kept.pop(place), None
-        images = self._pairs.points.images
-        weights = images[rows] @ images[tile].T
-        totals = np.zeros(len(weights))
-        kernels.exponentials_under_bounds(
-            weights, offsets[tile], bounds[rows], self._pairs.left_out[rows], tile.start, totals
-        )
-        if keep:
-            self._kept[place] = weights
-        return weights, totals
+        return row_sums, column_sums

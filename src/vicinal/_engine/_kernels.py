@@ -933,43 +933,70 @@ def class_factors(
 
 @njit(fastmath=_SUMS, **_OPTIONS)
 def _exp_of_products(products, column_offsets, shift):
-    """products <- e = exp(products + column_offsets - shift); return sum_j e_j."""
-    total = products.dtype.type(0)
+    """products <- e = exp(products + column_offsets - shift)."""
     for j in range(products.shape[0]):
-        e = _exp(products[j] + column_offsets[j] - shift)
-        products[j] = e
-        total += e
-    return total
+        products[j] = _exp(products[j] + column_offsets[j] - shift)
 
 
-@_kernel(lambda real: void(real[:, ::1], real[::1], float64[::1], int64[::1], int64, float64[::1]))
-def exponentials_under_bounds(products, column_offsets, bounds, left_out, j0, totals):
-    """products q_i'z_j -> exponentials of the scores less each row's bound; totals += their sums."""
+@njit(fastmath=_SUMS, **_OPTIONS)
+def _dot(a, b):
+    total = a.dtype.type(0)
+    for j in range(a.shape[0]):
+        total += a[j] * b[j]
+    return float64(total)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _add_scaled(out, values, factor):
+    for j in range(values.shape[0]):
+        out[j] += factor * values[j]
+
+
+def _under_bounds_signature(real):
+    reals, doubles = real[::1], float64[::1]
+    return void(real[:, ::1], reals, doubles, int64[::1], int64, reals, reals, types.boolean, float64[:], float64[:])
+
+
+@_kernel(_under_bounds_signature)
+def exponentials_under_bounds(
+    products, column_offsets, bounds, left_out, j0, row_weights, column_weights, both, row_sums, column_sums
+):
+    """products q_i'z_j -> exponentials K of the scores less each row's bound.
+
+    Given weights b (not empty), row_sums += K b and, for `both`, column_sums += K' b.
+    """
+    width = products.shape[1]
+    columns = np.zeros(width, dtype=products.dtype)
     for r in range(products.shape[0]):
         skip = left_out[r] - j0
-        if 0 <= skip < products.shape[1]:
+        if 0 <= skip < width:
             products[r, skip] = -np.inf
-        totals[r] += _exp_of_products(products[r], column_offsets, products.dtype.type(bounds[r]))
+        _exp_of_products(products[r], column_offsets, products.dtype.type(bounds[r]))
+        if row_weights.shape[0] > 0:
+            row_sums[r] += _dot(products[r], column_weights)
+            if both:
+                _add_scaled(columns, products[r], row_weights[r])
+    if both and row_weights.shape[0] > 0:
+        for j in range(width):
+            column_sums[j] += columns[j]
 
 
 def _matches_both_ways_signature(real):
-    doubles, ints = float64[::1], int64[::1]
-    return void(real[:, ::1], ints, ints, int64, types.boolean, doubles, real[::1], real[::1])
+    ints = int64[::1]
+    return void(real[:, ::1], ints, ints, int64, types.boolean, float64[:], float64[:])
 
 
 @_kernel(_matches_both_ways_signature)
-def add_matches_both_ways(weights, mates_from, mates_to, j0, both, row_matched, column_totals, column_matched):
-    """Add a tile's exponentials among class mates to the rows and, for `both`, all and those to the columns."""
+def add_matches_both_ways(weights, mates_from, mates_to, j0, both, row_matched, column_matched):
+    """Add a tile's exponentials among class mates to the rows and, for `both`, to the columns."""
     width = weights.shape[1]
     for r in range(weights.shape[0]):
         lo, hi = min(max(mates_from[r] - j0, 0), width), min(max(mates_to[r] - j0, 0), width)
         if lo < hi:
             row_matched[r] += _sum_between(weights[r], lo, hi)
-        if both:
-            for j in range(width):
-                column_totals[j] += weights[r, j]
-            for j in range(lo, hi):
-                column_matched[j] += weights[r, j]
+            if both:
+                for j in range(lo, hi):
+                    column_matched[j] += weights[r, j]
 
 
 def _scale_both_ways_signature(real):
@@ -988,16 +1015,16 @@ def scale_both_ways(weights, mates_from, mates_to, j0, inside, outside, inside_c
 
 def _scale_for_scatter_signature(real):
     reals = real[::1]
-    return void(real[:, ::1], reals, reals, reals, float64, reals)
+    return void(real[:, ::1], reals, reals, reals, reals, float64, float64[:], float64[:])
 
 
 @_kernel(_scale_for_scatter_signature)
-def scale_for_scatter(weights, factors, of_columns, row_weights, half, column_sums):
-    """Multiply a tile of exponentials by ``half (f_i + f_j)``; column_sums[j] += sum_i b_i of the result."""
-    h = weights.dtype.type(half)
+def scale_for_scatter(weights, factors, of_columns, row_weights, column_weights, half, row_sums, column_sums):
+    """Multiply a tile of exponentials by ``half (f_i + f_j)`` to M; row_sums += M b, column_sums += M' b."""
+    columns = np.zeros(weights.shape[1], dtype=weights.dtype)
     for r in range(weights.shape[0]):
-        f, b = factors[r], row_weights[r]
-        for j in range(weights.shape[1]):
-            w = weights[r, j] * (h * (f + of_columns[j]))
-            weights[r, j] = w
-            column_sums[j] += b * w
+        _scale_by_sum(weights[r], factors[r], of_columns, weights.dtype.type(half))
+        row_sums[r] += _dot(weights[r], column_weights)
+        _add_scaled(columns, weights[r], row_weights[r])
+    for j in range(weights.shape[1]):
+        column_sums[j] += columns[j]

@@ -90,6 +90,7 @@ class Pairs:
             largest = max(points.largest, 2.0 * float(self.half_squares.max(initial=0.0)))
         self.accurate = products_are_accurate(largest, self.dtype)
         self.raised = 0.0  # how far scores are raised above the largest that they could be
+        self.mostly_underflows = False  # whether most rows underflow even so
 
     @property
     def offsets(self):
@@ -115,8 +116,9 @@ class Pairs:
         again.  A row that sees itself never does; sums of exponentials times values must not overflow.
         """
         most = _MOST_RAISE[self.dtype] - np.log(max(largest_value, 1.0))
-        if most <= 0 or self.n < 2 or self.left_out[0] == -1:
+        if self.n < 2 or self.left_out[0] == -1:
             return
+        most = max(most, 0.0)
         rows = np.arange(0, self.n, max(self.n // SAMPLED_ROWS, 1))
         images, squares = self.points.images, self.points.half_squares
         if self.accurate:
@@ -124,7 +126,9 @@ class Pairs:
         else:
             half = 0.5 * cdist(images[rows].astype(np.float64), images.astype(np.float64, copy=False), "sqeuclidean")
         half[np.arange(len(rows)), rows] = np.inf
-        self.raised = float(np.clip(half.min(axis=1).max(), 0.0, most))
+        nearest = half.min(axis=1)
+        self.raised = float(np.clip(nearest.max(), 0.0, most))
+        self.mostly_underflows = bool(np.median(nearest) - self.raised > -np.log(self.smallest))
 
     @property
     def smallest(self):

@@ -29,8 +29,8 @@ ALGEBRA_ROWS = 8192  # rows that are cast to float64 at a time
 # sums without values turn earlier, because fused kernels keep nothing there.  Measured.
 PRODUCTS_FROM = {FLOAT64: 192, FLOAT32: 1024}
 PRODUCTS_FROM_WITHOUT_VALUES = {FLOAT64: 64, FLOAT32: 512}
-# The same where each pair is visited once: the images and the values are then the same rows.  Measured.
-HALF_PRODUCTS_FROM = {FLOAT64: 40, FLOAT32: 64}
+# The same where each pair is visited once.  Measured.
+HALF_PRODUCTS_FROM = {FLOAT64: 112, FLOAT32: 96}
 
 PRODUCT_TILE_POINTS = 1024  # points in a tile of matrix products, and queries in a block of them
 PRODUCT_TILE_ROWS = 128
@@ -38,8 +38,14 @@ KEPT_POINTS = 80_000  # up to this many points, the exponentials of a group of r
 
 # -- each pair once (`_half.py`) ----------------------------------------------------------------------------------
 
-HALF_FROM_ROWS = 1024  # from this many rows on, half sweeps win over a whole one.  Measured.
+# From this many rows on, one half sweep wins over a whole one.  The two half sweeps of a scatter win with enough
+# coordinates, where they save products, or with so many rows that kept exponentials leave the cache.  Measured.
+HALF_SUMS_FROM_ROWS = 2048
+HALF_SCATTER_FROM_ROWS = 1024
+HALF_SCATTER_FROM_COORDINATES = 6
+HALF_SCATTER_FROM_ROWS_ALWAYS = 40_000
 COLUMN_TILES = 32  # tiles of points in a thread's piece of work
+HALF_PRODUCT_ROWS = HALF_PRODUCT_POINTS = 512  # a tile of matrix products.  Measured.
 CACHED_BYTES = 2**24  # exponentials up to this size are worth keeping for the second sweep whatever they cost
 COSTLY_COORDINATES = 96  # and beyond it where they have this many coordinates.  Measured.
 SAMPLED_ROWS = 16  # rows whose nearest neighbour tells how far all scores may be raised
