@@ -19,7 +19,7 @@ Results are float64 NumPy arrays in the order of the points as they were given, 
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ import numpy as np
 
 from vicinal._engine._accuracy import accurate_scatter
 from vicinal._engine._settings import Engine
-from vicinal._engine._tuning import ALGEBRA_ROWS
+from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES
 
 Array = Any  # an array of some namespace (NumPy, torch)
 
@@ -235,6 +235,27 @@ class Placed(Protocol):
         pull[mine] += sums.gathered[:, -1:] * images[mine] - sums.gathered[:, :-1]
         return pull
 
+    def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """Return a function of listed pairs (query, point) that gives their ``s_ij`` in float64, from differences.
+
+        This is the score of one shared metric; a placement of another kernel family gives its own.
+        """
+        theirs = to_images(self.points.rows.astype(np.float64, copy=False), self.metric)
+        if queries.rows is not None:
+            mine = to_images(queries.rows.astype(np.float64, copy=False), self.metric)
+        else:
+            mine = theirs if queries.positions is None else theirs[queries.positions]
+        log_weights = self.points.log_weights
+
+        def scores(query: np.ndarray, point: np.ndarray) -> np.ndarray:
+            found = np.empty(len(query))
+            for part in listed_parts(len(query), theirs.shape[1]):
+                difference = mine[query[part]] - theirs[point[part]]
+                found[part] = -0.5 * np.einsum("ij,ij->i", difference, difference)
+            return found if log_weights is None else found + log_weights[point]
+
+        return scores
+
     def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
         """The images or the rows of the queries, as a NumPy array in the working precision."""
         rows = self.points.rows if queries.rows is None else queries.rows
@@ -269,6 +290,13 @@ def to_images(rows: np.ndarray, metric: np.ndarray | None) -> np.ndarray:
         part = slice(start, start + ALGEBRA_ROWS)
         images[part] = rows[part].astype(np.float64, copy=False) @ metric.T
     return images
+
+
+def listed_parts(n_pairs: int, numbers_per_pair: int) -> Iterator[slice]:
+    """Slices of listed pairs whose differences, of so many float64 numbers per pair, fit the memory at a time."""
+    step = max(LISTED_BYTES // (8 * numbers_per_pair), 1)
+    for start in range(0, n_pairs, step):
+        yield slice(start, start + step)
 
 
 def _scatter_of_sums(u, v, centre, gathered, row_weights, received):

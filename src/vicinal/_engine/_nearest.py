@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine._contract import Placed, Queries, to_images
-
-_BLOCK_BYTES = 2**25  # of differences that are held at a time
+from vicinal._engine._contract import Placed, Queries, listed_parts, to_images
 
 
 class Neighbors(NamedTuple):
@@ -32,10 +30,11 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
     n = len(placed.points.rows)
     m = queries.count(n)
     indices, scores = np.empty((m, k), dtype=np.int64), np.empty((m, k))
-    decide = _Decision(placed, queries)
+    # Without log-weights a score is minus half the squared distance.
+    score = placed.pair_scores(queries) if origin is None else _products(placed, queries, origin)
     done = 0
     for query, point in placed.candidates(queries, k=k):
-        ranked = decide.squares(query, point) if origin is None else -decide.products(query, point, origin)
+        ranked = -score(query, point)
         order = np.lexsort((point, ranked, query))
         query, point, ranked = query[order], point[order], ranked[order]
         starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))
@@ -47,51 +46,33 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
         done += len(rows)
     if done < m:
         raise ValueError(f"k={k} neighbours were asked for, but some queries may see none.")
-    return Neighbors(indices, scores if origin is None else -scores)
+    return Neighbors(indices, 2.0 * scores if origin is None else -scores)
 
 
 def listed_pairs(
     placed: Placed, queries: Queries, floors: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield blocks of (query, point, score) with scores in float64 of at least ``floors``, grouped by query."""
-    decide = _Decision(placed, queries)
-    log_weights = placed.points.log_weights
+    score = placed.pair_scores(queries)
     for query, point in placed.candidates(queries, floors=floors):
-        scores = -0.5 * decide.squares(query, point)
-        if log_weights is not None:
-            scores += log_weights[point]
+        scores = score(query, point)
         # A floor that lies above the best score by rounding must not lose the only neighbour.
         kept = scores >= floors[query] - 1e-6
         yield query[kept], point[kept], scores[kept]
 
 
-class _Decision:
-    """Scores of listed pairs in float64, from differences."""
+def _products(placed: Placed, queries: Queries, origin: np.ndarray):
+    """A function that gives the inner products of listed pairs of uncentred images, in float64."""
+    theirs = to_images(placed.points.rows.astype(np.float64, copy=False), placed.metric) + origin
+    if queries.rows is not None:
+        mine = to_images(queries.rows.astype(np.float64, copy=False), placed.metric) + origin
+    else:
+        mine = theirs if queries.positions is None else theirs[queries.positions]
 
-    def __init__(self, placed: Placed, queries: Queries):
-        rows = placed.points.rows.astype(np.float64, copy=False)
-        self._points = to_images(rows, placed.metric)
-        if queries.rows is not None:
-            self._queries = to_images(queries.rows.astype(np.float64, copy=False), placed.metric)
-        else:
-            self._queries = self._points if queries.positions is None else self._points[queries.positions]
+    def products(query: np.ndarray, point: np.ndarray) -> np.ndarray:
+        found = np.empty(len(query))
+        for part in listed_parts(len(query), 2 * theirs.shape[1]):
+            found[part] = np.einsum("ij,ij->i", mine[query[part]], theirs[point[part]])
+        return found
 
-    def squares(self, query: np.ndarray, point: np.ndarray) -> np.ndarray:
-        """Squared distances of listed pairs."""
-        squares = np.empty(len(query))
-        step = max(_BLOCK_BYTES // (8 * self._points.shape[1]), 1)
-        for start in range(0, len(query), step):
-            part = slice(start, start + step)
-            difference = self._queries[query[part]] - self._points[point[part]]
-            squares[part] = np.einsum("ij,ij->i", difference, difference)
-        return squares
-
-    def products(self, query: np.ndarray, point: np.ndarray, origin: np.ndarray) -> np.ndarray:
-        """Inner products of listed pairs of uncentred images."""
-        products = np.empty(len(query))
-        step = max(_BLOCK_BYTES // (16 * self._points.shape[1]), 1)
-        for start in range(0, len(query), step):
-            part = slice(start, start + step)
-            mine, theirs = self._queries[query[part]] + origin, self._points[point[part]] + origin
-            products[part] = np.einsum("ij,ij->i", mine, theirs)
-        return products
+    return products
