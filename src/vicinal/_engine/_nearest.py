@@ -55,9 +55,14 @@ def listed_pairs(
     """Yield blocks of (query, point, score) with scores in float64 of at least ``floors``, grouped by query."""
     score = placed.pair_scores(queries)
     for query, point in placed.candidates(queries, floors=floors):
+        if len(query) == 0:
+            continue
         scores = score(query, point)
-        # A floor that lies above the best score by rounding must not lose the only neighbour.
-        kept = scores >= floors[query] - 1e-6
+        # A floor that lies above the best score by rounding (beside scores of 1e20, or in float32) must not lose a
+        # query's only neighbour.
+        starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))
+        best = np.repeat(np.maximum.reduceat(scores, starts), np.diff(np.append(starts, len(query))))
+        kept = scores >= np.minimum(floors[query] - 1e-6, best)
         yield query[kept], point[kept], scores[kept]
 
 
