@@ -24,6 +24,8 @@
                             _blocks.py   how work is cut              _accuracy.py  when products are safe
                             _tuning.py   every tuned constant
 
+A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).
+
 A kernel is one metric that all points share, a low-rank frame plus noise per point (`_frames.py`), or a full covariance
 per point (`_covariances.py`).
 
@@ -33,12 +35,13 @@ threads and partial results are added in the order of the rows, so an answer doe
 """
 
 from vicinal._engine._accuracy import products_are_accurate, robust_centre
-from vicinal._engine._choice import Work, which_engine
+from vicinal._engine._choice import Work, choose, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._nearest import Neighbors
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread, quiet_blas
 from vicinal._engine._problem import Means, Placement, Problem, prepare
+from vicinal._engine._resident import resident
 from vicinal._engine._settings import Engine, as_engine
 
 __all__ = [
@@ -55,11 +58,13 @@ __all__ = [
     "Work",
     "as_engine",
     "available_threads",
+    "choose",
     "in_order",
     "one_blas_thread",
     "prepare",
     "products_are_accurate",
     "quiet_blas",
+    "resident",
     "robust_centre",
     "which_engine",
 ]

@@ -95,11 +95,21 @@ class Problem:
 
     def reweighted(self, log_weights) -> "Problem":
         """The same rows with other log-weights, on the same backend."""
+        weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
+        return self._with_points(Points(self.points.rows, weights, self.points.classes, self.points.n_classes))
+
+    def some(self, positions) -> "Problem":
+        """The rows at some positions as a problem of their own, on the same backend; without the match."""
+        rows, weights = self.points.rows[positions], self.points.log_weights
+        other = self._with_points(Points(rows, None if weights is None else weights[positions]))
+        other.match = None
+        return other
+
+    def _with_points(self, points: Points) -> "Problem":
         other = object.__new__(Problem)
         other.__dict__.update(self.__dict__)
-        weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
-        other.points = Points(self.points.rows, weights, self.points.classes, self.points.n_classes)
-        other._rows = backend_class(self.backend)(other.points, self.engine)
+        other.points, other.n_points = points, len(points.rows)
+        other._rows = backend_class(self.backend)(points, self.engine)
         other._with_targets, other._by_column = None, None
         return other
 
@@ -275,8 +285,8 @@ class Placement:
         found = self.placed.softmax_sums(asked, None, np.column_stack([images, offsets.astype(images.dtype)]))
         mine = mine.astype(np.float64, copy=False)
         expected = (mine * found.gathered[:, :-1]).sum(1) - found.gathered[:, -1] - 0.5 * (mine**2).sum(1)
-        most = self.problem.n_points - (0 if asked.left_out is None else 1)
-        return np.clip(np.exp(np.clip(found.log_sums - expected, 0.0, 700.0)), 1.0, max(most, 1))
+        most = self.problem.n_points - (0 if asked.left_out is None else (asked.left_out >= 0).astype(int))
+        return np.clip(np.exp(np.clip(found.log_sums - expected, 0.0, 700.0)), 1.0, np.maximum(most, 1))
 
     def _listed_perplexities(self, asked: Queries) -> np.ndarray:
         floors = self.placed.log_sums(asked).log_sums - _NEGLIGIBLE_NATS

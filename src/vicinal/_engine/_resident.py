@@ -1,0 +1,69 @@
+"""Placements that a fitted density keeps for scoring, outside of its ``__dict__``.
+
+A row that is scored alone should not pay for centring and mapping all points.  What is kept here is neither pickled nor
+copied, belongs to one object, and goes when that object does (a refit replaces it).
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from vicinal._engine._choice import Work, choose
+from vicinal._engine._problem import Placement
+from vicinal._engine._settings import Engine, as_engine
+
+
+class _Cache:
+    """Placements by owner and backend.
+
+    The lock guards the dictionaries alone: two threads that need the same placement at the same time may both make it,
+    and one of the two is kept.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Start anew; in a forked child the lock may be held by a thread that does not exist there."""
+        self._lock = threading.Lock()
+        self._kept: WeakKeyDictionary[Any, dict[str, tuple[Engine, Placement]]] = WeakKeyDictionary()
+
+    def get(self, owner: Any, backend: str, engine: Engine) -> Placement | None:
+        with self._lock:
+            kept = self._kept.get(owner, {}).get(backend)
+        return None if kept is None or kept[0] != engine else kept[1]
+
+    def keep(self, owner: Any, backend: str, engine: Engine, placement: Placement) -> None:
+        with self._lock:
+            self._kept.setdefault(owner, {})[backend] = (engine, placement)
+
+
+_cache = _Cache()
+if hasattr(os, "register_at_fork"):  # Windows has neither fork nor this
+    os.register_at_fork(after_in_child=_cache.clear)
+
+
+def resident(owner: Any, engine: Any, work: Work, make: Callable[[], Placement]) -> Placement:
+    """Return the placement that `owner` keeps for such work, made by ``make()`` at the first use.
+
+    Parameters
+    ----------
+    owner : object
+        Hashed by identity, and not changed after its first use here: a fitted mixture.  `make` must not return
+        anything that refers to it, or it would live forever.
+    engine : None, str or Engine
+        At most one placement per backend is kept; one that was made under other settings is replaced.
+    work : Work
+        What the backend is chosen by.
+    make : callable
+        Returns a `Placement` whose problem was prepared for the same engine and work.
+    """
+    engine = as_engine(engine)
+    backend = choose(engine, work).backend
+    placement = _cache.get(owner, backend, engine)
+    if placement is None:
+        placement = make()
+        _cache.keep(owner, backend, engine, placement)
+    return placement
