@@ -9,7 +9,7 @@
       problem.at(kernel)              _families.py  once per pass: only the metric travels
           |
       placement.log_sums, softmax_means, mean_shifts, scatter, pull, gradient, class_shares, perplexities,
-          |     nearest, neighbors_above            _problem.py, _nearest.py: algebra that is written once
+          |     nearest, nearest_with_ties, neighbors_above     _problem.py, _nearest.py: algebra that is written once
           |
       _contract.py        what a backend implements: at, log_sums, softmax_sums, candidates, as equations
           |
@@ -34,17 +34,18 @@ sum, a concatenation, or the log-sum-exp state: a maximum and a scaled sum).  Bl
 threads and partial results are added in the order of the rows, so an answer does not depend on the threads either.
 """
 
-from vicinal._engine._accuracy import products_are_accurate, robust_centre
+from vicinal._engine._accuracy import TIED, products_are_accurate, robust_centre
 from vicinal._engine._choice import Work, choose, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._nearest import Neighbors
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread, quiet_blas
 from vicinal._engine._problem import Means, Placement, Problem, prepare
-from vicinal._engine._resident import resident
+from vicinal._engine._resident import forget, resident
 from vicinal._engine._settings import Engine, as_engine
 
 __all__ = [
+    "TIED",
     "Covariances",
     "Engine",
     "Frames",
@@ -59,6 +60,7 @@ __all__ = [
     "as_engine",
     "available_threads",
     "choose",
+    "forget",
     "in_order",
     "one_blas_thread",
     "prepare",

@@ -13,6 +13,10 @@ def products_are_accurate(largest_square_norm, dtype):
     return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
 
 
+# Squared distances that agree to this relative difference are tied: 0.3 - 0.2 and 0.2 - 0.1 are the same distance.
+TIED = 1e-12
+
+
 def product_error(largest_squares, n_dims, dtype):
     """How far a score by products, ``q'z - |q|^2/2 - |z|^2/2``, may be off: generously, for square norms up to these."""
     return 2.0 * (n_dims + 8) * float(np.finfo(dtype).eps) * largest_squares
@@ -29,8 +33,26 @@ def robust_centre(points):
     A mean would do for rounding errors, but for one row at 1e20: subtracting its share of the mean would round
     every other row away.
     """
-    some = points[:: max(len(points) // 200, 1)].astype(np.float64)
-    return np.median(np.ascontiguousarray(some.T), axis=1)  # along memory: twice as fast
+    return np.median(_some_columns(points), axis=1)
+
+
+def round_centre(points):
+    """The robust centre with few digits: rows that it is subtracted from keep all of theirs, and so do distances.
+
+    It is rounded to multiples of a power of two below the spread of the column, which is as good a centre.
+    """
+    some = _some_columns(points)
+    centre = np.median(some, axis=1)
+    spread = np.median(np.abs(some - centre[:, None]), axis=1)
+    step = np.where(spread > 0, np.ldexp(1.0, np.frexp(spread)[1] - 1), 1.0)
+    with np.errstate(over="ignore"):
+        rounded = np.rint(centre / step) * step
+    return np.where((spread > 0) & np.isfinite(rounded), rounded, centre)
+
+
+def _some_columns(points):
+    """The columns of about 200 rows, in float64 and along memory: medians are twice as fast there."""
+    return np.ascontiguousarray(points[:: max(len(points) // 200, 1)].astype(np.float64).T)
 
 
 # sum_ij w_ij (u_i - v_j)(u_i - v_j)' is assembled from products of u and v, whose rounding errors are eps times their

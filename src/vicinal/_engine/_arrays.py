@@ -5,6 +5,7 @@ It is what the compiled backend is tested against, and what small problems run: 
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -15,7 +16,8 @@ from vicinal._engine._accuracy import product_error, products_are_accurate
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Array, LogSums, Placed, Points, Queries, SoftmaxSums, Values, to_images
 from vicinal._engine._families import Covariances, Frames
-from vicinal._engine._pool import available_threads, in_order
+from vicinal._engine._nearest import Pairs, candidate_floor, search_is_faster, searched
+from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._settings import Engine
 from vicinal._engine._tuning import ARRAY_BLOCK_PAIRS
 
@@ -73,6 +75,8 @@ class ArrayPlaced(Placed):
         self._largest = float(self._squares.max())
         weights = backend.points.log_weights
         self._log_weights = None if weights is None else like(weights, self._images)
+        self._heaviest = 0.0 if weights is None else float(np.abs(weights[np.isfinite(weights)]).max(initial=0.0))
+        self._is_numpy = is_numpy_namespace(array_namespace(self._images))
 
     def _map(self, rows: Array) -> Array:
         xp = array_namespace(rows)
@@ -108,8 +112,10 @@ class ArrayPlaced(Placed):
         return [like(some, self._images, array_namespace(self._images).int64) for some in found]
 
     def _in_blocks(self, work, m):
+        """Yield blocks of queries and what ``work`` makes of them; the threads of BLAS would get in the way of ours."""
         blocks, threads = self._backend.blocks(m, len(self.points.rows))
-        return zip(blocks, in_order(work, blocks, threads), strict=True)
+        with one_blas_thread() if self._is_numpy else nullcontext():
+            yield from zip(blocks, in_order(work, blocks, threads), strict=True)
 
     def softmax_sums(
         self,
@@ -161,25 +167,29 @@ class ArrayPlaced(Placed):
         integer = array_namespace(self._images).int64
         return like(mine, self._images, integer), like(codes, self._images, integer)
 
-    def candidates(
-        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
+        if k is not None and self._is_numpy and search_is_faster(self, queries, k):
+            return searched(self, queries, k, self._backend.threads, lambda some: self._scored(some, k, None))
+        return self._scored(queries, k, floors)
+
+    def _scored(self, queries: Queries, k: int | None, floors: np.ndarray | None) -> Iterator[Pairs]:
+        """Candidates by the scores of all points."""
         pairs = _Pairs(self, queries)
         n = len(self.points.rows)
-        kth = None if k is None else min(k, n)
+        place = n - min(k or n, n)
 
         def work(rows):
             scores = as_numpy(pairs.scores(rows))
-            margin = pairs.error(rows, scores)
-            if kth is None:
-                least = floors[rows] - margin
+            if floors is not None:
+                least = floors[rows] - pairs.error(rows, floors[rows])
             else:
-                least = np.partition(scores, n - kth, axis=1)[:, n - kth] - 2.0 * margin
+                kth = np.partition(scores, place, axis=1)[:, place]
+                least = candidate_floor(kth, pairs.error(rows, kth))
             query, point = np.nonzero((scores >= least[:, None]) & (scores > -np.inf))
             return query + rows.start, point
 
-        blocks, threads = self._backend.blocks(pairs.m, n)
-        yield from in_order(work, blocks, threads)
+        for _, found in self._in_blocks(work, pairs.m):
+            yield found
 
 
 class _Pairs:
@@ -217,13 +227,17 @@ class _Pairs:
             scores[hit, skip[hit]] = -math.inf
         return scores
 
-    def error(self, rows: slice, scores: np.ndarray) -> np.ndarray:
-        """How far scores of the rows may be off the exact ones that matter."""
-        real = _dtype(self.images)
+    def error(self, rows: slice, least: np.ndarray) -> np.ndarray:
+        """How far scores of the rows that reach `least` may be off those in float64."""
+        n_dims, real, heaviest = self.images.shape[1], _dtype(self.images), self._placed._heaviest
         if self._by_products:
-            squares = as_numpy(self._squares[rows]) + self._placed._largest
-            return product_error(squares, self.images.shape[1], real)
-        return 4.0 * self.images.shape[1] * float(np.finfo(real).eps) * np.abs(scores.max(axis=1, initial=-1.0))
+            return product_error(as_numpy(self._squares[rows]) + self._placed._largest + heaviest, n_dims, real)
+        # A distance errs by its own rounding, and in float32 by that of the images: those of the query, and of points
+        # that are within the distance of it.
+        with np.errstate(invalid="ignore"):
+            half = np.where(np.isfinite(least), np.abs(least), 0.0) + heaviest
+        reach, size = np.sqrt(2.0 * half), np.sqrt(np.square(as_numpy(self.images[rows])).sum(axis=1))
+        return 4.0 * float(np.finfo(real).eps) * (n_dims * half + (size + reach) * reach)
 
 
 # -- small helpers ------------------------------------------------------------------------------------------------

@@ -183,9 +183,10 @@ class Placed(Protocol):
     def candidates(
         self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield, for consecutive blocks of queries, pairs (query, point) as two integer arrays.
+        """Yield, for blocks of queries, pairs (query, point) as two integer arrays.
 
-        With `k`, the pairs of each query contain its k best scores and all that tie with the k-th; with `floors`
+        With `k`, the pairs of each query contain its k best scores and all that tie with the k-th (their scores agree to
+        twice the relative difference `_accuracy.TIED`); with `floors`
         (m,), all scores of at least ``floors_i``.  There may be more: a margin covers the rounding errors of fast
         products, and the caller decides by scores in float64.  A query's pairs come together.  Pairs that are left
         out, or of weight 0, are not listed.
@@ -214,14 +215,19 @@ class Placed(Protocol):
         With p' the softmax over the class mates alone, ``p_ij m_ij / a_i = p'_ij``: exact even where every p_ij of a
         mate underflows.  The weights are r (p - p') under "likelihood" and r a (p - p') under "accuracy".
         """
-        log_sums, log_shares = self.log_sums(queries, by_class=True)
-        assert self.points.classes is not None and log_shares is not None
-        codes = self.points.classes if queries.positions is None else self.points.classes[queries.positions]
-        log_agreement = log_shares[np.arange(len(codes)), codes]
+        log_sums, log_agreement = self.class_agreement(queries)
         with np.errstate(under="ignore"):
             factors = row_weights if likelihood else row_weights * np.exp(log_agreement)
         pull = self.softmax_pull(queries, factors) - self.softmax_pull(queries, factors, own_class=True)
         return Pull(log_sums, log_agreement, pull)
+
+    def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log-sums of resident rows, and the log of their own class's share."""
+        log_sums, log_shares = self.log_sums(queries, by_class=True)
+        assert self.points.classes is not None
+        assert log_shares is not None
+        codes = self.points.classes if queries.positions is None else self.points.classes[queries.positions]
+        return log_sums, log_shares[np.arange(len(codes)), codes]
 
     def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
         """Return ``sum_i (w_ij + w_ji)(z_j - z_i)``, shape (n, k), for the weights of `softmax_sums`.
@@ -240,11 +246,7 @@ class Placed(Protocol):
 
         This is the score of one shared metric; a placement of another kernel family gives its own.
         """
-        theirs = to_images(self.points.rows.astype(np.float64, copy=False), self.metric)
-        if queries.rows is not None:
-            mine = to_images(queries.rows.astype(np.float64, copy=False), self.metric)
-        else:
-            mine = theirs if queries.positions is None else theirs[queries.positions]
+        mine, theirs = self.float64_images(queries)
         log_weights = self.points.log_weights
 
         def scores(query: np.ndarray, point: np.ndarray) -> np.ndarray:
@@ -255,6 +257,13 @@ class Placed(Protocol):
             return found if log_weights is None else found + log_weights[point]
 
         return scores
+
+    def float64_images(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
+        """The images of the queries and of the points in float64, whatever the working precision."""
+        theirs = to_images(self.points.rows.astype(np.float64, copy=False), self.metric)
+        if queries.rows is not None:
+            return to_images(queries.rows.astype(np.float64, copy=False), self.metric), theirs
+        return theirs if queries.positions is None else theirs[queries.positions], theirs
 
     def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
         """The images or the rows of the queries, as a NumPy array in the working precision."""
@@ -290,6 +299,15 @@ def to_images(rows: np.ndarray, metric: np.ndarray | None) -> np.ndarray:
         part = slice(start, start + ALGEBRA_ROWS)
         images[part] = rows[part].astype(np.float64, copy=False) @ metric.T
     return images
+
+
+def by_metric(pull: np.ndarray, rows: np.ndarray, metric: np.ndarray | None) -> np.ndarray:
+    """``pull' X``: what pulls on the images, as a gradient by the metric; its diagonal where the metric is one."""
+    if metric is not None and metric.ndim == 1:
+        return np.einsum("ij,ij->j", pull, rows)
+    if rows.dtype == np.float32:  # a float64 copy of wide rows would cost more than all pair work
+        return (pull.T.astype(np.float32) @ rows).astype(np.float64)
+    return pull.T @ rows
 
 
 def listed_parts(n_pairs: int, numbers_per_pair: int) -> Iterator[slice]:

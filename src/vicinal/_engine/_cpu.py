@@ -401,6 +401,13 @@ class CpuPlaced(Placed):
             pull += super().softmax_pull(again, factors[again.positions])
         return pull
 
+    def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
+        log_sums, log_agreement = super().class_agreement(queries)
+        lost = np.flatnonzero(log_agreement < np.log(_LEAST_AGREEMENT[self._images.dtype]))
+        if len(lost):
+            log_agreement[lost] = self._in_numpy.class_agreement(queries.take(lost, self._images.n))[1]
+        return log_sums, log_agreement
+
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         assert self.points.classes is not None
         images = self._images.images

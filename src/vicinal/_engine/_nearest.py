@@ -3,12 +3,17 @@
 All backends therefore agree, whatever their products round.  Ties go by the order of the points.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine._contract import Placed, Queries, listed_parts, to_images
+from vicinal._engine._accuracy import TIED, product_error
+from vicinal._engine._contract import Placed, Queries, listed_parts
+from vicinal._engine._pool import openmp_threads
+from vicinal._engine._tuning import LISTED_BYTES, SEARCH_FROM_QUERIES, SPARE_NEIGHBORS, TREE_COORDINATES
+
+Pairs = tuple[np.ndarray, np.ndarray]  # (query, point)
 
 
 class Neighbors(NamedTuple):
@@ -37,16 +42,118 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
         ranked = -score(query, point)
         order = np.lexsort((point, ranked, query))
         query, point, ranked = query[order], point[order], ranked[order]
-        starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))
+        starts, counts = _groups(query)
         best = starts[:, None] + np.arange(k)
         rows = query[starts]
-        if len(rows) and (np.diff(np.append(starts, len(query))) < k).any():
+        if (counts < k).any():
             raise ValueError(f"k={k} neighbours were asked for, but some queries may see fewer points.")
         indices[rows], scores[rows] = point[best], ranked[best]
         done += len(rows)
     if done < m:
         raise ValueError(f"k={k} neighbours were asked for, but some queries may see none.")
     return Neighbors(indices, 2.0 * scores if origin is None else -scores)
+
+
+def nearest_with_ties(placed: Placed, queries: Queries, k: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield blocks of (query, point, squared distance): each query's k nearest points and all that tie with the k-th.
+
+    The pairs of a query come together, nearest first.
+    """
+    score = placed.pair_scores(queries)
+    for query, point in placed.candidates(queries, k=k):
+        squares = -2.0 * score(query, point)
+        order = np.lexsort((point, squares, query))
+        query, point, squares = query[order], point[order], squares[order]
+        starts, counts = _groups(query)
+        kth = squares[starts + np.minimum(counts, k) - 1]
+        kept = squares <= np.repeat(kth * (1.0 + 2.0 * TIED), counts)
+        yield query[kept], point[kept], squares[kept]
+
+
+def _groups(query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the pairs of each query start, and how many there are."""
+    starts = np.flatnonzero(np.append(True, query[1:] != query[:-1])) if len(query) else np.empty(0, np.intp)
+    return starts, np.diff(np.append(starts, len(query)))
+
+
+def candidate_floor(kth: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """The score down to which points are candidates, given the k-th best score and how far scores may be off."""
+    with np.errstate(invalid="ignore"):
+        least = kth - 2.0 * error - 2.0 * TIED * np.abs(kth)
+    return np.where(kth > -np.inf, least, -np.inf)
+
+
+def search_is_faster(placed: Placed, queries: Queries, k: int | None) -> bool:
+    """Whether `searched` finds candidates faster than all scores would: for many queries, few neighbours, no weights."""
+    n = len(placed.points.rows)
+    return (
+        k is not None
+        and placed.points.log_weights is None
+        and queries.count(n) >= SEARCH_FROM_QUERIES
+        and 8 * (k + 1 + SPARE_NEIGHBORS) <= n
+    )
+
+
+def searched(
+    placed: Placed, queries: Queries, k: int, threads: int, scored: Callable[[Queries], Iterator[Pairs]]
+) -> Iterator[Pairs]:
+    """Yield candidates by a search: a k-d tree for few coordinates, scikit-learn's matrix products for more.
+
+    A query is settled if the last point that the search lists is clearly farther than the k-th.  The others (there are
+    ties past the last place, or distances are lost in the rounding of products) get their candidates from ``scored``,
+    which looks at the scores of all points.
+    """
+    n = len(placed.points.rows)
+    m, reach = queries.count(n), min(k + 1 + SPARE_NEIGHBORS, n)
+    mine, theirs = placed.float64_images(queries)
+    find = _tree(theirs, threads) if theirs.shape[1] <= TREE_COORDINATES else _brute(theirs, threads)
+    left_open = []
+    for start in range(0, m, step := max(LISTED_BYTES // (64 * reach), 1)):
+        some = np.arange(start, min(start + step, m))
+        squares, point, error = find(mine[some], reach)
+        last = squares[:, -1].copy()
+        if queries.left_out is not None:
+            squares[point == queries.left_out[some, None]] = np.inf
+        kth = (np.partition(squares, k - 1, axis=1)[:, k - 1] + error) * (1.0 + 2.0 * TIED)
+        settled = (kth < last - error) | (reach == n)
+        left_open.append(some[~settled])
+        row, place = np.nonzero(settled[:, None] & (squares <= (kth + error)[:, None]) & (squares < np.inf))
+        yield some[row], point[row, place]
+    rest = np.concatenate(left_open)
+    if len(rest):
+        for query, point in scored(queries.take(rest, n)):
+            yield rest[query], point
+
+
+def _tree(points: np.ndarray, threads: int):
+    """A k-d tree: squared distances from differences, sorted, the points, and a bound of the errors of the squares."""
+    from scipy.spatial import KDTree
+
+    tree = KDTree(points, balanced_tree=False)  # a balanced one takes quadratic time for equal rows
+
+    def find(queries, reach):
+        distance, point = tree.query(queries, reach, workers=threads)
+        return distance**2, point, 1e-14 * distance[:, -1] ** 2
+
+    return find
+
+
+def _brute(points: np.ndarray, threads: int):
+    """The same by scikit-learn's tiles of matrix products."""
+    from sklearn.neighbors import NearestNeighbors
+
+    search = NearestNeighbors(algorithm="brute").fit(points)
+
+    def find(queries, reach):
+        with openmp_threads(threads):
+            distance, point = search.kneighbors(queries, reach)
+        squares = distance**2
+        # A point at the squared distance D of q is at most 2 |q|^2 + 2 D from the origin, squared: that of the farthest
+        # row, which may be an outlier, does not matter.
+        reached = 3.0 * np.einsum("ij,ij->i", queries, queries) + 2.0 * squares[:, -1]
+        return squares, point, 2.0 * product_error(reached, points.shape[1], np.float64)
+
+    return find
 
 
 def listed_pairs(
@@ -60,19 +167,15 @@ def listed_pairs(
         scores = score(query, point)
         # A floor that lies above the best score by rounding (beside scores of 1e20, or in float32) must not lose a
         # query's only neighbour.
-        starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))
-        best = np.repeat(np.maximum.reduceat(scores, starts), np.diff(np.append(starts, len(query))))
+        starts, counts = _groups(query)
+        best = np.repeat(np.maximum.reduceat(scores, starts), counts)
         kept = scores >= np.minimum(floors[query] - 1e-6, best)
         yield query[kept], point[kept], scores[kept]
 
 
 def _products(placed: Placed, queries: Queries, origin: np.ndarray):
     """A function that gives the inner products of listed pairs of uncentred images, in float64."""
-    theirs = to_images(placed.points.rows.astype(np.float64, copy=False), placed.metric) + origin
-    if queries.rows is not None:
-        mine = to_images(queries.rows.astype(np.float64, copy=False), placed.metric) + origin
-    else:
-        mine = theirs if queries.positions is None else theirs[queries.positions]
+    mine, theirs = (images + origin for images in placed.float64_images(queries))
 
     def products(query: np.ndarray, point: np.ndarray) -> np.ndarray:
         found = np.empty(len(query))

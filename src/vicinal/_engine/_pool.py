@@ -116,6 +116,13 @@ def one_blas_thread() -> Iterator[None]:
 
 
 @contextmanager
+def openmp_threads(threads: int) -> Iterator[None]:
+    """Inside, loops of OpenMP that this thread starts (those of scikit-learn) use so many threads."""
+    with _thread_pools().limit(limits=threads, user_api="openmp"):
+        yield
+
+
+@contextmanager
 def quiet_blas(n_rows: int, n_columns: int) -> Iterator[None]:
     """Inside, matrix products that are small beside the pair work around them use one thread.
 

@@ -7,14 +7,16 @@
     placed.scatter(row_weights)                                      # only sums come back
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine._accuracy import largest_square, robust_centre
+from vicinal._engine._accuracy import largest_square, robust_centre, round_centre
 from vicinal._engine._choice import Work, backend_class, choose
-from vicinal._engine._contract import Of, Placed, Points, Pull, Queries, Scatter, to_images
-from vicinal._engine._nearest import Neighbors, listed_pairs, nearest
+from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, by_metric, to_images
+from vicinal._engine._listed import Listed
+from vicinal._engine._nearest import Neighbors, listed_pairs, nearest, nearest_with_ties
 from vicinal._engine._settings import as_engine
 
 # Squares of images up to this multiple of 1/eps leave the entropy of a row enough digits.
@@ -70,7 +72,7 @@ class Problem:
         self.engine, self.backend = engine, backend
         self.n_points, self.n_features = points.shape
         self.leave_one_out, self.match = leave_one_out, match
-        self.centre = robust_centre(points)
+        self.centre = round_centre(points)
         rows = np.ascontiguousarray(points - self.centre, dtype=real)
         log_weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
         codes, n_classes = None, 0
@@ -96,22 +98,38 @@ class Problem:
     def reweighted(self, log_weights) -> "Problem":
         """The same rows with other log-weights, on the same backend."""
         weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
-        return self._with_points(Points(self.points.rows, weights, self.points.classes, self.points.n_classes))
+        return self._with_points(replace(self.points, log_weights=weights), self.match)
 
     def some(self, positions) -> "Problem":
-        """The rows at some positions as a problem of their own, on the same backend; without the match."""
-        rows, weights = self.points.rows[positions], self.points.log_weights
-        other = self._with_points(Points(rows, None if weights is None else weights[positions]))
-        other.match = None
-        return other
+        """The rows at some positions as a problem of their own, on the same backend."""
+        given = self.points
+        points = replace(
+            given,
+            rows=np.ascontiguousarray(given.rows[positions]),
+            log_weights=None if given.log_weights is None else given.log_weights[positions],
+            classes=None if given.classes is None else given.classes[positions],
+        )
+        match = None if self.match is None else replace(self.match, values=self.match.values[positions])
+        return self._with_points(points, match)
 
-    def _with_points(self, points: Points) -> "Problem":
+    def _with_points(self, points: Points, match: Match | None) -> "Problem":
         other = object.__new__(Problem)
         other.__dict__.update(self.__dict__)
-        other.points, other.n_points = points, len(points.rows)
+        other.points, other.match, other.n_points = points, match, len(points.rows)
         other._rows = backend_class(self.backend)(points, self.engine)
         other._with_targets, other._by_column = None, None
         return other
+
+    def listed(self, queries, neighbors) -> Listed:
+        """Some resident rows by position, each with a list of neighbours, the only ones that it sees.
+
+        Parameters
+        ----------
+        queries : integer array of shape (m,)
+        neighbors : integer array of shape (m, k)
+            Positions of points; -1 where a list is shorter.
+        """
+        return Listed(self.points, self.match, queries, neighbors)
 
     def with_targets(self) -> "Problem":
         """The rows with their targets as further coordinates: Gaussian matches are distances there."""
@@ -250,15 +268,22 @@ class Placement:
                     log_means[lost, c] = np.where(sums > -np.inf, sums - log_sums[lost], -np.inf)
         return log_sums, log_mine + log_means, placed
 
+    def log_agreement(self, queries=None) -> np.ndarray:
+        """Return ``log a_i`` of the resident rows, shape (m,): what `pull` says without the pull, in fewer sweeps."""
+        asked = self.problem.queries(queries, None)
+        if self.problem.match.kind == "class":
+            return self.placed.class_agreement(asked)[1]
+        parts = self._gaussian_parts if self.problem.match.kind == "gaussian" else self._dot_parts
+        return np.logaddexp.reduce(parts(asked)[1], axis=1)
+
     def gradient(self, row_weights=None, queries=None, *, objective="accuracy") -> Pull:
         """Return the `Pull` with ``pull' X`` (k, D), that is ``A S(w)``, in place of the pull itself."""
         found = self.pull(row_weights, queries, objective=objective)
-        rows = self.problem.points.rows
-        if self.placed.metric is not None and self.placed.metric.ndim == 1:
-            return found._replace(pull=np.einsum("ij,ij->j", found.pull, rows))
-        if rows.dtype == np.float32:  # a float64 copy of wide rows would cost more than all pair work
-            return found._replace(pull=(found.pull.T.astype(np.float32) @ rows).astype(np.float64))
-        return found._replace(pull=found.pull.T @ rows)
+        return found._replace(pull=self.by_metric(found.pull))
+
+    def by_metric(self, pull) -> np.ndarray:
+        """Return ``pull' X`` (k, D) for a pull (n, k) on the images; its diagonal where the metric is one."""
+        return by_metric(pull, self.problem.points.rows, self.placed.metric)
 
     @property
     def images(self) -> np.ndarray:
@@ -330,6 +355,16 @@ class Placement:
         if origin is not None or self.problem.points.log_weights is not None:
             placed = self.problem.reweighted(_product_weights(placed, origin)).at(placed.metric).placed
         return nearest(placed, asked, k, origin)
+
+    def nearest_with_ties(self, k, queries=None, left_out=None):
+        """Yield, for blocks of queries, each query's k nearest points and all that tie with the k-th.
+
+        Three arrays per block: queries, points and squared distances, those of a query together, nearest first.
+        """
+        placed = self.placed
+        if self.problem.points.log_weights is not None:
+            placed = self.problem.reweighted(None).at(placed.metric).placed
+        return nearest_with_ties(placed, self.problem.queries(queries, left_out), k)
 
 
 # Pairs this many nats below a row's log-sum cannot change a sum in float64.

@@ -39,6 +39,10 @@ class _Cache:
         with self._lock:
             self._kept.setdefault(owner, {})[backend] = (engine, placement)
 
+    def forget(self, owner: Any) -> None:
+        with self._lock:
+            self._kept.pop(owner, None)
+
 
 _cache = _Cache()
 if hasattr(os, "register_at_fork"):  # Windows has neither fork nor this
@@ -51,8 +55,8 @@ def resident(owner: Any, engine: Any, work: Work, make: Callable[[], Placement])
     Parameters
     ----------
     owner : object
-        Hashed by identity, and not changed after its first use here: a fitted mixture.  `make` must not return
-        anything that refers to it, or it would live forever.
+        Hashed by identity, and not changed after its first use here (a fitted mixture), or else forgotten (`forget`, at
+        a refit).  `make` must not return anything that refers to it, or it would live forever.
     engine : None, str or Engine
         At most one placement per backend is kept; one that was made under other settings is replaced.
     work : Work
@@ -67,3 +71,8 @@ def resident(owner: Any, engine: Any, work: Work, make: Callable[[], Placement])
         placement = make()
         _cache.keep(owner, backend, engine, placement)
     return placement
+
+
+def forget(owner: Any) -> None:
+    """Drop what is kept for `owner`, which changes."""
+    _cache.forget(owner)

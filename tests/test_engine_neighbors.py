@@ -1,0 +1,230 @@
+"""Neighbours by the pair engine: found exactly, whichever way, and sums over neighbours that are listed."""
+
+import numpy as np
+import pytest
+
+from vicinal import Engine
+from vicinal._engine import Match, _arrays, _contract, prepare
+from vicinal._engine._accuracy import round_centre
+
+BACKENDS = ["reference", "cpu", "torch"]
+
+
+def backend(name):
+    if name == "torch":
+        pytest.importorskip("torch")
+        return Engine("torch", device="cpu")
+    return name
+
+
+@pytest.fixture(params=["by scores", "by a search"])
+def way(request, monkeypatch):
+    """Both ways in which candidates are found, whatever the number of rows."""
+    monkeypatch.setattr(_arrays, "search_is_faster", lambda *_: request.param == "by a search")
+
+
+def literal_neighbors(queries, points, left_out, k):
+    """The k nearest points, nearest first and ties in the order of the points, from differences in float64."""
+    squares = ((queries[:, None].astype(float) - points[None].astype(float)) ** 2).sum(-1)
+    hit = np.flatnonzero(left_out >= 0)
+    squares[hit, left_out[hit]] = np.inf
+    order = np.argsort(squares, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(squares, order, axis=1)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("d", [1, 3, 14])
+def test_nearest_is_a_sort_of_all_distances(name, dtype, d):
+    rng = np.random.default_rng(d)
+    X = rng.integers(0, 5, size=(120, d)).astype(dtype) / 4  # exact, and full of ties and twins
+    n = np.arange(120)
+    problem = prepare(backend(name), X, log_weights=rng.normal(size=120), leave_one_out=True)
+    some, new = rng.permutation(120)[:50], rng.integers(0, 5, size=(40, d)).astype(dtype) / 4
+    skip = np.where(np.arange(40) % 2, np.arange(40), -1)
+    for k in (1, 4, 119):
+        for queries, given, left_out in ((None, X, n), (some, X[some], some)):
+            indices, squares = literal_neighbors(given, X, left_out, k)
+            found = problem.at().nearest(k, queries)
+            np.testing.assert_array_equal(found.indices, indices)
+            np.testing.assert_allclose(found.scores, squares, rtol=1e-12)
+        found = problem.at().nearest(k, new, left_out=skip)
+        np.testing.assert_array_equal(found.indices, literal_neighbors(new, X, skip, k)[0])
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("name", BACKENDS)
+def test_nearest_in_float32_is_decided_in_float64(name):
+    """Far from the origin scores come from differences of rounded images, and a twin at distance 0 is no measure of it."""
+    rng = np.random.default_rng(0)
+    far = np.repeat([[-900.0], [900.0]], 60, axis=0)
+    X = (far + 1e-3 * rng.normal(size=(120, 3))).astype(np.float32)
+    X[::4] = X[1::4]
+    A = np.eye(3) + 0.3 * rng.normal(size=(3, 3))
+    problem = prepare(backend(name), X, leave_one_out=True)
+    images = (X.astype(np.float64) - problem.centre) @ A.T
+    np.testing.assert_array_equal(
+        problem.at(A).nearest(7).indices, literal_neighbors(images, images, np.arange(120), 7)[0]
+    )
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("d", [2, 12])
+def test_an_outlier_does_not_hide_neighbors(name, d):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(150, d))
+    X[7] = 1e20
+    found = prepare(backend(name), X, leave_one_out=True).at().nearest(5)
+    others = np.delete(np.arange(150), 7)
+    np.testing.assert_array_equal(found.indices[others], literal_neighbors(X, X, np.arange(150), 5)[0][others])
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("d", [2, 15])
+def test_all_that_tie_with_the_kth_are_listed(name, d):
+    rng = np.random.default_rng(d)
+    grid = rng.integers(0, 3, size=(90, d))
+    X = 0.1 * grid + 7.0  # 0.3 - 0.2 and 0.2 - 0.1 differ in their last bit
+    exact = ((grid[:, None] - grid[None]) ** 2).sum(-1)
+    np.fill_diagonal(exact, 10**9)
+    placed = prepare(backend(name), X, leave_one_out=True, log_weights=rng.normal(size=90)).at()
+    seen = np.zeros((90, 90), dtype=bool)
+    for query, point, squares in placed.nearest_with_ties(6):
+        assert not seen[query, point].any()
+        seen[query, point] = True
+        np.testing.assert_allclose(squares, 0.01 * exact[query, point], atol=1e-12)
+        same = query[1:] == query[:-1]
+        assert (np.diff(squares)[same] >= 0).all()
+    np.testing.assert_array_equal(seen, exact <= np.sort(exact, axis=1)[:, 5:6])
+
+
+@pytest.mark.usefixtures("way")
+def test_fewer_points_than_neighbors_are_refused():
+    for X in (np.zeros((4, 2)), np.arange(8.0).reshape(4, 2)):
+        with pytest.raises(ValueError, match="k=4 neighbours were asked for, but some queries may see fewer"):
+            prepare("reference", X, leave_one_out=True).at().nearest(4)
+
+
+def test_threads_and_blocks_do_not_change_neighbors():
+    rng = np.random.default_rng(0)
+    for d in (3, 20):
+        X = rng.normal(size=(3000, d))
+        first, *others = (
+            prepare(Engine("reference", threads=threads, memory="1 MB"), X, leave_one_out=True).at().nearest(9)
+            for threads in (1, 2, 3)
+        )
+        for other in others:
+            np.testing.assert_array_equal(first.indices, other.indices)
+            np.testing.assert_array_equal(first.scores, other.scores)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
+def test_the_centre_takes_no_digits_from_the_rows(scale):
+    """The bulk of the rows can be had back: what was subtracted has so few digits that nothing was rounded."""
+    rng = np.random.default_rng(0)
+    X = scale * (rng.normal(size=(400, 4)) * [1, 1e-6, 1e3, 1] + [0, 1, 1e6, 40])
+    X[3] = 1e5 * scale
+    centre = round_centre(X)
+    bulk = np.delete(X, 3, axis=0)
+    np.testing.assert_array_equal((bulk - centre) + centre, bulk)
+    spread = scale * np.array([1, 1e-6, 1e3, 1])
+    assert (np.abs(centre - scale * np.array([0, 1, 1e6, 40])) < spread).all()
+    np.testing.assert_array_equal(round_centre(np.full((5, 2), 0.1)), [0.1, 0.1])
+
+
+# -- some of the rows, and listed neighbours -------------------------------------------------------------------
+
+
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(40, 4))
+X[3] = X[17] = X[30]
+VALUES = {
+    "class": RNG.integers(0, 3, 40),
+    "gaussian": RNG.normal(size=(40, 2)),
+    "dot": RNG.dirichlet(np.ones(3), 40),
+}
+WEIGHT = RNG.uniform(0.2, 2.0, 40)
+METRICS = {"matrix": RNG.normal(size=(2, 4)), "diagonal": RNG.normal(size=4), "none": None}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("kind", VALUES)
+def test_some_rows_are_a_problem_of_their_own(name, kind):
+    some = np.array([9, 3, 17, 2, 30, 25, 38])
+    whole = prepare(
+        backend(name), X + 5, log_weights=np.log(WEIGHT), leave_one_out=True, match=Match(kind, VALUES[kind])
+    )
+    alone = prepare(
+        "reference",
+        X[some],
+        log_weights=np.log(WEIGHT[some]),
+        leave_one_out=True,
+        match=Match(kind, VALUES[kind][some]),
+    )
+    A = METRICS["matrix"]
+    got, expected = (problem.at(A).gradient(WEIGHT[some]) for problem in (whole.some(some), alone))
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-10)
+    new = RNG.normal(size=(5, 4))
+    np.testing.assert_allclose(whole.some(some).at(A).log_sums(new + 5), alone.at(A).log_sums(new), atol=1e-10)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("kind", VALUES)
+def test_log_agreement_is_that_of_the_pull(name, kind):
+    problem = prepare(backend(name), X, log_weights=np.log(WEIGHT), leave_one_out=True, match=Match(kind, VALUES[kind]))
+    # At the larger scales the exponentials of all mates underflow.
+    for scale in (0.1, 1.0, 40.0):
+        placed = problem.at(scale * METRICS["matrix"])
+        for queries in (None, np.array([5, 30, 2])):
+            expected = placed.pull(queries=queries, objective="likelihood").log_agreement
+            np.testing.assert_allclose(placed.log_agreement(queries), expected, rtol=1e-9, atol=1e-12)
+            assert np.isfinite(expected).all()
+
+
+@pytest.mark.parametrize("memory", [1, 2**25])
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_list_of_all_neighbors_is_the_whole_problem(metric, kind, objective, memory, monkeypatch):
+    monkeypatch.setattr(_contract, "LISTED_BYTES", memory)
+    problem = prepare("reference", X, log_weights=np.log(WEIGHT), leave_one_out=True, match=Match(kind, VALUES[kind]))
+    queries = np.array([3, 0, 30, 21])
+    neighbors = np.array([np.delete(np.arange(40), q) for q in queries])
+    neighbors = np.column_stack([neighbors[:, :20], np.full(4, -1), neighbors[:, 20:]])
+    placed = problem.listed(queries, neighbors).at(METRICS[metric])
+    whole = problem.at(METRICS[metric])
+    got = placed.gradient(WEIGHT[queries], objective=objective)
+    expected = whole.gradient(WEIGHT[queries], queries, objective=objective)
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(placed.log_sums(), whole.log_sums(queries), rtol=1e-12)
+
+
+def test_a_list_leaves_out_all_others():
+    """The same as a problem in which the others have no weight."""
+    listed = np.array([4, 11, 17, 30, 39])
+    outside = np.setdiff1d(np.arange(40), listed)
+    weights = np.zeros(40)
+    weights[outside] = -np.inf
+    match = Match("class", VALUES["class"])
+    few = prepare("reference", X, log_weights=weights, leave_one_out=True, match=match).at(METRICS["matrix"])
+    problem = prepare("reference", X, leave_one_out=True, match=match)
+    got = problem.listed(outside, np.tile(listed, (len(outside), 1))).at(METRICS["matrix"]).gradient()
+    expected = few.gradient(queries=outside)
+    np.testing.assert_allclose(got.log_sums, expected.log_sums)
+    np.testing.assert_allclose(np.exp(got.log_agreement), np.exp(expected.log_agreement))
+    np.testing.assert_allclose(got.pull, expected.pull, atol=1e-12)
+
+
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+def test_listed_rows_that_nobody_agrees_with_are_not_pulled(objective):
+    problem = prepare("reference", X, leave_one_out=True, match=Match("class", np.arange(40) // 2))
+    got = problem.listed([0, 8], [[5, 6, -1], [-1, -1, -1]]).at(np.eye(4)).gradient(objective=objective)
+    np.testing.assert_array_equal(got.log_agreement, [-np.inf, -np.inf])
+    np.testing.assert_array_equal(got.pull, np.zeros((4, 4)))
+    assert np.isfinite(got.log_sums[0])
+    assert got.log_sums[1] == -np.inf
