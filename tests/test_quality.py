@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits, load_iris
 from sklearn.metrics import rand_score
 
-from vicinal import _purity
+from vicinal._engine import _arrays, _nearest
 from vicinal.quality import (
     balanced_rand_score,
     clustering_accuracy,
@@ -175,9 +175,16 @@ def test_bool_and_mixed_labels():
 # --- neighbour purity -------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=["by scores", "by a search"])
+def way(request, monkeypatch):
+    """Both ways in which the engine finds candidates, whatever the number of rows."""
+    monkeypatch.setattr(_arrays, "search_is_faster", lambda *_: request.param == "by a search")
+
+
 @pytest.mark.parametrize(
     ("n", "d", "k"), [(2, 1, 1), (30, 1, 29), (60, 2, 10), (60, 15, 59), (60, 16, 10), (40, 80, 39)]
 )
+@pytest.mark.usefixtures("way")
 def test_purity_literal(n, d, k):
     rng = np.random.default_rng(d)
     y = rng.integers(3, size=n)
@@ -187,6 +194,7 @@ def test_purity_literal(n, d, k):
 
 @pytest.mark.parametrize("d", [2, 20])
 @pytest.mark.parametrize("k", [1, 7, 49])
+@pytest.mark.usefixtures("way")
 def test_purity_shares_ties(d, k):
     rng = np.random.default_rng(d + k)
     X = rng.integers(0, 3 if d == 2 else 2, size=(50, d))
@@ -199,6 +207,7 @@ def test_purity_shares_ties(d, k):
     np.testing.assert_allclose(neighbor_purity(X[order], y[order], k), expected, atol=1e-13)
 
 
+@pytest.mark.usefixtures("way")
 def test_purity_shares_ties_of_decimal_numbers():
     """0.3 - 0.2 and 0.2 - 0.1 differ in their last bit, and are the same distance."""
     X, y = load_iris(return_X_y=True)
@@ -206,6 +215,7 @@ def test_purity_shares_ties_of_decimal_numbers():
     np.testing.assert_allclose(neighbor_purity(X, y, 20), expected, atol=1e-13)
 
 
+@pytest.mark.usefixtures("way")
 def test_purity_of_twins():
     """A row is left out by its index: its twin is its nearest neighbour."""
     rng = np.random.default_rng(3)
@@ -219,6 +229,7 @@ def test_purity_of_twins():
 
 @pytest.mark.parametrize("d", [3, 25])
 @pytest.mark.parametrize(("scale", "offset"), [(2.0**600, 0), (2.0**-600, 0), (1, 2.0**20), (2.0**-20, 2.0**10)])
+@pytest.mark.usefixtures("way")
 def test_purity_does_not_depend_on_scale_and_offset(d, scale, offset):
     rng = np.random.default_rng(4)
     X = rng.integers(-(2**16), 2**16, size=(80, d)) / 2.0**16  # so that X * scale + offset is exact
@@ -226,6 +237,7 @@ def test_purity_does_not_depend_on_scale_and_offset(d, scale, offset):
     np.testing.assert_array_equal(neighbor_purity(X * scale + offset, y, 9), neighbor_purity(X, y, 9))
 
 
+@pytest.mark.usefixtures("way")
 def test_purity_where_products_lose_all_digits():
     """Two far clumps, each 1e-9 wide: distances inside a clump cancel wholly in |x|^2 + |y|^2 - 2 xy."""
     rng = np.random.default_rng(5)
@@ -237,12 +249,14 @@ def test_purity_where_products_lose_all_digits():
 
 
 @pytest.mark.parametrize("d", [4, 40])
+@pytest.mark.usefixtures("way")
 def test_purity_does_not_depend_on_the_blocks(d, monkeypatch):
     rng = np.random.default_rng(6)
     X, y = rng.integers(0, 4, size=(150, d)).astype(float), rng.integers(3, size=150)
     expected = neighbor_purity(X, y, 12)
-    for memory in (1, 40_000):
-        monkeypatch.setattr(_purity, "_MEMORY", memory)
+    for listed, pairs in ((1, 1), (40_000, 5_000)):
+        monkeypatch.setattr(_nearest, "LISTED_BYTES", listed)
+        monkeypatch.setattr(_arrays, "ARRAY_BLOCK_PAIRS", pairs)
         np.testing.assert_allclose(neighbor_purity(X, y, 12), expected, atol=1e-13)
 
 

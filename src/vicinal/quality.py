@@ -214,11 +214,11 @@ def neighbor_purity(X, y, n_neighbors):
     distance share their places, as if their order were drawn at random and
     the curve averaged over the draws, so the order of the rows never matters.
 
-    Exact for any scale and offset: scikit-learn's searches (a k-d tree up to
+    Exact for any scale and offset: the pair engine's searches (a k-d tree up to
     10 columns, matrix products beyond) only *choose* candidates, whose
     distances are then computed from differences; a row whose neighbours the
     rounding could confuse is searched again with a wider net.  O(n^2 d) at
-    worst; memory beyond the data about 128 MB and a copy of X.
+    worst; memory beyond the data about 128 MB and two copies of X.
 
     Examples
     --------
