@@ -79,13 +79,12 @@ def reference(A, X, y, gradient=False):
 
 
 def evaluation_vicinal(case, X, y, A):
-    from vicinal._engine import Match, pair_reductions
+    from vicinal._engine import Match, prepare
     from vicinal._nca.objectives import neighbor_objective
 
-    order = np.argsort(y, kind="stable")  # as NCA does, once a fit
-    X, y = X[order] - X.mean(0), y[order]
-    pairs, match = pair_reductions("cpu", len(X), len(X), len(A)), Match("class", y, y)
-    return lambda: neighbor_objective(A, X, match, pairs)
+    order = np.argsort(y, kind="stable")  # as NCA does, once per fit
+    problem = prepare("cpu", X[order], leave_one_out=True, match=Match("class", y[order]))
+    return lambda: neighbor_objective(A, problem)
 
 
 def evaluation_sklearn(case, X, y, A):

@@ -1,4 +1,6 @@
 import pickle
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -13,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import vicinal._nca.nca as nca_module
-from vicinal import NCA, Engine
-from vicinal._engine import Match, pair_reductions
+from vicinal import NCA, Engine, which_engine
+from vicinal._engine import Match, prepare
 from vicinal._nca.objectives import neighbor_objective
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
@@ -45,8 +47,8 @@ def test_scikit_learn_checks(estimator, check):
 
 def objective(A, X, y, which="accuracy"):
     codes = np.unique(y, return_inverse=True)[1]
-    pairs = pair_reductions("reference", 1, 1, 1)
-    return neighbor_objective(A, X - X.mean(0), Match("class", codes, codes), pairs, objective=which).value
+    problem = prepare("reference", X, leave_one_out=True, match=Match("class", codes))
+    return neighbor_objective(A, problem, objective=which).value
 
 
 @pytest.fixture(scope="module")
@@ -490,6 +492,52 @@ def test_engines_agree(iris, engine):
     found = NCA(2, init="pca", engine=engine).fit(X, y)
     np.testing.assert_allclose(found.objectives_[-1], expected.objectives_[-1], rtol=1e-4)
     np.testing.assert_allclose(found.objectives_[0], expected.objectives_[0], rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"solver": "cg"}, {"n_components": 2}, {"init": np.eye(2, 4)}, {"neighbors": 5}, {"solver": "stochastic"}],
+    ids=str,
+)
+@pytest.mark.parametrize("engine", [None, "cpu", "reference"])
+def test_the_engine_is_recorded_and_foretold(iris, parameters, engine):
+    X, y = iris
+    nca = NCA(**parameters, engine=engine, max_iter=2)
+    assert which_engine(X, nca).startswith(nca.fit(X, y).engine_ + ":")
+    assert nca.engine_ == (engine or "reference")
+    expected = "stochastic" if "neighbors" in parameters else parameters.get("solver", "lbfgs")
+    assert nca.solver_ == expected
+
+
+def test_the_choice_of_the_engine_does_not_depend_on_max_iter():
+    X = np.zeros((5000, 10))
+    assert len({which_engine(X, NCA(max_iter=max_iter)) for max_iter in (1, 50, 10**6)}) == 1
+    assert which_engine(X, NCA(2)) == (
+        "cpu: 5000 x 5000 pairs in 2 dimensions, 50 times, are enough to justify compiled kernels"
+    )
+    assert "16384 x 30000 pairs in 10 dimensions, 20 times" in which_engine(np.zeros((30_000, 10)), NCA())
+    assert which_engine(np.zeros((178, 13)), NCA(max_iter=10**6)).startswith("reference")
+
+
+def test_small_fits_wait_for_no_compiler():
+    """178 rows took 40 s to compile kernels for what NumPy does in 0.7 s, because work was multiplied by max_iter."""
+    code = """
+import sys, warnings
+from sklearn.datasets import load_wine
+from vicinal import NCA, PairNCA, SoftNeighborsClassifier, SoftNeighborsRegressor
+warnings.simplefilter("ignore")
+X, y = load_wine(return_X_y=True)
+for estimator in (
+    NCA(), NCA(solver="stochastic", max_iter=3), NCA(neighbors=9, max_iter=3), NCA(match="gaussian", max_iter=3),
+    PairNCA(max_iter=3), SoftNeighborsClassifier(), SoftNeighborsRegressor(),
+):
+    estimator.fit(X, y)
+    assert estimator.engine_ == "reference", estimator
+    assert "numba" not in sys.modules, estimator
+SoftNeighborsClassifier().fit(X, y).predict(X)
+assert "numba" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # -- at home in scikit-learn ---------------------------------------------------------------------------------

@@ -5,14 +5,14 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
-from vicinal._effective_neighbors import effective_neighbors
-from vicinal._engine import Match, pair_reductions
+from vicinal._engine import Match, prepare
 from vicinal._nca.objectives import (
     listed_pairs,
     neighbor_objective,
+    neighbor_value,
     pair_objective,
     pairs_in_groups,
-    scaled_images,
+    placed_at,
     with_penalty,
 )
 
@@ -25,9 +25,9 @@ TARGETS = RNG.normal(size=(N, 2))
 SHARES = RNG.dirichlet(np.ones(3), N)
 WEIGHT = RNG.uniform(0.3, 2.0, N)
 MATCHES = {
-    "class": Match("class", CODES, CODES),
-    "gaussian": Match("gaussian", TARGETS, TARGETS),
-    "dot": Match("dot", SHARES, SHARES),
+    "class": Match("class", CODES),
+    "gaussian": Match("gaussian", TARGETS),
+    "dot": Match("dot", SHARES),
 }
 AGREEMENT = {
     "class": (CODES[:, None] == CODES).astype(float),
@@ -39,7 +39,11 @@ STARTS = {
     "low rank": 0.7 * RNG.normal(size=(2, D)),
     "diagonal": RNG.normal(size=D),
 }
-PAIRS = pair_reductions("reference", N, N, D)
+
+
+def problem_of(match=None, weight=None, rows=X, engine="reference"):
+    log_weights = None if weight is None else np.log(weight)
+    return prepare(engine, rows, log_weights=log_weights, leave_one_out=True, match=match)
 
 
 def matrix(A):
@@ -83,7 +87,9 @@ def test_value_and_gradient_are_the_papers(shape, kind, objective, weight):
     a = (p * AGREEMENT[kind]).sum(1)
     value = np.average(a if objective == "accuracy" else np.log(a), weights=w)
     gradient = literal_gradient(A, p, AGREEMENT[kind], objective, w)
-    found = neighbor_objective(A, X, MATCHES[kind], PAIRS, objective=objective, weight=weight)
+    problem = problem_of(MATCHES[kind], weight)
+    found = neighbor_objective(A, problem, objective=objective, weight=weight)
+    assert neighbor_value(A, problem, objective=objective, weight=weight) == pytest.approx(found.value, rel=1e-12)
     np.testing.assert_allclose(found.value, value, rtol=1e-12)
     expected = np.diag(gradient) if A.ndim == 1 else gradient
     np.testing.assert_allclose(found.gradient, expected, atol=1e-12 * max(1.0, np.abs(gradient).max()))
@@ -103,8 +109,12 @@ def differences(fun, A, step=1e-5):
 @pytest.mark.parametrize("kind", MATCHES)
 @pytest.mark.parametrize("shape", STARTS)
 def test_gradient_by_differences(shape, kind, objective, rows):
+    problem = problem_of(MATCHES[kind], WEIGHT)
+
     def fun(A):
-        found = neighbor_objective(A, X, MATCHES[kind], PAIRS, objective=objective, weight=WEIGHT, rows=rows)
+        found = neighbor_objective(A, problem, objective=objective, weight=WEIGHT, rows=rows)
+        alone = neighbor_value(A, problem, objective=objective, weight=WEIGHT, rows=rows)
+        assert alone == pytest.approx(found.value, rel=1e-12)
         return with_penalty(found, A, np.array([0.01, 0.0, 0.02, 0.03]))
 
     A = STARTS[shape]
@@ -115,8 +125,9 @@ def test_gradient_by_differences(shape, kind, objective, rows):
 def test_batches_average_to_the_whole():
     A = STARTS["low rank"]
     batches = np.split(RNG.permutation(N), 4)
-    parts = [neighbor_objective(A, X, MATCHES["class"], PAIRS, rows=rows) for rows in batches]
-    whole = neighbor_objective(A, X, MATCHES["class"], PAIRS)
+    problem = problem_of(MATCHES["class"])
+    parts = [neighbor_objective(A, problem, rows=rows) for rows in batches]
+    whole = neighbor_objective(A, problem)
     np.testing.assert_allclose(np.mean([part.value for part in parts]), whole.value, rtol=1e-13)
     np.testing.assert_allclose(np.mean([part.gradient for part in parts], axis=0), whole.gradient, atol=1e-14)
 
@@ -124,12 +135,12 @@ def test_batches_average_to_the_whole():
 def test_one_hot_rows_are_classes():
     one_hot = np.eye(3)[CODES]
     for objective in ("accuracy", "likelihood"):
-        hard = neighbor_objective(STARTS["full"], X, MATCHES["class"], PAIRS, objective=objective)
-        soft = neighbor_objective(STARTS["full"], X, Match("dot", one_hot, one_hot), PAIRS, objective=objective)
+        hard = neighbor_objective(STARTS["full"], problem_of(MATCHES["class"]), objective=objective)
+        soft = neighbor_objective(STARTS["full"], problem_of(Match("dot", one_hot)), objective=objective)
         np.testing.assert_allclose(hard.value, soft.value, rtol=1e-13)
         np.testing.assert_allclose(hard.gradient, soft.gradient, atol=1e-13)
         far = 100.0 * one_hot  # targets so far apart that only equal ones agree
-        soft = neighbor_objective(STARTS["full"], X, Match("gaussian", far, far), PAIRS, objective=objective)
+        soft = neighbor_objective(STARTS["full"], problem_of(Match("gaussian", far)), objective=objective)
         np.testing.assert_allclose(hard.gradient, soft.gradient, atol=1e-13)
 
 
@@ -140,7 +151,7 @@ def test_equals_scikit_learns_loss():
     for A in (np.eye(4), RNG.normal(size=(2, 4))):
         loss, gradient = theirs._loss_grad_lbfgs(A.ravel(), X, y[:, None] == y)
         for engine in ("reference", "cpu"):
-            ours = neighbor_objective(A, X - X.mean(0), Match("class", y, y), pair_reductions(engine, 1, 1, 1))
+            ours = neighbor_objective(A, problem_of(Match("class", y), rows=X, engine=engine))
             np.testing.assert_allclose(150 * ours.value, loss, rtol=1e-10)
             atol = 1e-9 * abs(gradient).max()
             np.testing.assert_allclose(150 * ours.gradient.ravel(), gradient, rtol=1e-8, atol=atol)
@@ -148,8 +159,8 @@ def test_equals_scikit_learns_loss():
 
 def test_translation_and_offset():
     A = STARTS["full"]
-    here = neighbor_objective(A, X, MATCHES["class"], PAIRS)
-    there = neighbor_objective(A, X + 1e4, MATCHES["class"], PAIRS)
+    here = neighbor_objective(A, problem_of(MATCHES["class"]))
+    there = neighbor_objective(A, problem_of(MATCHES["class"], rows=X + 1e4))
     np.testing.assert_allclose(here.gradient, there.gradient, atol=1e-8)
 
 
@@ -176,7 +187,7 @@ def test_equation_8(shape, weight):
     close = listed_pairs(CLOSE, CLOSE_WEIGHT, N)
 
     def fun(A):
-        return pair_objective(A, X, close, PAIRS, weight=weight)
+        return pair_objective(A, problem_of(weight=weight), close)
 
     w = np.ones(N) if weight is None else weight
     np.testing.assert_allclose(fun(A).value, literal_equation_8(A, CLOSE, CLOSE_WEIGHT, w), rtol=1e-12)
@@ -188,8 +199,8 @@ def test_groups_are_all_their_pairs():
     groups = np.where(CODES == 2, -1, CODES)
     listed = np.array([(a, b) for a in range(N) for b in range(a + 1, N) if groups[a] == groups[b] >= 0])
     for A in STARTS.values():
-        by_list = pair_objective(A, X, listed_pairs(listed, np.ones(len(listed)), N), PAIRS)
-        by_group = pair_objective(A, X, pairs_in_groups(groups), PAIRS)
+        by_list = pair_objective(A, problem_of(), listed_pairs(listed, np.ones(len(listed)), N))
+        by_group = pair_objective(A, problem_of(), pairs_in_groups(groups))
         np.testing.assert_allclose(by_group.value, by_list.value, rtol=1e-12)
         np.testing.assert_allclose(by_group.gradient, by_list.gradient, atol=1e-11)
 
@@ -202,27 +213,26 @@ def test_effective_neighbors_are_perplexities(weight):
     A = STARTS["low rank"]
     p = literal_probabilities(A, weight)
     entropy = -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1.0)), 0.0), axis=1)
-    Z = scaled_images(A, X + 7.0)
-    log_weights = None if weight is None else np.log(weight)
-    found = effective_neighbors(Z, Z, PAIRS, log_weights=log_weights, left_out=np.arange(N))
+    found = placed_at(problem_of(weight=weight, rows=X + 7.0), A).perplexities()
     np.testing.assert_allclose(found, np.exp(entropy), rtol=1e-10)
 
 
 def test_effective_neighbors_at_both_ends():
-    Z = scaled_images(np.eye(D), X)
-    np.testing.assert_allclose(effective_neighbors(0 * Z, 0 * Z, PAIRS, left_out=np.arange(N)), N - 1)
+    np.testing.assert_allclose(placed_at(problem_of(), 0 * np.eye(D)).perplexities(), N - 1)
     for scale in (1e4, 1e9):
-        lonely = effective_neighbors(scale * Z[:4], scale * Z[:4], PAIRS, left_out=np.arange(4))
+        lonely = placed_at(problem_of(rows=X[:4]), scale * np.eye(D)).perplexities()
         np.testing.assert_allclose(lonely, np.ones(4), rtol=1e-9)
 
 
 def test_effective_neighbors_far_from_the_origin():
     """The two formulas agree where both are accurate; the second serves where squares are huge."""
-    w = np.log(WEIGHT)
-    Z = scaled_images(STARTS["low rank"], X)
-    Z[0] += 30.0
+    A = STARTS["low rank"]
+    away = np.linalg.pinv(A) @ np.ones(2)
     skip = np.where(np.arange(N) % 2, np.arange(N), -1)
-    by_means = effective_neighbors(Z, Z, PAIRS, log_weights=w, left_out=skip)
-    Z[0] += 1e6
-    by_differences = effective_neighbors(Z, Z, PAIRS, log_weights=w, left_out=skip)
-    np.testing.assert_allclose(by_means[1:], by_differences[1:], rtol=1e-9)
+
+    def perplexities(distance):
+        rows = X.copy()
+        rows[0] += distance * away
+        return placed_at(problem_of(weight=WEIGHT, rows=rows), A).perplexities(rows, left_out=skip)
+
+    np.testing.assert_allclose(perplexities(30.0)[1:], perplexities(1e6)[1:], rtol=1e-9)

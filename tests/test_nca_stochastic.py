@@ -5,10 +5,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import NCA
-from vicinal._engine import Match, pair_reductions
-from vicinal._nca.objectives import neighbor_objective, scaled_images
+from vicinal._engine import Match, Work, prepare
+from vicinal._nca.objectives import neighbor_value, placed_at
 from vicinal._nca.rows import prepare_rows
-from vicinal._nca.stochastic import _AllNeighbors, _batches, _KeptNeighbors, _nearest_others, default_batch
+from vicinal._nca.stochastic import _AllNeighbors, _batches, _KeptNeighbors, default_batch
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -39,25 +39,29 @@ TARGETS = {
 A = 0.6 * RNG.normal(size=(2, 4))
 
 
+def resident_rows(X, y, weight, match):
+    return prepare_rows(X, y, weight, match, None).resident("reference", Work(len(X), *X.shape))
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
 @pytest.mark.parametrize("match", TARGETS)
 def test_keeping_all_neighbors_is_exact(match, objective, weighted):
     weight = RNG.uniform(0.2, 2, 40) if weighted else None
-    rows = prepare_rows(X, TARGETS[match], weight, match, None)
+    rows = resident_rows(X, TARGETS[match], weight, match)
     estimator = NCA(objective=objective, neighbors=39)
     kept = _KeptNeighbors(rows, estimator)
     chosen = np.array([0, 3, 5, 11, 39])
     kept.find(A, chosen)
-    truncated, whole = (source.evaluate(A, chosen) for source in (kept, _AllNeighbors(rows, estimator, 2, 5)))
+    truncated, whole = (source.evaluate(A, chosen) for source in (kept, _AllNeighbors(rows, estimator)))
     np.testing.assert_allclose(truncated.value, whole.value, rtol=1e-12)
     np.testing.assert_allclose(truncated.gradient, whole.gradient, atol=1e-12)
-    np.testing.assert_allclose(kept.dropped_mass(A, chosen, _AllNeighbors(rows, estimator, 2, 5)), 0.0, atol=1e-12)
+    np.testing.assert_allclose(kept.dropped_mass(A, chosen), 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
 def test_truncated_gradient_by_differences(objective):
-    rows = prepare_rows(X, TARGETS["class"], None, "class", None)
+    rows = resident_rows(X, TARGETS["class"], None, "class")
     kept = _KeptNeighbors(rows, NCA(objective=objective, neighbors=3))
     chosen = np.arange(0, 40, 3)
     kept.find(A, chosen)
@@ -70,11 +74,11 @@ def test_truncated_gradient_by_differences(objective):
 
 
 def test_dropped_mass_is_what_is_dropped():
-    rows = prepare_rows(X, TARGETS["gaussian"], None, "gaussian", None)
+    rows = resident_rows(X, TARGETS["gaussian"], None, "gaussian")
     estimator = NCA(neighbors=4)
     kept = _KeptNeighbors(rows, estimator)
     chosen = np.arange(40)
-    found = kept.dropped_mass(A, chosen, _AllNeighbors(rows, estimator, 2, 40))
+    found = kept.dropped_mass(A, chosen)
     Z = X @ A.T
     p = np.exp(-((Z[:, None] - Z) ** 2).sum(-1))
     np.fill_diagonal(p, 0)
@@ -86,19 +90,24 @@ def test_every_row_keeps_a_class_mate():
     """Two rows of a class far apart, with others around them: the nearest mate is kept beside the nearest rows."""
     points = np.r_[np.arange(10.0), 100 + np.arange(10.0)][:, None]
     y = np.r_[1, np.zeros(9), np.zeros(9), 1]
-    rows = prepare_rows(points, y, None, "class", None)
+    rows = resident_rows(points, y, None, "class")
     kept = _KeptNeighbors(rows, NCA(objective="likelihood", neighbors=2))
     kept.find(np.eye(1) * 0.01, np.arange(20))
     codes = rows.targets.values
-    assert ((codes[kept._found] == codes[:, None]).any(axis=1)).all()
+    assert ((kept._found >= 0) & (codes[kept._found] == codes[:, None])).any(axis=1).all()
     assert np.isfinite(kept.evaluate(np.eye(1) * 0.01, np.arange(20)).value)
 
 
-def test_nearest_others_leave_out_by_index():
-    points = np.zeros((6, 2))
-    found = _nearest_others(points, points, np.arange(6), 3)
-    assert found.shape == (6, 3)
-    assert not (found == np.arange(6)[:, None]).any()
+def test_kept_neighbors_leave_out_by_index():
+    """Among equal rows, too, no row is its own neighbour, or its own class mate."""
+    rows = resident_rows(np.zeros((9, 2)), np.repeat([0, 1, 1], 3), None, "class")
+    for count in (1, 3, 8):
+        kept = _KeptNeighbors(rows, NCA(neighbors=count))
+        kept.find(np.eye(2), np.arange(9))
+        assert kept._found.shape == (9, count + 1)
+        assert not (kept._found == np.arange(9)[:, None]).any()
+        codes = rows.targets.values
+        assert ((kept._found >= 0) & (codes[kept._found] == codes[:, None])).any(axis=1).all()
 
 
 def test_batches_visit_every_row_once():
@@ -119,9 +128,8 @@ def test_comes_near_the_exact_solver(parameters):
     assert found.objectives_[-1] == found.objectives_.max()
     # 700 rows: all are evaluated, so the last objective is that of the components
     codes = np.unique(y, return_inverse=True)[1]
-    value = neighbor_objective(
-        found.components_, X - X.mean(0), Match("class", codes, codes), pair_reductions(None, 1, 1, 1), objective=which
-    ).value
+    problem = prepare("reference", X, leave_one_out=True, match=Match("class", codes))
+    value = neighbor_value(found.components_, problem, objective=which)
     np.testing.assert_allclose(found.objectives_[-1], value, rtol=1e-9)
     assert found.effective_neighbors_.shape == (700,)
     if "neighbors" in parameters:
@@ -149,17 +157,16 @@ def test_evaluation_rows_are_a_sample_of_many_rows():
     assert nca.evaluation_rows_.shape == nca.effective_neighbors_.shape == (2048,)
     assert len(np.unique(nca.evaluation_rows_)) == 2048
     assert nca.objectives_[-1] > 0.9
-    Z = scaled_images(nca.components_, X)
     codes = y[nca.evaluation_rows_]
-    shares = pair_reductions("cpu", 2048, 2500, 1).class_shares(
-        Z[nca.evaluation_rows_], Z, y, 2, left_out=nca.evaluation_rows_
-    )
-    np.testing.assert_allclose(shares.shares[np.arange(2048), codes].mean(), nca.objectives_[-1], rtol=1e-4)
+    problem = prepare("cpu", X, leave_one_out=True, match=Match("class", y))
+    shares = placed_at(problem, nca.components_).class_shares(nca.evaluation_rows_)
+    np.testing.assert_allclose(shares[np.arange(2048), codes].mean(), nca.objectives_[-1], rtol=1e-4)
 
 
 def test_neighbors_choose_the_stochastic_solver():
     X, y = load_iris(return_X_y=True)
     nca = NCA(2, neighbors=10, max_iter=3, random_state=0).fit(X, y)
+    assert nca.solver_ == "stochastic"
     assert 0 <= nca.dropped_mass_ < 1
 
 

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 torch = pytest.importorskip("torch")
 
 from vicinal import NCA, NeuralNCA, SoftNeighborsClassifier  # noqa: E402
-from vicinal._engine import Match, pair_reductions  # noqa: E402
+from vicinal._engine import Match, prepare  # noqa: E402
 from vicinal._nca.neural_objectives import agreement, neighbor_terms, pair_term  # noqa: E402
 from vicinal._nca.objectives import listed_pairs, neighbor_objective, pair_objective  # noqa: E402
 from vicinal.datasets import make_face_pairs, make_faces  # noqa: E402
@@ -57,7 +57,10 @@ VALUES = {
     "gaussian": RNG.normal(size=(N, 2)),
     "dot": RNG.dirichlet(np.ones(3), N),
 }
-PAIRS = pair_reductions("reference", N, N, 3)
+
+
+def problem_of(weight, match=None):
+    return prepare("reference", Z, log_weights=np.log(weight), leave_one_out=True, match=match)
 
 
 @pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
@@ -71,9 +74,8 @@ def test_batch_terms_are_the_papers(kind, objective, weighted):
     assert bool(has_mate.all())
     value = (torch.tensor(weight) * terms).sum() / weight.sum()
     value.backward()
-    expected = neighbor_objective(
-        np.eye(3), Z, Match(kind, VALUES[kind], VALUES[kind]), PAIRS, objective=objective, weight=weight
-    )
+    problem = problem_of(weight, Match(kind, VALUES[kind]))
+    expected = neighbor_objective(np.eye(3), problem, objective=objective, weight=weight)
     np.testing.assert_allclose(float(value.detach()), expected.value, rtol=1e-12)
     # The gradient by A at the identity is the gradient by the images, applied to the rows.
     np.testing.assert_allclose(z.grad.numpy().T @ Z, expected.gradient, atol=1e-12)
@@ -95,7 +97,7 @@ def test_pair_term_is_equation_8():
     z = torch.tensor(Z, requires_grad=True)
     value = pair_term(z, torch.tensor(pairs), torch.tensor(share), torch.tensor(np.log(weight)))
     value.backward()
-    expected = pair_objective(np.eye(3), Z, listed_pairs(pairs, share, N), PAIRS, weight=weight)
+    expected = pair_objective(np.eye(3), problem_of(weight), listed_pairs(pairs, share, N))
     np.testing.assert_allclose(float(value.detach()), expected.value, rtol=1e-12)
     np.testing.assert_allclose(z.grad.numpy().T @ Z, expected.gradient, atol=1e-11)
 

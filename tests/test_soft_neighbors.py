@@ -1,4 +1,6 @@
+import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import NCA, Engine, SoftNeighborsClassifier, SoftNeighborsRegressor
+from vicinal import NCA, Engine, SoftNeighborsClassifier, SoftNeighborsRegressor, which_engine
+from vicinal._engine import prepare
+from vicinal._nca import soft_neighbors
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -255,3 +259,68 @@ def test_bad_parameters(parameters, message):
     for cls in (SoftNeighborsClassifier, SoftNeighborsRegressor):
         with pytest.raises((ValueError, TypeError), match=message):
             cls(**parameters).fit(X, y).predict(X)
+
+
+# -- the placement that is kept for predicting -----------------------------------------------------------------
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The problems that are prepared, counted."""
+    seen = []
+
+    def counted(*arguments, **options):
+        seen.append(arguments)
+        return prepare(*arguments, **options)
+
+    monkeypatch.setattr(soft_neighbors, "prepare", counted)
+    return seen
+
+
+def test_rows_are_placed_once_for_all_predictions(wine, made):
+    X, y, X_test, _ = wine
+    model = SoftNeighborsClassifier(bandwidth=0.5).fit(X, y)
+    before = set(vars(model))
+    first = model.predict_proba(X_test)
+    for _ in range(3):
+        np.testing.assert_array_equal(model.predict_proba(X_test), first)
+        model.effective_neighbors()
+    assert len(made) == 1
+    assert set(vars(model)) == before
+    # What is kept is neither pickled nor copied, and made anew on demand.
+    for other in (pickle.loads(pickle.dumps(model)), copy.copy(model), copy.deepcopy(model)):
+        np.testing.assert_array_equal(other.predict_proba(X_test), first)
+    assert len(made) == 4
+
+
+def test_a_refit_drops_the_placement(wine):
+    X, _, X_test, _ = wine
+    model = SoftNeighborsRegressor(bandwidth=0.5).fit(X, X[:, 0])
+    model.predict(X_test)
+    again = model.fit(X[:50] + 1, X[:50, 1]).predict(X_test)
+    np.testing.assert_array_equal(
+        again, SoftNeighborsRegressor(bandwidth=0.5).fit(X[:50] + 1, X[:50, 1]).predict(X_test)
+    )
+    single = model.set_params(engine=Engine("reference", precision="float32")).predict(X_test)
+    np.testing.assert_allclose(single, again, rtol=1e-4)
+    assert (single != again).any()
+
+
+def test_predictions_are_the_same_from_many_threads(wine):
+    X, y, X_test, _ = wine
+    model = SoftNeighborsClassifier(bandwidth=0.5).fit(X, y)
+    expected = pickle.loads(pickle.dumps(model)).predict_proba(X_test)
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(lambda _: model.predict_proba(X_test), range(40)):
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("cls", [SoftNeighborsClassifier, SoftNeighborsRegressor])
+def test_the_engine_that_fits_use_is_the_one_foretold(cls, wine):
+    X, y, _, _ = wine
+    for parameters in ({}, {"bandwidth": 1.0}, {"metric": NCA(2)}, {"metric": np.eye(2, 13)}, {"engine": "cpu"}):
+        model = cls(**parameters)
+        assert which_engine(X, model).startswith(model.fit(X, y).engine_ + ":")
+    rows = np.zeros((30_000, 4))
+    assert which_engine(rows, cls(bandwidth=1.0)).startswith("cpu")
+    assert "1024 x 4096 pairs in 4 dimensions, 20 times" in which_engine(rows, cls())

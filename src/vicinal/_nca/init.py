@@ -19,6 +19,7 @@ INITS = ("auto", "pca", "lda", "identity", "random")
 # Rows that the searches below look at: enough to place a scale within a few per cent, cheap beside one pass.
 _QUERIES, _POINTS = 256, 2048
 _OCTAVES = 60
+SCALES_TRIED = 20  # by a search, usually
 
 
 class Start(NamedTuple):
@@ -68,6 +69,13 @@ def check_size(n_components, n_features, diagonal=False):
             f"n_components={n_components}. Leave n_components None."
         )
     return n_components
+
+
+def image_width(estimator, n_features):
+    """The number of rows of A, as far as the parameters tell."""
+    if estimator.n_components is not None:
+        return estimator.n_components
+    return n_features if isinstance(estimator.init, str) or estimator.diagonal else len(np.atleast_2d(estimator.init))
 
 
 def user_start(init, X, classes, n_components, diagonal, random_state):
@@ -190,7 +198,7 @@ def auto_start(X, spread, score, *, kind, n_components, classes=None, diagonal=F
 
     Parameters
     ----------
-    X : array of shape (n, D), centred
+    X : array of shape (n, D), about its centre
     spread : array of shape (D,)
         `column_spread` of the data.
     score : callable
@@ -262,7 +270,8 @@ def best_scale(score, A, X):
     The octaves span from where the farthest tenth of the pairs just begin to fade to where even nearest
     neighbours do not count, and go on as long as the end is the best.
     """
-    images = (X[:: max(len(X) // _QUERIES, 1)] * A) if A.ndim == 1 else X[:: max(len(X) // _QUERIES, 1)] @ A.T
+    some = X[:: max(len(X) // _QUERIES, 1)]
+    images = some * A if A.ndim == 1 else some @ A.T
     squares = cdist(images, images, "sqeuclidean")
     squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # a row and its duplicates are no neighbours here
     apart = squares[np.isfinite(squares)]

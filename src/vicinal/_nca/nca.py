@@ -10,9 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from vicinal._checks import check_choice, check_integer, check_magnitude, check_positive, check_spread, check_weights
-from vicinal._effective_neighbors import effective_neighbors
-from vicinal._engine import pair_reductions
-from vicinal._engine._pool import blas_out_of_the_way
+from vicinal._engine import Work, quiet_blas
 from vicinal._fit_loops import INTERRUPTED, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import Climb, best_climb, climb, ended_early, relevance
@@ -26,14 +24,10 @@ from vicinal._nca.init import (
     check_size,
     check_switches,
     given_start,
+    image_width,
     user_start,
 )
-from vicinal._nca.objectives import (
-    log_or_none,
-    neighbor_objective,
-    scaled_images,
-    with_penalty,
-)
+from vicinal._nca.objectives import neighbor_objective, placed_at, with_penalty
 from vicinal._nca.rows import Sample, prepare_rows
 from vicinal._nca.targets import refuse_missing, refuse_words
 
@@ -42,6 +36,7 @@ _SOLVERS = ("auto", "lbfgs", "cg", "stochastic")
 
 # Up to here a pass over all pairs takes seconds, and exact gradients converge in tens of passes.
 _EXACT_ROWS = 20_000
+_EXACT_PASSES, _ROUNDS = 50, 20  # that fits usually make, for the choice of the engine
 
 
 class NCA(LinearMetricMixin, BaseEstimator):
@@ -139,6 +134,10 @@ class NCA(LinearMetricMixin, BaseEstimator):
     dropped_mass_ : float, only with "stochastic"
         The mean probability that `neighbors` left out, on the evaluation rows; 0 when all j are kept.
     match_scale_ : ndarray of shape (n_outputs,), only with match="gaussian"
+    solver_ : str
+        The solver that was used.
+    engine_ : str
+        The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
     random_state_ : RandomState
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -258,46 +257,56 @@ class NCA(LinearMetricMixin, BaseEstimator):
         self.random_state_ = check_random_state(self.random_state)
         rows = prepare_rows(X, y, weight, self.match, self.match_scale)
         self._check_agreement(rows)
+        rows = rows.resident(self.engine, self._pair_work(*rows.X.shape))
         warn_if_not_converged("NCA", self._fit_rows(X, rows))
         return self
 
     def _fit_rows(self, X, rows):
-        n = len(rows.X)
-        wants_batches = n > _EXACT_ROWS or self.batch_size is not None or self.neighbors is not None
-        solver = self.solver if self.solver != "auto" else ("stochastic" if wants_batches else "lbfgs")
+        solver = self._pick_solver(len(rows.X))
         reg = self.reg * rows.spread**2
         starts = (self._start(X, rows, attempt) for attempt in range(self.n_init))
         stochastic = solver == "stochastic"
         climber = self._climb_by_batches if stochastic else self._climb_exactly
         # In the start and the optimiser, too; but for minibatches, which take more time for their products than for pairs.
-        with nullcontext() if stochastic else blas_out_of_the_way(*rows.X.shape):
+        with nullcontext() if stochastic else quiet_blas(*rows.X.shape):
             best = best_climb(climber(rows, start, solver, reg) for start in starts)
             self._store(X, rows, best)
+        self.solver_, self.engine_ = solver, rows.problem.backend
         return best.path
+
+    def _pick_solver(self, n_rows):
+        if self.solver != "auto":
+            return self.solver
+        wants_batches = n_rows > _EXACT_ROWS or self.batch_size is not None or self.neighbors is not None
+        return "stochastic" if wants_batches else "lbfgs"
+
+    def _pair_work(self, n_samples, n_features):
+        n_dims = image_width(self, n_features)
+        if self._pick_solver(n_samples) != "stochastic":
+            return Work(n_samples, n_samples, n_dims, _EXACT_PASSES)
+        from vicinal._nca.stochastic import rows_in_round
+
+        return Work(rows_in_round(self, n_samples, n_features), n_samples, n_dims, _ROUNDS)
 
     # -- the climb -------------------------------------------------------------------------------------------
 
     def _climb_exactly(self, rows, start, solver, reg):
         """Exact gradients over all pairs (Eqs. 5 and 7)."""
-        n, d = len(rows.X), len(start.components)
-        # A fit makes tens of passes: what pays for the compiled kernels is all of them.
-        pairs = pair_reductions(self.engine, n * self.max_iter, n, d)
-        match = rows.targets.match()
 
         def evaluate(A):
-            found = neighbor_objective(A, rows.X, match, pairs, objective=self.objective, weight=rows.weight)
+            found = neighbor_objective(A, rows.problem, objective=self.objective, weight=rows.weight)
             return with_penalty(found, A, reg)
 
         iterations = count(1)
         path = climb(evaluate, start, self, solver=solver, iterations=iterations)
         try:
-            sample = Sample(rows, self.engine, d)
+            sample = Sample(rows)
             if not self._is_saturated(path, rows, sample):
                 return Climb(path)
             # Departure 4: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong scale,
             # not of wrong directions. The climb is resumed once from the same directions, at a scale with a slope.
             A = best_scale(sample.likelihood, path.parameters, sample.X)[1]
-            scaled = Start(A, float(np.linalg.norm(A) / np.sqrt(d)))
+            scaled = Start(A, float(np.linalg.norm(A) / np.sqrt(len(A))))
             again = climb(evaluate, scaled, self, solver=solver, iterations=iterations)
         except KeyboardInterrupt:  # before the first pass of the second climb
             return Climb(ended_early(path, INTERRUPTED))
@@ -337,7 +346,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
             return auto_start(
                 rows.X,
                 rows.spread,
-                Sample(rows, self.engine, n_components).likelihood,
+                Sample(rows).likelihood,
                 kind="random" if init != "auto" else auto_kind(n_components, n_features, len(rows.X), n_classes),
                 n_components=n_components,
                 classes=rows.targets.values if n_classes else None,
@@ -408,15 +417,11 @@ class NCA(LinearMetricMixin, BaseEstimator):
         for name, value in found.more.items():
             setattr(self, name, value)
         seen = found.more.get("evaluation_rows_", np.arange(len(X)))
-        # Rows without weight are nobody's neighbours but have neighbours: they leave nobody out.
-        left_out = np.full(len(X), -1)
-        left_out[rows.positions] = np.arange(len(rows.positions))
-        queries = X[seen] - rows.centre
-        pairs = pair_reductions(self.engine, len(queries), len(rows.X), len(A))
-        self.effective_neighbors_ = effective_neighbors(
-            scaled_images(A, queries),
-            scaled_images(A, rows.X),
-            pairs,
-            log_weights=log_or_none(rows.weight),
-            left_out=left_out[seen],
-        )
+        places = np.full(len(X), -1)
+        places[rows.positions] = np.arange(len(rows.positions))
+        places = places[seen]
+        placed = placed_at(rows.problem, A)
+        if (places >= 0).all():
+            self.effective_neighbors_ = placed.perplexities(places)
+        else:  # rows without weight are nobody's neighbours but have neighbours: they leave nobody out
+            self.effective_neighbors_ = placed.perplexities(X[seen], left_out=places)

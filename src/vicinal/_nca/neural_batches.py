@@ -2,15 +2,15 @@
 
 Both sources answer the same questions: which parts to train on and which to set aside (`split`), the batches of an
 epoch, the rows in a batch, the objective of its embedded rows, and how to judge the scale of a first embedding
-(`judge`).
+(`judge`: some rows, and a function that turns their outputs into a score of scales).
 """
 
 import numpy as np
 
-from vicinal._engine import pair_reductions
-from vicinal._nca.init import sample_rows
+from vicinal._engine import prepare
+from vicinal._nca.init import SCALES_TRIED, sample_rows
 from vicinal._nca.neural_objectives import agreement, neighbor_terms, pair_term
-from vicinal._nca.objectives import listed_pairs, neighbor_objective, pair_objective
+from vicinal._nca.objectives import listed_pairs, neighbor_value, pair_objective
 from vicinal._nca.pair_nca import sample_pairs
 
 
@@ -59,16 +59,23 @@ class NeighborSource:
         points, queries = sample_rows(len(self.weight))
         targets = self.targets.take(points)
         queries = queries[~targets.alone()[queries]]
-        match = targets.match()
         weight = self.weight[points]
 
-        def score(A, Z):
+        def score_of(Z):
             if len(queries) == 0:
-                return 0.0
-            pairs = pair_reductions(None, len(queries), *Z.shape)
-            return neighbor_objective(A, Z, match, pairs, objective="likelihood", weight=weight, rows=queries).value
+                return lambda A: 0.0
+            problem = prepare(
+                None,
+                Z,
+                log_weights=np.log(weight),
+                leave_one_out=True,
+                match=targets.match(),
+                n_queries=len(queries),
+                passes=SCALES_TRIED,
+            )
+            return lambda A: neighbor_value(A, problem, objective="likelihood", weight=weight, rows=queries)
 
-        return points, score
+        return points, score_of
 
 
 class PairSource:
@@ -111,7 +118,8 @@ class PairSource:
         rows, pairs = sample_pairs(self.close, self.n)
         pull = listed_pairs(pairs, np.ones(len(pairs)), len(rows))
 
-        def score(A, Z):
-            return pair_objective(A, Z, pull, pair_reductions(None, len(Z), *Z.shape)).value
+        def score_of(Z):
+            problem = prepare(None, Z, leave_one_out=True, passes=SCALES_TRIED)
+            return lambda A: pair_objective(A, problem, pull).value
 
-        return rows, score
+        return rows, score_of

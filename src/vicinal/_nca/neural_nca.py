@@ -301,7 +301,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             network = copy.deepcopy(self.module)
         else:
             network = self.module(rows.shape[1], self.n_components)
-        points, score = source.judge()
+        points, score_of = source.judge()
         network = network.to(dtype=torch.float64)
         try:
             Z = _outputs(torch, network, rows[points])
@@ -319,7 +319,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise ValueError(
                 "module returns outputs that are not finite at the start. Check its weights and the scale of X."
             )
-        scale = float(best_scale(lambda A: score(A, Z), np.ones(Z.shape[1]), Z)[1][0])
+        scale = float(best_scale(score_of(Z), np.ones(Z.shape[1]), Z)[1][0])
         scale = min(scale, _LARGEST_START / max(float(Z.std()), 1e-30))
         last = network[-1] if isinstance(network, torch.nn.Sequential) else network
         if isinstance(last, torch.nn.Linear):

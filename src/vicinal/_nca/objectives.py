@@ -1,4 +1,4 @@
-"""The objectives of Neighbourhood Components Analysis and their gradients: pure functions of arrays.
+"""The objectives of Neighbourhood Components Analysis and their gradients: functions of a matrix and a pair problem.
 
 Goldberger, Roweis, Hinton and Salakhutdinov (2004).  With ``p_ij`` the softmax over ``j != i`` of
 ``-|A x_i - A x_j|^2`` (Eq. 1, no 1/2 in the exponent) and the agreement ``m_ij`` of two targets,
@@ -10,9 +10,9 @@ Goldberger, Roweis, Hinton and Salakhutdinov (2004).  With ``p_ij`` the softmax 
 and the gradient of either is ``2 A S(v)`` with the scatter ``S(v) = sum_ij v_ij x_ij x_ij'`` of the signed
 weights ``v_ij = w_i p_ij (a_i - m_ij)`` (Eq. 5) or ``w_i p_ij (1 - m_ij / a_i)`` (Eq. 7).
 
-The engine's scores are ``-|z_i - z_j|^2 / 2``, so ``z = sqrt(2) A x``; it returns what ``v`` pulls on the
-images, ``P = on_queries + on_points`` with ``P' X = sqrt(2) A S(v)``, and the gradient is ``sqrt(2) P' X``:
-the pair work has as many dimensions as A has rows, however wide X is.
+The engine's scores are ``-|z_i - z_j|^2 / 2``, so its metric is ``sqrt(2) A``; it returns what ``v`` pulls on the
+images, ``P``, as ``P' X = sqrt(2) A S(v)``, and the gradient is ``sqrt(2) P' X``: the pair work has as many dimensions
+as A has rows, however wide X is.
 
 Everything is *per row* (divided by the sum of the weights), so that tolerances do not depend on n. A
 diagonal A is given and differentiated as the vector of its diagonal.
@@ -23,8 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import coo_array
 
-from vicinal._engine import Match
-from vicinal._engine._pool import blas_out_of_the_way
+from vicinal._engine import quiet_blas
 
 ROOT2 = float(np.sqrt(2.0))
 
@@ -36,20 +35,9 @@ class Evaluation(NamedTuple):
     gradient: np.ndarray
 
 
-def scaled_images(A, X):
-    """``sqrt(2) A x`` for each row, in the precision of X; a vector A is a diagonal."""
-    A = (ROOT2 * np.asarray(A)).astype(X.dtype, copy=False)
-    return X * A if A.ndim == 1 else X @ A.T
-
-
-def back_to_components(A, pull, X):
-    """``sqrt(2) pull' X``: a gradient by the images, as a gradient by A; its diagonal when A is a vector."""
-    pull = np.asarray(pull, dtype=np.float64)
-    if np.ndim(A) == 1:
-        return ROOT2 * np.einsum("ij,ij->j", pull, X)
-    if X.dtype == np.float32:  # a float64 copy of a wide X would cost more than all pair work
-        return ROOT2 * (pull.T.astype(np.float32) @ X).astype(np.float64)
-    return ROOT2 * (pull.T @ X)
+def placed_at(problem, A):
+    """The rows of a problem in the image of A, where distances are those of Eq. 1; a vector A is a diagonal."""
+    return problem.at(ROOT2 * np.asarray(A, dtype=np.float64))
 
 
 def log_or_none(weight):
@@ -57,20 +45,17 @@ def log_or_none(weight):
     return None if weight is None else np.log(weight)
 
 
-def neighbor_objective(A, X, match, pairs, *, objective="accuracy", weight=None, rows=None):
+def neighbor_objective(A, problem, *, objective="accuracy", weight=None, rows=None):
     """The paper's f or g per row, and its gradient by A.
 
     Parameters
     ----------
     A : array of shape (d, D), or (D,) for a diagonal
-    X : array of shape (n, D)
-        Best centred; the result does not depend on it.
-    match : Match
-        Agreement of all rows with all rows.
-    pairs : PairReductions
+    problem : Problem
+        All rows, with their match and their log-weights as neighbours; rows leave themselves out.
     objective : {"accuracy", "likelihood"}
     weight : array of shape (n,), positive, or None
-        Importance of a row as a term and as a neighbour.
+        Importance of a row as a term; the problem holds its importance as a neighbour.
     rows : array of row positions, or None for all
         The terms i to sum over (sec. 2: "we can do stochastic gradient"); the neighbours j are always all
         rows.
@@ -80,27 +65,28 @@ def neighbor_objective(A, X, match, pairs, *, objective="accuracy", weight=None,
     Evaluation
         The mean over the terms, weighted.
     """
-    with blas_out_of_the_way(len(X) if rows is None else len(rows), X.shape[1]):
-        return _neighbor_objective(A, X, match, pairs, objective, weight, rows)
+    row_weights = _of_rows(weight, rows)
+    with quiet_blas(problem.n_points if rows is None else len(rows), problem.n_features):
+        found = placed_at(problem, A).gradient(row_weights, rows, objective=objective)
+    total = float(len(found.log_agreement) if row_weights is None else row_weights.sum())
+    return Evaluation(mean_term(found.log_agreement, objective, row_weights), ROOT2 * found.pull / total)
 
 
-def _neighbor_objective(A, X, match, pairs, objective, weight, rows):
-    Z = scaled_images(A, X)
-    options = {"objective": objective, "log_weights": log_or_none(weight)}
-    if rows is None:
-        row_weights = weight
-        found = pairs.mutual_pull(Z, match, row_weights=weight, **options)
-        pull = found.pull
-    else:
-        row_weights = None if weight is None else weight[rows]
-        match = Match(match.kind, match.queries[rows], match.points)
-        found = pairs.signed_pull(Z[rows], Z, match, row_weights=row_weights, left_out=np.asarray(rows), **options)
-        pull = found.on_points.copy()
-        pull[rows] += found.on_queries  # rows are distinct
-    terms = np.exp(found.log_agreement) if objective == "accuracy" else found.log_agreement
-    total = float(len(terms) if row_weights is None else row_weights.sum())
-    value = float(terms.mean() if row_weights is None else row_weights @ terms / total)
-    return Evaluation(value, back_to_components(A, pull, X) / total)
+def neighbor_value(A, problem, *, objective="accuracy", weight=None, rows=None):
+    """The value of `neighbor_objective` alone, which takes fewer sweeps over the pairs."""
+    with quiet_blas(problem.n_points if rows is None else len(rows), problem.n_features):
+        log_agreement = placed_at(problem, A).log_agreement(rows)
+    return mean_term(log_agreement, objective, _of_rows(weight, rows))
+
+
+def _of_rows(weight, rows):
+    return weight if weight is None or rows is None else weight[rows]
+
+
+def mean_term(log_agreement, objective, row_weights):
+    """The mean of ``a_i`` or of ``log a_i``, weighted."""
+    terms = np.exp(log_agreement) if objective == "accuracy" else log_agreement
+    return float(terms.mean() if row_weights is None else row_weights @ terms / row_weights.sum())
 
 
 def with_penalty(evaluation, A, reg):
@@ -108,7 +94,12 @@ def with_penalty(evaluation, A, reg):
     if not np.any(reg):
         return evaluation
     A = np.asarray(A, dtype=np.float64)
-    return Evaluation(evaluation.value - float((reg * A**2).sum()), evaluation.gradient - 2.0 * reg * A)
+    return Evaluation(evaluation.value - penalty(A, reg), evaluation.gradient - 2.0 * reg * A)
+
+
+def penalty(A, reg):
+    """``sum_k reg_k |A_k|^2`` over the columns of A."""
+    return float((reg * np.asarray(A, dtype=np.float64) ** 2).sum())
 
 
 # -- Eq. 8: only close pairs are given -----------------------------------------------------------------------
@@ -154,22 +145,31 @@ def pairs_in_groups(groups):
     return pull
 
 
-def pair_objective(A, X, pull_close, pairs, *, weight=None):
+def pair_objective(A, problem, pull_close):
     """The negative of Eq. 8 per unit of pair weight, and its gradient by A.
 
     ``sum_ab w_ab log(exp(-|y_a - y_b|^2) / sum_{c != d} exp(-|y_c - y_d|^2))`` with ``y = A x`` and weights
     that sum to one; c and d run over all ordered pairs of rows. The kernel is symmetric, hence what
-    ``q_cd`` (the softmax over all pairs) pulls on its first index it pulls on its second, and the row
-    softmax means are all that is needed.
+    ``q_cd`` (the softmax over all pairs) pulls on its first index it pulls on its second, and the shifts from a
+    row to its softmax mean are all that is needed.
+
+    Parameters
+    ----------
+    A : array of shape (d, D), or (D,) for a diagonal
+    problem : Problem
+        All rows, with their log-weights as c and d; rows leave themselves out.
+    pull_close : callable
+        The attraction of the close pairs: see `listed_pairs`, `pairs_in_groups`.
     """
-    Z = scaled_images(A, X)
-    found = pairs.softmax_means(Z, Z, Z, log_weights=log_or_none(weight), left_out=np.arange(len(X)))
-    row_sums = found.log_sums if weight is None else found.log_sums + np.log(weight)
+    placed = placed_at(problem, A)
+    row_sums, shifts = placed.mean_shifts()
+    if problem.points.log_weights is not None:
+        row_sums = row_sums + problem.points.log_weights
     top = row_sums.max()
     log_total = float(top + np.log(np.exp(row_sums - top).sum()))
     share = np.exp(row_sums - log_total)  # of the pairs (c, d), those with first index c
-    Z = Z.astype(np.float64, copy=False)
+    Z = placed.images.astype(np.float64, copy=False)
     attraction = pull_close(Z)
     value = -0.5 * float((Z * attraction).sum()) - log_total
-    pull = 2.0 * share[:, None] * (Z - found.means) - attraction
-    return Evaluation(value, back_to_components(A, pull, X))
+    pull = -2.0 * share[:, None] * shifts - attraction
+    return Evaluation(value, ROOT2 * placed.by_metric(pull))

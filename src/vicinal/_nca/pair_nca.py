@@ -5,8 +5,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_spread, check_weights
-from vicinal._effective_neighbors import effective_neighbors
-from vicinal._engine import pair_reductions
+from vicinal._engine import Work, prepare
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import METHODS, Climb, best_climb, climb, relevance
@@ -18,6 +17,7 @@ from vicinal._nca.init import (
     check_switches,
     column_spread,
     given_start,
+    image_width,
     user_start,
 )
 from vicinal._nca.objectives import (
@@ -25,13 +25,14 @@ from vicinal._nca.objectives import (
     log_or_none,
     pair_objective,
     pairs_in_groups,
-    scaled_images,
+    placed_at,
     with_penalty,
 )
 from vicinal._rca.chunklets import check_pairs, chunklets_from_labels
 
 _INITS = ("auto", "pca", "identity", "random")
 _SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # to judge a scale by
+_PASSES = 50  # that a fit usually makes, for the choice of the engine
 
 
 class PairNCA(LinearMetricMixin, BaseEstimator):
@@ -87,6 +88,10 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
     effective_neighbors_ : ndarray of shape (n_samples,)
         The perplexity of each row's softmax neighbours.
     feature_relevance_ : ndarray of shape (n_features,), only with diagonal=True
+    solver_ : str
+        The solver that was used.
+    engine_ : str
+        The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
     random_state_ : RandomState
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -194,26 +199,30 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
             # The sums over c and d see only rows with weight; pairs may join any rows.
             weight = np.maximum(weight, 1e-300)
         spread = column_spread(X)
-        centred = X - X.mean(axis=0, dtype=np.float64).astype(X.dtype)
+        work = self._pair_work(*X.shape)
+        problem = prepare(
+            self.engine, X, log_weights=log_or_none(weight), leave_one_out=True, n_dims=work.n_dims, passes=work.passes
+        )
         best = best_climb(
-            Climb(self._climb(centred, spread, close, weight, self._start(X, centred, spread, close, attempt)))
+            Climb(self._climb(problem, spread, close, self._start(X, problem, spread, close, attempt)))
             for attempt in range(self.n_init)
         )
-        self._store(centred, spread, weight, best.path)
+        self._store(problem, spread, best.path)
         warn_if_not_converged("PairNCA", best.path)
         return self
 
-    def _climb(self, X, spread, close, weight, start):
-        n = len(X)
-        engine = pair_reductions(self.engine, n * self.max_iter, n, len(start.components))
-        pull, reg = close.pull(n), self.reg * spread**2
+    def _pair_work(self, n_samples, n_features):
+        return Work(n_samples, n_samples, image_width(self, n_features), _PASSES)
+
+    def _climb(self, problem, spread, close, start):
+        pull, reg = close.pull(problem.n_points), self.reg * spread**2
 
         def evaluate(A):
-            return with_penalty(pair_objective(A, X, pull, engine, weight=weight), A, reg)
+            return with_penalty(pair_objective(A, problem, pull), A, reg)
 
         return climb(evaluate, start, self, solver=self.solver)
 
-    def _start(self, X, centred, spread, close, attempt):
+    def _start(self, X, problem, spread, close, attempt):
         n, n_features = X.shape
         if attempt == 0 and self.warm_start and hasattr(self, "components_"):
             return given_start(self.components_, n_features, self.diagonal, "the components_ of the last fit")
@@ -224,13 +233,12 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         if not isinstance(init, str) or init not in ("auto", "safe random"):
             return user_start(init, X, None, self.n_components, self.diagonal, self.random_state_)
         rows, some = sample_pairs(close, n)
-        sample = centred[rows]
+        sample = problem.some(rows).reweighted(None)
         pull = listed_pairs(some, np.ones(len(some)), len(rows))
-        engine = pair_reductions(self.engine, len(rows), len(rows), n_components)
         return auto_start(
-            centred,
+            problem.points.rows,
             spread,
-            lambda A: pair_objective(A, sample, pull, engine).value,
+            lambda A: pair_objective(A, sample, pull).value,
             kind="random" if init != "auto" else auto_kind(n_components, n_features, n, None),
             n_components=n_components,
             diagonal=self.diagonal,
@@ -250,18 +258,15 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         if self.callback is not None and not callable(self.callback):
             raise TypeError(f"callback must be callable or None, got {type(self.callback).__name__}.")
 
-    def _store(self, X, spread, weight, path):
+    def _store(self, problem, spread, path):
         A = path.parameters
         if self.diagonal:
             A = np.abs(A)  # a sign changes no distance
             self.feature_relevance_ = relevance(A, spread)
         self.components_ = np.diag(A) if self.diagonal else A
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        Z = scaled_images(A, X)
-        engine = pair_reductions(self.engine, len(Z), *Z.shape)
-        self.effective_neighbors_ = effective_neighbors(
-            Z, Z, engine, log_weights=log_or_none(weight), left_out=np.arange(len(Z))
-        )
+        self.effective_neighbors_ = placed_at(problem, A).perplexities()
+        self.solver_, self.engine_ = self.solver, problem.backend
 
 
 class Listed:

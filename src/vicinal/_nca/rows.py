@@ -4,57 +4,56 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._effective_neighbors import effective_neighbors
-from vicinal._engine import pair_reductions
+from vicinal._engine import Problem, prepare
 from vicinal._nca.init import column_spread, sample_rows
-from vicinal._nca.objectives import log_or_none, neighbor_objective, scaled_images
+from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
 from vicinal._nca.targets import Targets, check_targets
 
 
 class Rows(NamedTuple):
-    """The rows that count: those of positive weight, centred, sorted by class (kernels like runs)."""
+    """The rows that count: those of positive weight, sorted by class (kernels like runs)."""
 
     X: np.ndarray
     targets: Targets
     weight: np.ndarray | None
     positions: np.ndarray  # in the X that was given
-    centre: np.ndarray
     spread: np.ndarray
+    problem: Problem | None = None
+
+    def resident(self, engine, work):
+        """The rows where the engine wants them for such `Work`, and X as they are there: about a centre."""
+        problem = prepare(
+            engine,
+            self.X,
+            log_weights=log_or_none(self.weight),
+            leave_one_out=True,
+            match=self.targets.match(),
+            n_queries=work.n_queries,
+            n_dims=work.n_dims,
+            passes=work.passes,
+        )
+        return self._replace(X=problem.points.rows, problem=problem)
 
 
 class Sample:
-    """A few queries against a few thousand points, to judge a scale by."""
+    """A few queries against a few thousand points, to judge a scale by: a small problem of its own."""
 
-    def __init__(self, rows, engine, n_components):
-        points, queries = sample_rows(len(rows.X))
-        self.X = rows.X[points]
+    def __init__(self, rows):
+        points, self._queries = sample_rows(len(rows.X))
+        self._problem = rows.problem.some(points)
+        self.X = self._problem.points.rows
         targets = rows.targets.take(points)
-        self._match = targets.match()
         self._weight = None if rows.weight is None else rows.weight[points]
-        self._queries = queries
-        self._with_mates = queries[~targets.alone()[queries]]
-        self._pairs = pair_reductions(engine, len(queries), len(points), n_components)
+        self._with_mates = self._queries[~targets.alone()[self._queries]]
 
     def likelihood(self, A):
         """Eq. 6 per query that has a mate; the others are -inf at every scale."""
         if len(self._with_mates) == 0:
             return 0.0
-        found = neighbor_objective(
-            A,
-            self.X,
-            self._match,
-            self._pairs,
-            objective="likelihood",
-            weight=self._weight,
-            rows=self._with_mates,
-        )
-        return found.value
+        return neighbor_value(A, self._problem, objective="likelihood", weight=self._weight, rows=self._with_mates)
 
     def effective_neighbors(self, A):
-        Z = scaled_images(A, self.X)
-        return effective_neighbors(
-            Z[self._queries], Z, self._pairs, log_weights=log_or_none(self._weight), left_out=self._queries
-        )
+        return placed_at(self._problem, A).perplexities(self._queries)
 
 
 def prepare_rows(X, y, weight, match, match_scale):
@@ -66,15 +65,14 @@ def prepare_rows(X, y, weight, match, match_scale):
                 f"at least 2 rows must have a positive sample_weight, got {len(positions)}. Weight more rows."
             )
         weight = weight[positions]
+        if (weight == weight[0]).all():  # equal weights are none: the same sums, to the last bit
+            weight = None
     targets = check_targets(y[positions], match, match_scale, weight)
     if targets.kind == "class":
         order = np.argsort(targets.values, kind="stable")
         positions, targets = positions[order], targets.take(order)
         weight = None if weight is None else weight[order]
     counted = X[positions]
-    spread = column_spread(counted)
-    centre = counted.mean(axis=0, dtype=np.float64).astype(X.dtype)
-    counted -= centre
     if weight is not None:
         weight = weight * (len(weight) / weight.sum())
-    return Rows(counted, targets, weight, positions, centre, spread)
+    return Rows(counted, targets, weight, positions, column_spread(counted))

@@ -1,5 +1,7 @@
 """The stochastic neighbour rule at test time (NCA paper, sec. 6): predictions from softmax neighbours."""
 
+import numbers
+
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
@@ -7,10 +9,9 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter, validate_data
 
 from vicinal._checks import check_magnitude, check_positive, check_rows, check_weights
-from vicinal._effective_neighbors import effective_neighbors
-from vicinal._engine import Match, pair_reductions
-from vicinal._nca.init import best_scale, sample_rows
-from vicinal._nca.objectives import log_or_none, neighbor_objective
+from vicinal._engine import Match, Work, as_engine, choose, forget, prepare, resident
+from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
+from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
 from vicinal._nca.targets import check_targets, power_of_two, refuse_missing, refuse_words
 
 _ROOT_HALF = float(np.sqrt(0.5))
@@ -31,6 +32,7 @@ class _SoftNeighbors(BaseEstimator):
         order = np.argsort(targets, kind="stable")
         if weight is not None:
             order = order[weight[order] > 0]
+        forget(self)
         self.metric_ = _fitted_metric(self.metric, given, y, sample_weight)
         self.points_ = self._images(given, X)[order]
         self._log_weights = None if weight is None else np.log(weight[order])
@@ -48,37 +50,72 @@ class _SoftNeighbors(BaseEstimator):
         Z = np.asarray(self.metric_.transform(given if named else X))
         return np.ascontiguousarray(Z, dtype=np.float32 if Z.dtype == np.float32 else np.float64)
 
-    def _choose_bandwidth(self, score):
-        """The kernel's standard deviation: the user's, the metric's own, or the best in `score`."""
+    def _own_bandwidth(self, metric):
+        """The kernel's standard deviation where none is searched for: the user's, or the metric's own."""
         if self.bandwidth is not None:
             return check_positive(self.bandwidth, "bandwidth")
-        if isinstance(self.metric_, NeighborhoodComponentsAnalysis):
+        if isinstance(metric, NeighborhoodComponentsAnalysis):
             return _ROOT_HALF
-        learned = getattr(self.metric_, "_learned_bandwidth", None)
-        if learned is not None:
-            return float(learned)
+        learned = getattr(metric, "_learned_bandwidth", None)
+        return None if learned is None else float(learned)
+
+    def _pair_work(self, n_samples, n_features):
+        n_dims = _image_width(self.metric, n_features)
+        if self._own_bandwidth(self.metric) is not None:
+            return Work(n_samples, n_samples, n_dims)  # no pair work in fit: all rows are predicted once
+        return Work(min(n_samples, _QUERIES), min(n_samples, _POINTS), n_dims, SCALES_TRIED)
+
+    def _fit_bandwidth(self, X, weight):
+        """Choose the bandwidth, and the engine for it: the best of a search that `_score_of_scales` judges."""
+        work = self._pair_work(*X.shape)
+        self.bandwidth_ = self._own_bandwidth(self.metric_)
+        self.engine_ = choose(as_engine(self.engine), work).backend
+        if self.bandwidth_ is not None:
+            return
         points, queries = sample_rows(len(self.points_), _QUERIES, _POINTS)
+        self.bandwidth_ = 1.0
         if len(points) < 2:
-            return 1.0
-        Z = self.points_[points]
-        Z = Z - Z.mean(axis=0)
-        found = best_scale(lambda A: score(A, Z, points, queries), np.ones(Z.shape[1]), Z)[1]
-        return _ROOT_HALF / float(found[0])
+            return
+        weight = None if weight is None else weight[points]
+        problem = prepare(
+            self.engine,
+            self.points_[points],
+            log_weights=log_or_none(weight),
+            leave_one_out=True,
+            match=self._match(points),
+            n_queries=len(queries),
+            n_dims=work.n_dims,
+            passes=work.passes,
+        )
+        self.engine_ = problem.backend
+        score = self._score_of_scales(problem, points, queries, weight)
+        found = best_scale(score, np.ones(problem.n_features), problem.points.rows)[1]
+        self.bandwidth_ = _ROOT_HALF / float(found[0])
 
-    def _queries(self, X):
-        """Scaled images of the rows to predict, the points they look at, and whom they leave out."""
+    def _asked(self, X):
+        """Where the training rows are placed for the rows to predict, and these as the engine wants them."""
         check_is_fitted(self, "points_")
-        points = self.points_ / self.points_.dtype.type(self.bandwidth_)
         if X is None:
-            kept = self._positions >= 0
+            if len(self.points_) == 1:
+                raise ValueError("leave-one-out needs at least 2 training rows, got 1. Pass X.")
             # Rows of weight zero were not kept: leave-one-out answers for the others.
-            return points[self._positions[kept]], points, self._positions[kept]
-        rows = check_rows(self, X, reset=False)
-        queries = self._images(X, rows).astype(points.dtype, copy=False)
-        return queries / points.dtype.type(self.bandwidth_), points, None
+            queries = self._positions[self._positions >= 0]
+        else:
+            queries = self._images(X, check_rows(self, X, reset=False))
+        work = Work(len(queries), *self.points_.shape)
 
-    def _pairs(self, queries, points):
-        return pair_reductions(self.engine, len(queries), len(points), points.shape[1])
+        def place():
+            problem = prepare(
+                self.engine,
+                self.points_,
+                log_weights=self._log_weights,
+                leave_one_out=True,
+                match=self._match(slice(None)),
+                n_queries=work.n_queries,
+            )
+            return problem.at(np.full(problem.n_features, 1.0 / self.bandwidth_))
+
+        return resident(self, self.engine, work, place), queries
 
     def effective_neighbors(self, X=None):
         """How many training rows a prediction really rests on: the perplexity of the softmax.
@@ -92,10 +129,8 @@ class _SoftNeighbors(BaseEstimator):
         -------
         perplexity : array of shape (n,)
         """
-        queries, points, left_out = self._queries(X)
-        return effective_neighbors(
-            queries, points, self._pairs(queries, points), log_weights=self._log_weights, left_out=left_out
-        )
+        placed, queries = self._asked(X)
+        return placed.perplexities(queries)
 
 
 class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
@@ -126,6 +161,8 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     points_ : ndarray of shape (n_kept, n_components)
         Images of the training rows of positive weight, sorted by class.
     bandwidth_ : float
+    engine_ : str
+        The backend of the pair engine that the fit used; a prediction uses the one that suits its number of rows.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -172,23 +209,19 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         order, weight = self._fit_points(X, given, y, codes, sample_weight)
         self._codes = codes[order]
 
-        def score(A, Z, points, queries):
-            sample = self._codes[points]
-            queries = queries[np.bincount(sample)[sample[queries]] > 1]
-            if len(queries) == 0:
-                return 0.0
-            return neighbor_objective(
-                A,
-                Z,
-                Match("class", sample, sample),
-                self._pairs(queries, Z),
-                objective="likelihood",
-                weight=None if weight is None else weight[points],
-                rows=queries,
-            ).value
-
-        self.bandwidth_ = self._choose_bandwidth(score)
+        self._fit_bandwidth(X, weight)
         return self
+
+    def _match(self, rows):
+        return Match("class", self._codes[rows])
+
+    def _score_of_scales(self, problem, points, queries, weight):
+        """The leave-one-out likelihood of the labels."""
+        codes = self._codes[points]
+        queries = queries[np.bincount(codes)[codes[queries]] > 1]
+        if len(queries) == 0:
+            return lambda A: 0.0
+        return lambda A: neighbor_value(A, problem, objective="likelihood", weight=weight, rows=queries)
 
     def predict_proba(self, X=None):
         """Class probabilities.
@@ -202,21 +235,8 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         -------
         probabilities : array of shape (n, n_classes)
         """
-        queries, points, left_out = self._queries(X)
-        if left_out is not None and len(points) == 1:
-            raise ValueError("leave-one-out needs at least 2 training rows, got 1. Pass X.")
-        shares = (
-            self._pairs(queries, points)
-            .class_shares(
-                queries,
-                points,
-                self._codes,
-                len(self.classes_),
-                log_weights=self._log_weights,
-                left_out=left_out,
-            )
-            .shares
-        )
+        placed, queries = self._asked(X)
+        shares = placed.class_shares(queries)
         return shares / shares.sum(axis=1, keepdims=True)
 
     def predict_log_proba(self, X=None):
@@ -262,6 +282,8 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     points_ : ndarray of shape (n_kept, n_components)
         Images of the training rows of positive weight, sorted by target.
     bandwidth_ : float
+    engine_ : str
+        The backend of the pair engine that the fit used; a prediction uses the one that suits its number of rows.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -312,26 +334,22 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         self._unit = power_of_two(centred)
         self._targets = centred / self._unit
 
-        def score(A, Z, points, queries):
-            images = Z * (A * np.sqrt(2.0)).astype(Z.dtype)
-            values = self._targets[points]
-            share = self._unit / self._unit.max()
-            means = (
-                self._pairs(queries, Z)
-                .softmax_means(
-                    images[queries],
-                    images,
-                    values,
-                    log_weights=log_or_none(None if weight is None else weight[points]),
-                    left_out=queries,
-                )
-                .means
-            )
-            error = (((means - values[queries]) * share) ** 2).mean(axis=1)
-            return -float(np.average(error, weights=None if weight is None else weight[points][queries]))
-
-        self.bandwidth_ = self._choose_bandwidth(score)
+        self._fit_bandwidth(X, weight)
         return self
+
+    def _match(self, rows):
+        return None
+
+    def _score_of_scales(self, problem, points, queries, weight):
+        """Minus the leave-one-out squared error, in units of the largest output."""
+        targets, share = self._targets[points], self._unit / self._unit.max()
+
+        def score(A):
+            means = placed_at(problem, A).softmax_means(targets, queries).means
+            error = (((means - targets[queries]) * share) ** 2).mean(axis=1)
+            return -float(np.average(error, weights=None if weight is None else weight[queries]))
+
+        return score
 
     def predict(self, X=None, return_std=False):
         """The softmax mean of the training targets.
@@ -349,22 +367,25 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         mean : array of shape (n,) or (n, n_outputs)
         std : array of the same shape, only with ``return_std=True``
         """
-        queries, points, left_out = self._queries(X)
-        if left_out is not None and len(points) == 1:
-            raise ValueError("leave-one-out needs at least 2 training rows, got 1. Pass X.")
+        placed, queries = self._asked(X)
         k = self._targets.shape[1]
         values = np.column_stack([self._targets, self._targets**2]) if return_std else self._targets
-        found = (
-            self._pairs(queries, points)
-            .softmax_means(queries, points, values, log_weights=self._log_weights, left_out=left_out)
-            .means
-        )
+        found = placed.softmax_means(values, queries).means
         mean = found[:, :k] * self._unit + self._mean
         answer = mean[:, 0] if self._one_output else mean
         if not return_std:
             return answer
         std = np.sqrt(np.maximum(found[:, k:] - found[:, :k] ** 2, 0.0)) * self._unit
         return answer, std[:, 0] if self._one_output else std
+
+
+def _image_width(metric, n_features):
+    """Dimensions of the images under a metric, as far as its parameters and what it has learned tell."""
+    matrix = getattr(metric, "components_", None if hasattr(metric, "transform") else metric)
+    if matrix is not None:
+        return len(np.atleast_2d(matrix))
+    width = getattr(metric, "n_components", None)
+    return width if isinstance(width, numbers.Integral) else n_features
 
 
 def _fitted_metric(metric, X, y, sample_weight):

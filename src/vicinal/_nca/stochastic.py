@@ -10,17 +10,17 @@ the first, the climb has converged.
 """
 
 import numpy as np
-from sklearn.neighbors import NearestNeighbors
 
-from vicinal._engine import pair_reductions
+from vicinal._engine import quiet_blas
 from vicinal._fit_loops import FitPath, progress
 from vicinal._nca.climb import Climb, matrix_callback
 from vicinal._nca.objectives import (
+    ROOT2,
     Evaluation,
-    back_to_components,
-    log_or_none,
     neighbor_objective,
-    scaled_images,
+    neighbor_value,
+    penalty,
+    placed_at,
     with_penalty,
 )
 
@@ -40,17 +40,17 @@ def climb_by_batches(rows, start, estimator, *, reg):
     treats all directions alike (a second moment for each entry would blow up the noise of columns that hardly move,
     such as the pixels at the edge of a digit).
     """
-    n, d = len(rows.X), len(start.components)
-    batch = min(estimator.batch_size or default_batch(rows.X.shape[1]), n)
+    n = len(rows.X)
+    batch = _batch_size(estimator, *rows.X.shape)
     random = np.random.RandomState(estimator.random_state_.randint(2**31 - 1))
     seen = np.sort(random.permutation(n)[:_EVALUATION_ROWS])
-    whole = _AllNeighbors(rows, estimator, d, len(seen))
+    whole = _AllNeighbors(rows, estimator)
     kept = _KeptNeighbors(rows, estimator) if estimator.neighbors is not None else None
     source: _AllNeighbors | _KeptNeighbors = kept or whole
     report, callback = progress(type(estimator).__name__, estimator.verbose), matrix_callback(estimator.callback)
 
     def evaluate(A):
-        return with_penalty(whole.evaluate(A, seen), A, reg).value
+        return whole.value(A, seen) - penalty(A, reg)
 
     B = start.components / start.units
     step = first_step = _FIRST_STEP * float(np.linalg.norm(B))
@@ -99,13 +99,22 @@ def climb_by_batches(rows, start, estimator, *, reg):
         objectives.append(best_value)
     A = best * start.units
     path = FitPath(A, np.array(objectives), rounds, converged, reason)
-    dropped = 0.0 if kept is None else kept.dropped_mass(A, seen, whole)
+    dropped = 0.0 if kept is None else kept.dropped_mass(A, seen)
     return Climb(path, {"evaluation_rows_": rows.positions[seen], "dropped_mass_": dropped})
 
 
 def default_batch(n_features):
     """Rows in a batch: enough that pair work outweighs the two products with X that each step costs."""
     return int(np.clip(n_features, 256, 2048))
+
+
+def _batch_size(estimator, n_rows, n_features):
+    return min(estimator.batch_size or default_batch(n_features), n_rows)
+
+
+def rows_in_round(estimator, n_rows, n_features):
+    """The rows i that a round visits."""
+    return min(_STEPS_IN_ROUND * _batch_size(estimator, n_rows, n_features), n_rows)
 
 
 def _batches(n, size, random):
@@ -119,21 +128,15 @@ def _batches(n, size, random):
 class _AllNeighbors:
     """Sampled rows i against all rows j."""
 
-    def __init__(self, rows, estimator, n_components, n_queries):
-        self._rows, self._objective = rows, estimator.objective
-        self._match = rows.targets.match()
-        n = len(rows.X)
-        self._pairs = pair_reductions(estimator.engine, n_queries * estimator.max_iter, n, n_components)
+    def __init__(self, rows, estimator):
+        self._problem = rows.problem
+        self._options = {"objective": estimator.objective, "weight": rows.weight}
 
     def evaluate(self, A, chosen):
-        rows = self._rows
-        return neighbor_objective(
-            A, rows.X, self._match, self._pairs, objective=self._objective, weight=rows.weight, rows=chosen
-        )
+        return neighbor_objective(A, self._problem, rows=chosen, **self._options)
 
-    def log_sums(self, A, chosen):
-        Z = scaled_images(A, self._rows.X)
-        return self._pairs.log_sums(Z[chosen], Z, log_weights=log_or_none(self._rows.weight), left_out=chosen)
+    def value(self, A, chosen):
+        return neighbor_value(A, self._problem, rows=chosen, **self._options)
 
 
 class _KeptNeighbors:
@@ -146,100 +149,45 @@ class _KeptNeighbors:
     def __init__(self, rows, estimator):
         self._rows, self._objective = rows, estimator.objective
         self._count = min(estimator.neighbors, len(rows.X) - 1)
-        self._log_weights = np.zeros(len(rows.X)) if rows.weight is None else np.log(rows.weight)
 
     def find(self, A, needed):
         """Find the neighbours of the rows that the next round will visit."""
-        Z = scaled_images(A, self._rows.X)
-        found = _nearest_others(Z, Z[needed], needed, self._count)
         targets = self._rows.targets
+        found = placed_at(self._rows.problem, A).nearest(self._count, needed).indices
         if targets.kind == "class":
-            found = self._with_mates(Z, needed, found, targets.values)
+            found = np.column_stack([found, self._missing_mates(A, needed, found, targets.values)])
         self._needed, self._found = needed, found
 
-    def _with_mates(self, Z, needed, found, codes):
+    def _missing_mates(self, A, needed, found, codes):
+        """The nearest class mate of rows that have none among those found; -1 for the others."""
         lacking = np.flatnonzero((codes[found] != codes[needed, None]).all(axis=1))
-        nearest_mate = found[:, -1:].copy()
-        repeats = np.ones(len(needed), dtype=bool)  # a column that only repeats one is masked
+        mates = np.full(len(needed), -1)
         for code in np.unique(codes[needed[lacking]]):
             members = np.flatnonzero(codes == code)
             if len(members) < 2:
                 continue
             of_class = lacking[codes[needed[lacking]] == code]
-            place = np.searchsorted(members, needed[of_class])
-            nearest_mate[of_class, 0] = members[_nearest_others(Z[members], Z[needed[of_class]], place, 1)[:, 0]]
-            repeats[of_class] = False
-        self._masked = repeats
-        return np.hstack([found, nearest_mate])
+            places = np.searchsorted(members, needed[of_class])
+            nearest = placed_at(self._rows.problem.some(members), A).nearest(1, places).indices[:, 0]
+            mates[of_class] = members[nearest]
+        return mates
 
-    def _scores(self, A, chosen):
-        """Scores of the chosen rows and their kept neighbours, with what is needed to go back."""
-        place = np.searchsorted(self._needed, chosen)
-        neighbors = self._found[place]
-        touched, where = np.unique(np.concatenate([chosen, neighbors.ravel()]), return_inverse=True)
-        Z = scaled_images(A, self._rows.X[touched]).astype(np.float64)
-        own, others = where[: len(chosen)], where[len(chosen) :].reshape(neighbors.shape)
-        difference = Z[own][:, None, :] - Z[others]
-        scores = self._log_weights[neighbors] - 0.5 * (difference**2).sum(-1)
-        if self._rows.targets.kind == "class":
-            scores[self._masked[place], -1] = -np.inf
-        return scores, difference, neighbors, touched, own, others
+    def _placed(self, A, chosen):
+        neighbors = self._found[np.searchsorted(self._needed, chosen)]
+        return placed_at(self._rows.problem.listed(chosen, neighbors), A)
 
     def evaluate(self, A, chosen):
-        scores, difference, neighbors, touched, own, others = self._scores(A, chosen)
-        rows = self._rows
-        # Below the row's largest: beside scores of 1e16 a log-agreement would round to 0.
-        below = scores - scores.max(axis=1, keepdims=True)
-        p, log_total = _softmax(below)
-        with np.errstate(divide="ignore"):
-            matched, log_matched = _softmax(below + np.log(_agreement(rows.targets, chosen, neighbors)))
-        log_a = log_matched - log_total
-        weight = np.ones(len(chosen)) if rows.weight is None else rows.weight[chosen]
-        total = weight.sum()
-        a = np.exp(log_a)
-        if self._objective == "accuracy":
-            value, signed = weight @ a / total, a[:, None] * (p - matched)
-        else:
-            reached = np.isfinite(log_a)
-            value, signed = weight[reached] @ log_a[reached] / total, np.where(reached[:, None], p - matched, 0.0)
-        pulls = (weight[:, None] * signed)[:, :, None] * difference
-        pull = np.zeros((len(touched), difference.shape[2]))
-        np.add.at(pull, own, pulls.sum(axis=1))
-        np.add.at(pull, others.ravel(), -pulls.reshape(-1, difference.shape[2]))
-        return Evaluation(float(value), back_to_components(A, pull, rows.X[touched]) / total)
+        weight = np.ones(len(chosen)) if self._rows.weight is None else self._rows.weight[chosen]
+        with quiet_blas(self._found[: len(chosen)].size, self._rows.X.shape[1]):
+            found = self._placed(A, chosen).gradient(weight, objective=self._objective)
+        # A row that none of its neighbours agrees with has no slope, and is no reason for a likelihood of -inf.
+        terms = np.exp(found.log_agreement) if self._objective == "accuracy" else found.log_agreement
+        value = weight @ np.where(np.isfinite(terms), terms, 0.0)
+        return Evaluation(float(value / weight.sum()), ROOT2 * found.pull / weight.sum())
 
-    def dropped_mass(self, A, seen, whole):
+    def dropped_mass(self, A, seen):
         """The mean probability of the neighbours that are not kept."""
         self.find(A, seen)
-        kept = _softmax(self._scores(A, seen)[0])[1]
-        return float(np.mean(np.clip(-np.expm1(kept - whole.log_sums(A, seen)), 0.0, 1.0)))
-
-
-def _nearest_others(points, queries, own, count):
-    """Positions of the nearest points of each query, its own position left out by index, not by distance."""
-    index = NearestNeighbors(n_neighbors=count + 1).fit(points)
-    found = index.kneighbors(queries, return_distance=False)
-    # Among duplicates the own position may be missing: then the farthest goes instead.
-    is_own = found == np.asarray(own)[:, None]
-    is_own[~is_own.any(axis=1), -1] = True
-    return found[~is_own].reshape(len(queries), count)
-
-
-def _softmax(scores):
-    """Row softmax and log-sum-exp; zeros and -inf for a row of -inf."""
-    top = scores.max(axis=1, keepdims=True)
-    shift = np.where(np.isfinite(top), top, 0.0)
-    e = np.exp(scores - shift)
-    total = e.sum(axis=1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        return e / np.where(total > 0, total, 1.0), (shift + np.log(total))[:, 0]
-
-
-def _agreement(targets, chosen, neighbors):
-    """m_ij for rows and their kept neighbours."""
-    values = targets.values
-    if targets.kind == "class":
-        return (values[neighbors] == values[chosen, None]).astype(np.float64)
-    if targets.kind == "dot":
-        return np.einsum("it,ijt->ij", values[chosen], values[neighbors])
-    return np.exp(-0.5 * ((values[chosen][:, None, :] - values[neighbors]) ** 2).sum(-1))
+        kept = self._placed(A, seen).log_sums()
+        whole = placed_at(self._rows.problem, A).log_sums(seen)
+        return float(np.mean(np.clip(-np.expm1(kept - whole), 0.0, 1.0)))

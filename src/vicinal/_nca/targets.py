@@ -40,7 +40,7 @@ class Targets(NamedTuple):
 
     def match(self):
         """The agreement of all rows with all rows."""
-        return Match(self.kind, self.values, self.values)
+        return Match(self.kind, self.values)
 
     def alone(self):
         """Whether each row agrees with no other row at all: its ``a_i`` is 0 whatever the metric."""
