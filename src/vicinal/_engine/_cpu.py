@@ -73,7 +73,7 @@ class CpuBackend:
         self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
         self.order: np.ndarray | None = None
         self.rows, self.log_weights = points.rows, points.log_weights
-        if points.classes is not None:
+        if points.classes is not None and (np.diff(points.classes) < 0).any():
             self.order = np.argsort(points.classes, kind="stable")
             self.rows = np.ascontiguousarray(points.rows[self.order])
             self.log_weights = None if points.log_weights is None else points.log_weights[self.order]

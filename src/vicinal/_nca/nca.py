@@ -145,8 +145,8 @@ class NCA(LinearMetricMixin, BaseEstimator):
     Notes
     -----
     One pass costs O(n^2 d) for the pairs and O(n D d) for the products with X, where A is d x D: pairs are
-    never D-dimensional. Memory beyond one copy of X is the engine's budget (128 MB by default), never
-    O(n^2).
+    never D-dimensional. Memory beyond one copy of X and its image is the engine's budget (128 MB by
+    default), never O(n^2).
 
     ``sample_weight`` is importance: a row of weight 2 counts twice as a term and as a neighbour, but is
     left out as a whole when its own neighbours are chosen.

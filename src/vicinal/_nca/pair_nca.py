@@ -104,8 +104,8 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
     Notes
     -----
     One pass costs O(n^2 d) for the pairs of rows and O(n D d) for the products with X; the given pairs cost O(p d), and
-    groups are never turned into lists of pairs. Memory beyond one copy of X is the engine's budget. The kernel is
-    symmetric, so that one sweep serves the value and the gradient.
+    groups are never turned into lists of pairs. Memory beyond one copy of X and its image is the engine's budget. The
+    kernel is symmetric, so that one sweep serves the value and the gradient.
 
     ``sample_weight`` weighs a row as c and as d; the given pairs have weights of their own.
 
