@@ -102,6 +102,21 @@ def test_all_that_tie_with_the_kth_are_listed(name, d):
 
 
 @pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("d", [2, 15])
+def test_distances_tie_to_twelve_digits(name, d):
+    """Beyond the error of a tree or of products, too."""
+    rng = np.random.default_rng(d)
+    directions = rng.normal(size=(100, d))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    squares = np.where(np.arange(100) < 5, 1.0, 1.0 + 1e-12)
+    squares[30:] = 1.0 + 1e-9
+    X = np.vstack([np.zeros(d), np.sqrt(squares)[:, None] * directions])
+    found = [point for _, point, _ in prepare(backend(name), X, leave_one_out=True).at().nearest_with_ties(3, [0])]
+    np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(1, 31))
+
+
+@pytest.mark.usefixtures("way")
 def test_fewer_points_than_neighbors_are_refused():
     for X in (np.zeros((4, 2)), np.arange(8.0).reshape(4, 2)):
         with pytest.raises(ValueError, match="k=4 neighbours were asked for, but some queries may see fewer"):
