@@ -4,6 +4,7 @@ It is what the compiled backend is tested against, and what small problems run: 
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
@@ -52,38 +53,26 @@ class ArrayBackend:
             return PlacedCovariances(self, kernel)
         return ArrayPlaced(self, kernel)
 
-    def blocks(self, m: int, n: int, numbers_per_pair: int = 10) -> tuple[Blocks, int]:
-        """Blocks of queries within the memory, and the threads that may work on them at once."""
-        size = self.points.rows.dtype.itemsize * numbers_per_pair
-        pairs = self.memory // size
-        if is_numpy_namespace(array_namespace(self.rows)):
-            pairs = min(pairs, ARRAY_BLOCK_PAIRS)
-        threads = int(min(self.threads, max(self.memory // (size * pairs), 1)))
-        return Blocks.for_pairs(m, n, pairs), threads
 
+class BlockScores(Placed):
+    """The reductions of a kernel family from blocks of scores, as arrays of any namespace.
 
-class ArrayPlaced(Placed):
-    """Rows under one shared metric, as arrays of any namespace."""
+    A family says how it makes scores, in `_pairs`; the images and rows of its points are arrays where it computes.
+    """
 
-    def __init__(self, backend: ArrayBackend, metric: np.ndarray | None):
-        self._backend, self.points = backend, backend.points
-        self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
-        self._images = self._map(backend.rows)
-        self._squares = (self._images**2).sum(1)
-        self._largest = float(self._squares.max())
-        weights = backend.points.log_weights
-        self._log_weights = None if weights is None else like(weights, self._images)
+    _backend: Any
+    _images: Array
+    _rows: Array
 
-    def _map(self, rows: Array) -> Array:
-        xp = array_namespace(rows)
-        if self.metric is None or is_numpy_namespace(xp):
-            return to_images(rows, self.metric)
-        metric = like(self.metric, rows, xp.float64)
-        rows64 = xp.astype(rows, xp.float64)
-        return xp.astype(rows64 * metric if self.metric.ndim == 1 else rows64 @ metric.T, rows.dtype)
+    @abstractmethod
+    def _pairs(self, queries: Queries, listing: bool = False) -> Any:
+        """The scores of some queries, block by block; see `_Pairs`.
+
+        With `listing` they only propose candidates: they may err by as much as ``error`` says.
+        """
 
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
-        pairs = _Pairs(self, queries)
+        pairs = self._pairs(queries)
         xp = array_namespace(self._images)
         log_sums = np.empty(pairs.m)
         log_shares = np.empty((pairs.m, self.points.n_classes)) if by_class else None
@@ -107,8 +96,12 @@ class ArrayPlaced(Placed):
         found = [np.flatnonzero(self.points.classes == code) for code in range(self.points.n_classes)]
         return [like(some, self._images, array_namespace(self._images).int64) for some in found]
 
+    def _blocks(self, m):
+        """Blocks of queries within the memory, and the threads that may work on them at once."""
+        return blocks_within(self._backend, m)
+
     def _in_blocks(self, work, m):
-        blocks, threads = self._backend.blocks(m, len(self.points.rows))
+        blocks, threads = self._blocks(m)
         return zip(blocks, in_order(work, blocks, threads), strict=True)
 
     def softmax_sums(
@@ -119,10 +112,10 @@ class ArrayPlaced(Placed):
         spread: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
-        pairs = _Pairs(self, queries)
+        pairs = self._pairs(queries)
         xp = array_namespace(self._images)
         f = None if factors is None else like(factors, self._images)
-        theirs = None if values is None else self._values(values, self._images, self._backend.rows)
+        theirs = None if values is None else self._values(values, self._images, self._rows)
         mine = None if spread is None else self._values(spread, pairs.images, pairs.rows)
         codes = self._codes(queries) if own_class else None
 
@@ -164,7 +157,7 @@ class ArrayPlaced(Placed):
     def candidates(
         self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        pairs = _Pairs(self, queries)
+        pairs = self._pairs(queries, listing=True)
         n = len(self.points.rows)
         kth = None if k is None else min(k, n)
 
@@ -178,8 +171,33 @@ class ArrayPlaced(Placed):
             query, point = np.nonzero((scores >= least[:, None]) & (scores > -np.inf))
             return query + rows.start, point
 
-        blocks, threads = self._backend.blocks(pairs.m, n)
+        blocks, threads = self._blocks(pairs.m)
         yield from in_order(work, blocks, threads)
+
+
+class ArrayPlaced(BlockScores):
+    """Rows under one shared metric, as arrays of any namespace."""
+
+    def __init__(self, backend: ArrayBackend, metric: np.ndarray | None):
+        self._backend, self.points = backend, backend.points
+        self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
+        self._rows = backend.rows
+        self._images = self._map(backend.rows)
+        self._squares = (self._images**2).sum(1)
+        self._largest = float(self._squares.max())
+        weights = backend.points.log_weights
+        self._log_weights = None if weights is None else like(weights, self._images)
+
+    def _map(self, rows: Array) -> Array:
+        xp = array_namespace(rows)
+        if self.metric is None or is_numpy_namespace(xp):
+            return to_images(rows, self.metric)
+        metric = like(self.metric, rows, xp.float64)
+        rows64 = xp.astype(rows, xp.float64)
+        return xp.astype(rows64 * metric if self.metric.ndim == 1 else rows64 @ metric.T, rows.dtype)
+
+    def _pairs(self, queries: Queries, listing: bool = False) -> "_Pairs":
+        return _Pairs(self, queries)
 
 
 class _Pairs:
@@ -227,6 +245,16 @@ class _Pairs:
 
 
 # -- small helpers ------------------------------------------------------------------------------------------------
+
+
+def blocks_within(backend: Any, m: int, numbers_per_pair: int = 10) -> tuple[Blocks, int]:
+    """Blocks of m queries against all points within a backend's memory, and the threads that may work on them at once."""
+    size = backend.points.rows.dtype.itemsize * numbers_per_pair
+    pairs = backend.memory // size
+    if backend.name != "torch":
+        pairs = min(pairs, ARRAY_BLOCK_PAIRS)
+    threads = int(min(backend.threads, max(backend.memory // (size * pairs), 1)))
+    return Blocks.for_pairs(m, len(backend.points.rows), pairs), threads
 
 
 def _exp(x: Array) -> Array:
