@@ -85,7 +85,7 @@ class BlockScores(Placed):
             return top + rest, xp.stack([_log_sum_exp(below[:, some]) for some in self._members], axis=1) - rest[:, None]
 
         for rows, (sums, shares) in self._in_blocks(work, pairs.m):
-            log_sums[rows] = as_numpy(sums)
+            log_sums[rows] = as_numpy(sums) + pairs.shift
             if log_shares is not None:
                 log_shares[rows] = as_numpy(shares)
         return LogSums(log_sums, log_shares)
@@ -134,7 +134,7 @@ class BlockScores(Placed):
         gathered = np.empty((pairs.m, 0 if theirs is None else theirs.shape[1]))
         received = np.zeros((len(self.points.rows), 0 if mine is None else mine.shape[1]))
         for rows, (sums, to_queries, to_points) in self._in_blocks(work, pairs.m):
-            log_sums[rows] = as_numpy(sums)
+            log_sums[rows] = as_numpy(sums) + pairs.shift
             if to_queries is not None:
                 gathered[rows] = as_numpy(to_queries)
             if to_points is not None:
@@ -165,7 +165,7 @@ class BlockScores(Placed):
             scores = as_numpy(pairs.scores(rows))
             margin = pairs.error(rows, scores)
             if kth is None:
-                least = floors[rows] - margin
+                least = floors[rows] - pairs.shift - margin
             else:
                 least = np.partition(scores, n - kth, axis=1)[:, n - kth] - 2.0 * margin
             query, point = np.nonzero((scores >= least[:, None]) & (scores > -np.inf))
@@ -202,6 +202,8 @@ class ArrayPlaced(BlockScores):
 
 class _Pairs:
     """Scores of blocks of queries against all points, by products where these are accurate."""
+
+    shift = 0.0  # what must be added to the scores: a family may keep them small, for the digits of their differences
 
     def __init__(self, placed: ArrayPlaced, queries: Queries):
         self._placed = placed
