@@ -4,6 +4,8 @@ Manifold Parzen Windows is such a mixture: at every training row a Gaussian "pan
 directions.
 """
 
+import math
+
 import numpy as np
 
 from vicinal._density.incomplete_rows import incomplete_log_density
@@ -176,6 +178,11 @@ class FrameMixture:
 
 
 def frame_work(n_queries, shape, n_tables=1, passes=1):
-    """The pair work of queries against frames of shape (d, n, D), with so many combinations of depth and noise."""
+    """The pair work of queries against frames of shape (d, n, D), with so many combinations of depth and noise.
+
+    Stated in passes of plain distances that cost NumPy as much: a product per direction and the arithmetic around it,
+    and the exponentials of every combination.
+    """
     d, n, n_features = shape
-    return Work(n_queries, n, (d + 1) * n_features + 8 * (n_tables - 1), passes)
+    numbers_per_pair = (d + 1) * n_features + 24 * d + 60 * n_tables
+    return Work(n_queries, n, n_features, passes * math.ceil(numbers_per_pair / (n_features + 8)))
