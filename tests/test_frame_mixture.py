@@ -1,5 +1,7 @@
 """Log-sums, samples, marginals and conditionals of mixtures with a frame for each component."""
 
+import pickle
+
 import mpmath
 import numpy as np
 import pandas as pd
@@ -9,8 +11,9 @@ from scipy.special import logsumexp
 from scipy.stats import ks_2samp, multivariate_normal
 
 from vicinal import LCA, Engine, LocalLCA, ManifoldParzen, ParzenWindows
+from vicinal._density.mixture import LOG_2PI
+from vicinal._engine import Frames, prepare
 from vicinal._manifold_parzen.frame_mixture import FrameMixture
-from vicinal._manifold_parzen.frame_sums import Skips, frame_log_sums
 
 KINDS = ["reference", "cpu"]
 
@@ -29,6 +32,13 @@ def covariance(mixture, j, depth=None, noise=None):
     """C_j = sigma^2 I + V diag(v) V', in full."""
     V, v = mixture.frames[:depth, j], mixture.variances[:depth, j]
     return (mixture.noise if noise is None else noise) * np.eye(mixture.n_features) + (V.T * v) @ V
+
+
+def log_sums_table(mixture, queries, noises, depths, skips, kind):
+    """Log-densities of the queries for every depth and noise, without some components each."""
+    problem = prepare(kind, mixture.centres, log_weights=mixture.log_weights)
+    placed = problem.at(Frames(mixture.frames, mixture.variances, noises, depths))
+    return placed.log_sums_table(queries, skips=skips) - 0.5 * mixture.n_features * LOG_2PI
 
 
 def literal_log_density(mixture, X, leave_out=()):
@@ -50,11 +60,7 @@ def test_every_depth_and_noise_equals_full_covariances(kind, D, d):
     mixture = random_mixture(30, D, d)
     queries = np.random.default_rng(1).normal(size=(13, D))
     depths, noises = sorted({0, d // 2, d}), [0.1, 0.7]
-    skips = Skips([0, 3, 3], [5, 0, 29], len(queries))
-    got = frame_log_sums(
-        queries, mixture.centres, mixture.frames, mixture.variances, noises, depths,
-        log_weights=mixture.log_weights, skips=skips, engine=kind,
-    )  # fmt: skip
+    got = log_sums_table(mixture, queries, noises, depths, ([0, 3, 3], [5, 0, 29]), kind)
     assert got.shape == (len(depths), len(noises), len(queries))
     skipped = {0: [5], 3: [0, 29]}
     for m, depth in enumerate(depths):
@@ -101,33 +107,55 @@ def test_screening_by_products_changes_nothing(kind, noise, monkeypatch):
     mixture = random_mixture(120, 25, 4, noise=noise, engine=kind)
     rng = np.random.default_rng(8)
     X = mixture.centres[:30] + 2.0 * np.sqrt(noise) * rng.normal(size=(30, 25))
-    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._TILE", 32)
+    monkeypatch.setattr("vicinal._engine._arrays.ARRAY_BLOCK_PAIRS", 32 * 120)
     got, left_out = mixture.score_samples(X), mixture.left_out_score_samples()
-    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._SCREEN", -1.0)
+    monkeypatch.setattr("vicinal._engine._frames._SCREEN", -1.0)
     np.testing.assert_allclose(got, mixture.score_samples(X), rtol=1e-11)
     np.testing.assert_allclose(left_out, mixture.left_out_score_samples(), rtol=1e-11)
     # By products alone the answer would be off.
-    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums.products_are_accurate", lambda *_: True)
-    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._IN_CACHE_FEATURES", 0)
+    monkeypatch.setattr("vicinal._engine._frames.products_are_accurate", lambda sizes, _: np.ones(len(sizes), bool))
+    monkeypatch.setattr("vicinal._engine._frames.FRAME_FEATURES_IN_CACHE", 0)
     assert np.abs(mixture.score_samples(X) - got).max() > 1e-15 / noise
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_do_not_depend_on_tiles_threads_or_memory(kind, monkeypatch):
-    mixture = random_mixture(150, 20, 4)
     X = np.random.default_rng(2).normal(size=(70, 20))
-    expected = FrameMixture(
-        mixture.centres, mixture.frames, mixture.variances, 0.2, mixture.log_weights, kind
-    ).score_samples(X)
+
+    def scores(engine):
+        return random_mixture(150, 20, 4, engine=engine).score_samples(X)  # a mixture keeps what it was placed as
+
+    expected = scores(kind)
     for engine in (Engine(kind, threads=3), Engine(kind, memory="1 MB", threads=2)):
-        mixture.engine = engine
-        np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-13)
-    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._TILE", 7)
-    np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-13)
-    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._IN_CACHE_FEATURES", 0)
-    np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-12)
-    monkeypatch.setattr("vicinal._manifold_parzen.frame_sums._FEW_FEATURES", 100)
-    np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-12)
+        np.testing.assert_allclose(scores(engine), expected, rtol=1e-13)
+    monkeypatch.setattr("vicinal._engine._frames.FRAME_TILE", 7)
+    monkeypatch.setattr("vicinal._engine._frames.ARRAY_BLOCK_PAIRS", 4 * 7 * 70)
+    np.testing.assert_allclose(scores(kind), expected, rtol=1e-13)
+    monkeypatch.setattr("vicinal._engine._frames.FRAME_FEATURES_IN_CACHE", 0)
+    np.testing.assert_allclose(scores(kind), expected, rtol=1e-12)
+    monkeypatch.setattr("vicinal._engine._frames.FRAME_FEATURES_FEW", 100)
+    np.testing.assert_allclose(scores(kind), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mixture_is_placed_once_for_each_engine(kind, monkeypatch):
+    """Rows that come one by one must not pay for packing all frames; other settings must not get the old placement."""
+    mixture = random_mixture(150, 20, 4, engine=kind)
+    X = np.random.default_rng(2).normal(size=(3, 20))
+    expected = mixture.score_samples(X)
+    with monkeypatch.context() as patch:
+        patch.setattr("vicinal._manifold_parzen.frame_mixture.prepare", None)
+        assert [mixture.score_samples(x[None])[0] for x in X] == pytest.approx(expected, rel=1e-13)
+        mixture.left_out_score_samples()
+    mixture.engine = Engine(kind, precision="float32")
+    assert np.all(mixture.score_samples(X) != expected)
+    np.testing.assert_allclose(mixture.score_samples(X), expected, atol=2e-4)
+    # What is kept is neither stored nor copied, and a copy makes its own.
+    assert set(vars(mixture)) == {
+        "centres", "frames", "variances", "noise", "engine", "feature_names", "log_weights"
+    }  # fmt: skip
+    again = pickle.loads(pickle.dumps(mixture))
+    np.testing.assert_array_equal(again.score_samples(X), mixture.score_samples(X))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -168,12 +196,11 @@ def test_float32_is_close_to_float64(kind):
 def test_one_depth_and_noise_equals_several_in_one_pass(kind, D, d):
     mixture = random_mixture(70, D, d, seed=D)
     queries = np.random.default_rng(1).normal(size=(30, D))
-    skips = Skips([0, 3, 3, 29], [5, 0, 69, 69], len(queries))
-    arguments = (queries, mixture.centres, mixture.frames, mixture.variances)
-    options = {"log_weights": mixture.log_weights, "skips": skips, "engine": kind}
-    together = frame_log_sums(*arguments, [0.2, 0.9], [d - 1, d], **options)
+    skips = [0, 3, 3, 29], [5, 0, 69, 69]
+    together = log_sums_table(mixture, queries, [0.2, 0.9], [d - 1, d], skips, kind)
     for s, noise in enumerate((0.2, 0.9)):
-        np.testing.assert_allclose(frame_log_sums(*arguments, noise, **options)[0, 0], together[1, s], rtol=1e-12)
+        alone = log_sums_table(mixture, queries, noise, None, skips, kind)
+        np.testing.assert_allclose(alone[0, 0], together[1, s], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
+from scipy.stats import ks_2samp, multivariate_normal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import ManifoldParzen, ParzenWindows
+from vicinal import ManifoldParzen, ParzenWindows, which_engine
 from vicinal._density.mixture import MixtureDensityMixin
 
 ALL_TWINS = (
@@ -320,6 +320,59 @@ def test_samples_marginals_and_conditionals_come_from_the_mixture(rows):
         X[:1, [1, 3]]
     )
     np.testing.assert_allclose(parts, joint, rtol=1e-10)
+
+
+FAR = {
+    "all columns": np.full(4, 1e20),
+    "one column": np.array([1e20, 0.0, 0.0, 0.0]),
+    "mixed": np.array([3e19, -1e20, 2.0, 7e18]),
+}
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+@pytest.mark.parametrize("far", FAR)
+@pytest.mark.parametrize("d", [1, 2, 4])
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_row_at_1e20_changes_nothing_for_ordinary_rows(rows, engine, far, d, soft):
+    """Centring by a mean rounded every other row away: ordinary densities were wrong by 6 nats, silently."""
+    soft = {"neighborhood": "kernel", "bandwidth": 1.0} if soft else {}
+    without = ManifoldParzen(d, 5, 0.05, engine=engine, **soft).fit(rows)
+    density = clone(without).fit(np.vstack([rows, FAR[far]]))
+    X, tolerance = rows[:10] + 0.2, {"rtol": 0, "atol": 1e-11}
+    share = np.log(60 / 61)  # the far component weighs something and explains nothing here
+    np.testing.assert_allclose(density.score_samples(X), without.score_samples(X) + share, **tolerance)
+    others = np.log(59 / 60)
+    np.testing.assert_allclose(density.score_samples()[:60], without.score_samples() + others, **tolerance)
+    held_out = density.held_out_score_samples()
+    assert np.all(np.isfinite(held_out))
+    if not soft:  # soft neighbourhoods are held out by folds, which one more row moves
+        np.testing.assert_allclose(held_out[:60], without.held_out_score_samples() + others, **tolerance)
+    kept = [0, 2]
+    marginal = without.marginal(kept).score_samples(X[:, kept]) + share
+    np.testing.assert_allclose(density.marginal(kept).score_samples(X[:, kept]), marginal, **tolerance)
+    # Conditionals on a column where the far row is far: its component has no weight there.
+    conditional = without.conditional({0: 0.3}).score_samples(X[:, 1:])
+    np.testing.assert_allclose(density.conditional({0: 0.3}).score_samples(X[:, 1:]), conditional, **tolerance)
+    drawn = density.sample(2000, random_state=0)
+    ordinary = drawn[np.abs(drawn).max(axis=1) < 1e6]
+    assert 1900 < len(ordinary) < 2000
+    assert ks_2samp(density.score_samples(ordinary), density.score_samples(without.sample(2000, 1))).pvalue > 1e-3
+
+
+def test_the_engine_that_was_used_is_recorded_and_foretold(rows):
+    wide = np.random.default_rng(0).normal(size=(700, 40))
+    for estimator, X in (
+        (ManifoldParzen(1, 5), rows),
+        (ManifoldParzen(1, 5), wide),
+        (ManifoldParzen(3, 5), wide),
+        (ManifoldParzen(3, 5, 0.1), wide),
+        (ManifoldParzen(0), wide),
+        (ManifoldParzen(1, noise=0.1, neighborhood="kernel", bandwidth=5.0), rows),
+        (ManifoldParzen(1, 5, engine="cpu"), rows),
+    ):
+        assert which_engine(X, estimator).startswith(f"{estimator.fit(X).engine_}: ")
+    assert ManifoldParzen(1, 5).fit(rows).engine_ == "reference"
+    assert ManifoldParzen(1, 5, engine="cpu").fit(rows).engine_ == "cpu"
 
 
 def test_float32_stays_float32(spiral):

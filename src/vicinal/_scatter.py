@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
-from vicinal._engine._pool import available_threads, in_order, one_blas_thread
+from vicinal._engine import available_threads, in_order, one_blas_thread, prepare
 
 
 @dataclass(frozen=True)
@@ -294,7 +293,11 @@ def neighbor_differences(X, points, neighbors, weight=None):
     return rows * np.sqrt(shares / shares.sum(axis=1, keepdims=True))[:, :, None]
 
 
-def soft_frames(X, Z, n_components, weight=None, *, threads=1):
+# Rows whose share of a soft neighbourhood is smaller than this do not shape it.
+_LEAST_SHARE = 1e-20
+
+
+def soft_frames(X, Z, n_components, weight=None, *, engine=None):
     """Leading directions and variances of each point's soft neighbourhood, centred on the point itself.
 
     As `local_frames`, with ``a_j`` proportional to ``weight_j exp(-|z_j - z_i|^2 / 2)`` over all rows but i:
@@ -305,6 +308,7 @@ def soft_frames(X, Z, n_components, weight=None, *, threads=1):
     X : array of shape (n, D)
     Z : float64 array of shape (n, p)
         The rows in units of the Gaussian weight's standard deviation.
+    engine : None, str or Engine
 
     Notes
     -----
@@ -314,22 +318,22 @@ def soft_frames(X, Z, n_components, weight=None, *, threads=1):
     frames = np.empty((n_components, n, D), dtype=X.dtype)
     variances = np.empty((n_components, n))
     with np.errstate(divide="ignore"):
-        log_weight = np.zeros(n) if weight is None else np.log(weight)
+        log_weights = None if weight is None else np.log(weight)
+    problem = prepare(engine, Z, log_weights=log_weights, leave_one_out=True)
 
-    def work(i):
-        scores = log_weight - 0.5 * cdist(Z[i : i + 1], Z, "sqeuclidean")[0]
-        scores[i] = -np.inf
-        with np.errstate(under="ignore"):
-            shares = np.exp(scores - scores.max())
-        near = np.flatnonzero(shares > 1e-20)
+    def work(group):
+        i, near, shares = group
         rows = np.zeros((max(len(near), n_components), D))
-        rows[: len(near)] = (X[near].astype(np.float64) - X[i]) * np.sqrt(shares[near] / shares[near].sum())[:, None]
+        rows[: len(near)] = (X[near].astype(np.float64) - X[i]) * np.sqrt(shares)[:, None]
         directions, squares = leading_directions(rows[None], n_components)
         frames[:, i], variances[:, i] = directions[:, 0], squares[:, 0]
 
     with one_blas_thread():
-        for _ in in_order(work, range(n), threads):
-            pass
+        for query, point, shares in problem.at().neighbors_above(_LEAST_SHARE):
+            edges = np.flatnonzero(np.diff(query, prepend=-1, append=n))
+            groups = ((query[lo], point[lo:hi], shares[lo:hi]) for lo, hi in pairwise(edges))
+            for _ in in_order(work, groups, available_threads(problem.engine.threads)):
+                pass
     return frames, variances
 
 

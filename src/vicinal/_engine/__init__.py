@@ -35,7 +35,7 @@ threads and partial results are added in the order of the rows, so an answer doe
 """
 
 from vicinal._engine._accuracy import TIED, products_are_accurate, robust_centre
-from vicinal._engine._choice import Work, choose, which_engine
+from vicinal._engine._choice import Work, choose, settled, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._nearest import Neighbors
@@ -68,5 +68,6 @@ __all__ = [
     "quiet_blas",
     "resident",
     "robust_centre",
+    "settled",
     "which_engine",
 ]

@@ -4,6 +4,7 @@ It is what the compiled backend is tested against, and what small problems run: 
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cached_property
@@ -54,40 +55,26 @@ class ArrayBackend:
             return PlacedCovariances(self, kernel)
         return ArrayPlaced(self, kernel)
 
-    def blocks(self, m: int, n: int, numbers_per_pair: int = 10) -> tuple[Blocks, int]:
-        """Blocks of queries within the memory, and the threads that may work on them at once."""
-        size = self.points.rows.dtype.itemsize * numbers_per_pair
-        pairs = self.memory // size
-        if is_numpy_namespace(array_namespace(self.rows)):
-            pairs = min(pairs, ARRAY_BLOCK_PAIRS)
-        threads = int(min(self.threads, max(self.memory // (size * pairs), 1)))
-        return Blocks.for_pairs(m, n, pairs), threads
 
+class BlockScores(Placed):
+    """The reductions of a kernel family from blocks of scores, as arrays of any namespace.
 
-class ArrayPlaced(Placed):
-    """Rows under one shared metric, as arrays of any namespace."""
+    A family says how it makes scores, in `_pairs`; the images and rows of its points are arrays where it computes.
+    """
 
-    def __init__(self, backend: ArrayBackend, metric: np.ndarray | None):
-        self._backend, self.points = backend, backend.points
-        self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
-        self._images = self._map(backend.rows)
-        self._squares = (self._images**2).sum(1)
-        self._largest = float(self._squares.max())
-        weights = backend.points.log_weights
-        self._log_weights = None if weights is None else like(weights, self._images)
-        self._heaviest = 0.0 if weights is None else float(np.abs(weights[np.isfinite(weights)]).max(initial=0.0))
-        self._is_numpy = is_numpy_namespace(array_namespace(self._images))
+    _backend: Any
+    _images: Array
+    _rows: Array
 
-    def _map(self, rows: Array) -> Array:
-        xp = array_namespace(rows)
-        if self.metric is None or is_numpy_namespace(xp):
-            return to_images(rows, self.metric)
-        metric = like(self.metric, rows, xp.float64)
-        rows64 = xp.astype(rows, xp.float64)
-        return xp.astype(rows64 * metric if self.metric.ndim == 1 else rows64 @ metric.T, rows.dtype)
+    @abstractmethod
+    def _pairs(self, queries: Queries, listing: bool = False) -> Any:
+        """The scores of some queries, block by block; see `_Pairs`.
+
+        With `listing` they only propose candidates: they may err by as much as ``error`` says.
+        """
 
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
-        pairs = _Pairs(self, queries)
+        pairs = self._pairs(queries)
         xp = array_namespace(self._images)
         log_sums = np.empty(pairs.m)
         log_shares = np.empty((pairs.m, self.points.n_classes)) if by_class else None
@@ -100,7 +87,7 @@ class ArrayPlaced(Placed):
             return top + rest, xp.stack([_log_sum_exp(below[:, some]) for some in self._members], axis=1) - rest[:, None]
 
         for rows, (sums, shares) in self._in_blocks(work, pairs.m):
-            log_sums[rows] = as_numpy(sums)
+            log_sums[rows] = as_numpy(sums) + pairs.shift
             if log_shares is not None:
                 log_shares[rows] = as_numpy(shares)
         return LogSums(log_sums, log_shares)
@@ -111,10 +98,14 @@ class ArrayPlaced(Placed):
         found = [np.flatnonzero(self.points.classes == code) for code in range(self.points.n_classes)]
         return [like(some, self._images, array_namespace(self._images).int64) for some in found]
 
+    def _blocks(self, m):
+        """Blocks of queries within the memory, and the threads that may work on them at once."""
+        return blocks_within(self._backend, m)
+
     def _in_blocks(self, work, m):
         """Yield blocks of queries and what ``work`` makes of them; the threads of BLAS would get in the way of ours."""
-        blocks, threads = self._backend.blocks(m, len(self.points.rows))
-        with one_blas_thread() if self._is_numpy else nullcontext():
+        blocks, threads = self._blocks(m)
+        with one_blas_thread() if is_numpy_namespace(array_namespace(self._images)) else nullcontext():
             yield from zip(blocks, in_order(work, blocks, threads), strict=True)
 
     def softmax_sums(
@@ -125,10 +116,10 @@ class ArrayPlaced(Placed):
         spread: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
-        pairs = _Pairs(self, queries)
+        pairs = self._pairs(queries)
         xp = array_namespace(self._images)
         f = None if factors is None else like(factors, self._images)
-        theirs = None if values is None else self._values(values, self._images, self._backend.rows)
+        theirs = None if values is None else self._values(values, self._images, self._rows)
         mine = None if spread is None else self._values(spread, pairs.images, pairs.rows)
         codes = self._codes(queries) if own_class else None
 
@@ -147,7 +138,7 @@ class ArrayPlaced(Placed):
         gathered = np.empty((pairs.m, 0 if theirs is None else theirs.shape[1]))
         received = np.zeros((len(self.points.rows), 0 if mine is None else mine.shape[1]))
         for rows, (sums, to_queries, to_points) in self._in_blocks(work, pairs.m):
-            log_sums[rows] = as_numpy(sums)
+            log_sums[rows] = as_numpy(sums) + pairs.shift
             if to_queries is not None:
                 gathered[rows] = as_numpy(to_queries)
             if to_points is not None:
@@ -168,20 +159,15 @@ class ArrayPlaced(Placed):
         return like(mine, self._images, integer), like(codes, self._images, integer)
 
     def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
-        if k is not None and self._is_numpy and search_is_faster(self, queries, k):
-            return searched(self, queries, k, self._backend.threads, lambda some: self._scored(some, k, None))
-        return self._scored(queries, k, floors)
-
-    def _scored(self, queries: Queries, k: int | None, floors: np.ndarray | None) -> Iterator[Pairs]:
-        """Candidates by the scores of all points."""
-        pairs = _Pairs(self, queries)
+        pairs = self._pairs(queries, listing=True)
         n = len(self.points.rows)
         place = n - min(k or n, n)
 
         def work(rows):
             scores = as_numpy(pairs.scores(rows))
             if floors is not None:
-                least = floors[rows] - pairs.error(rows, floors[rows])
+                least = floors[rows] - pairs.shift
+                least = least - pairs.error(rows, least)
             else:
                 kth = np.partition(scores, place, axis=1)[:, place]
                 least = candidate_floor(kth, pairs.error(rows, kth))
@@ -192,8 +178,42 @@ class ArrayPlaced(Placed):
             yield found
 
 
+class ArrayPlaced(BlockScores):
+    """Rows under one shared metric, as arrays of any namespace."""
+
+    def __init__(self, backend: ArrayBackend, metric: np.ndarray | None):
+        self._backend, self.points = backend, backend.points
+        self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
+        self._rows = backend.rows
+        self._images = self._map(backend.rows)
+        self._squares = (self._images**2).sum(1)
+        self._largest = float(self._squares.max())
+        weights = backend.points.log_weights
+        self._log_weights = None if weights is None else like(weights, self._images)
+        self._heaviest = 0.0 if weights is None else float(np.abs(weights[np.isfinite(weights)]).max(initial=0.0))
+
+    def _map(self, rows: Array) -> Array:
+        xp = array_namespace(rows)
+        if self.metric is None or is_numpy_namespace(xp):
+            return to_images(rows, self.metric)
+        metric = like(self.metric, rows, xp.float64)
+        rows64 = xp.astype(rows, xp.float64)
+        return xp.astype(rows64 * metric if self.metric.ndim == 1 else rows64 @ metric.T, rows.dtype)
+
+    def _pairs(self, queries: Queries, listing: bool = False) -> "_Pairs":
+        return _Pairs(self, queries)
+
+    def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
+        by_scores = super().candidates
+        if k is None or not is_numpy_namespace(array_namespace(self._images)) or not search_is_faster(self, queries, k):
+            return by_scores(queries, k, floors)
+        return searched(self, queries, k, self._backend.threads, lambda some: by_scores(some, k))
+
+
 class _Pairs:
     """Scores of blocks of queries against all points, by products where these are accurate."""
+
+    shift = 0.0  # what must be added to the scores: a family may keep them small, for the digits of their differences
 
     def __init__(self, placed: ArrayPlaced, queries: Queries):
         self._placed = placed
@@ -241,6 +261,16 @@ class _Pairs:
 
 
 # -- small helpers ------------------------------------------------------------------------------------------------
+
+
+def blocks_within(backend: Any, m: int, numbers_per_pair: int = 10) -> tuple[Blocks, int]:
+    """Blocks of m queries against all points within a backend's memory, and the threads that may work on them at once."""
+    size = backend.points.rows.dtype.itemsize * numbers_per_pair
+    pairs = backend.memory // size
+    if backend.name != "torch":
+        pairs = min(pairs, ARRAY_BLOCK_PAIRS)
+    threads = int(min(backend.threads, max(backend.memory // (size * pairs), 1)))
+    return Blocks.for_pairs(m, len(backend.points.rows), pairs), threads
 
 
 def _exp(x: Array) -> Array:

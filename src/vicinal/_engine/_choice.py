@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import warnings
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -55,6 +56,13 @@ def choose(engine: Engine, work: Work) -> Choice:
     if _numba_is_missing():
         return Choice("reference", "Numba could not be imported")
     return Choice("cpu", f"{amount} are enough to justify compiled kernels")
+
+
+def settled(engine: "Engine | str | None", work: Work) -> Engine:
+    """The engine with its backend chosen for some work, for a fit that prepares several problems."""
+    engine = as_engine(engine)
+    kind = choose(engine, work).backend
+    return replace(engine, kind=kind, device=engine.device if kind == "torch" else None)
 
 
 @cache

@@ -4,6 +4,7 @@ A metric (an array, or None) is the kernel that all points share.  The records h
 own; they share the engine's tiles, threads and accuracy rules, but not its symmetry.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,18 +14,31 @@ import numpy as np
 class Frames:
     r"""A low-rank frame plus noise per point: ``C_j = noise I + sum_l v_jl V_jl V_jl'``.
 
+    The score of a pair is ``s_ij = log_weights_j - (q_i - x_j)' C_j^-1 (q_i - x_j) / 2 - log det C_j / 2``: of the
+    logarithm of a Gaussian density only the constant ``-D/2 log(2 pi)`` is missing.
+
     Attributes
     ----------
     frames : array of shape (d, n, D)
         Orthonormal directions of each point, the leading one first.
     variances : array of shape (d, n)
         Variance along each direction beyond the noise, at least 0.
-    noise : float
+    noise : float or sequence of float
+        The variance in every direction, greater than 0.
+    depths : increasing sequence of int, optional
+        Numbers of leading directions to keep; the default is all.
+    slack : float
+        Matrix products may err by this many times more than usual: comparing noises needs fewer digits than reporting
+        densities.
+
+    Several depths or noises are for `Placement.log_sums_table` alone, which serves all of them in one sweep.
     """
 
     frames: np.ndarray
     variances: np.ndarray
-    noise: float
+    noise: float | Sequence[float] | np.ndarray
+    depths: Sequence[int] | None = None
+    slack: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,20 @@
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from vicinal._engine._accuracy import largest_square, robust_centre, round_centre
 from vicinal._engine._choice import Work, backend_class, choose
 from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, by_metric, to_images
+from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._listed import Listed
 from vicinal._engine._nearest import Neighbors, listed_pairs, nearest, nearest_with_ties
 from vicinal._engine._settings import as_engine
+
+if TYPE_CHECKING:
+    from vicinal._engine._frames import PlacedFrames
 
 # Squares of images up to this multiple of 1/eps leave the entropy of a row enough digits.
 _ENTROPY_DIGITS = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-3}
@@ -93,7 +97,7 @@ class Problem:
             A matrix A maps rows to images ``A x`` with the score ``-|A (x_i - x_j)|^2 / 2``; a vector is a diagonal
             matrix; None leaves the rows as they are.
         """
-        return Placement(self, self._rows.at(kernel))
+        return Placement(self, self._rows.at(kernel), shared=not isinstance(kernel, (Covariances, Frames)))
 
     def reweighted(self, log_weights) -> "Problem":
         """The same rows with other log-weights, on the same backend."""
@@ -177,12 +181,24 @@ class Placement:
     ``left_out`` may name a position that each must not see, or -1.
     """
 
-    def __init__(self, problem: Problem, placed: Placed):
-        self.problem, self.placed = problem, placed
+    def __init__(self, problem: Problem, placed: Placed, shared: bool = True):
+        # `shared`: whether one metric is shared by all points.
+        self.problem, self.placed, self.shared = problem, placed, shared
 
     def log_sums(self, queries=None, left_out=None) -> np.ndarray:
         """Return ``log sum_j exp(s_ij)``, shape (m,)."""
         return self.placed.log_sums(self.problem.queries(queries, left_out)).log_sums
+
+    def log_sums_table(self, queries=None, left_out=None, skips=None) -> np.ndarray:
+        """Return the log-sums under every depth and noise of `Frames`, shape (depths, noises, m).
+
+        Parameters
+        ----------
+        skips : two integer arrays, optional
+            Pairs (query, point) that must not see each other, beside ``left_out``: any number per query.
+        """
+        placed = cast("PlacedFrames", self.placed)
+        return placed.log_sums_table(self.problem.queries(queries, left_out), skips)
 
     def class_shares(self, queries=None, left_out=None) -> np.ndarray:
         """Return each class's share of the softmax neighbours, shape (m, n_classes)."""
@@ -295,9 +311,11 @@ class Placement:
 
         ``H_i = log_sums_i - sum_j p_ij s_ij``, and the expected score follows from the softmax means of the images and
         of their squares.  Where squares are so large that they would drown the entropy in rounding, the pairs that
-        matter are listed and their scores computed from differences.
+        matter are listed and their scores computed from differences; so they are where points have kernels of their own.
         """
         asked = self.problem.queries(queries, left_out)
+        if not self.shared:
+            return self._listed_perplexities(asked)
         images = self.placed.coordinates(Queries(), "images")
         mine = images if asked.are_all else self.placed.coordinates(asked, "images")
         largest = max(largest_square(images), largest_square(mine))
@@ -349,6 +367,8 @@ class Placement:
         by : {"distance", "product"}
             The smallest Euclidean distance of the images, or their largest inner product.
         """
+        if not self.shared:
+            raise TypeError("nearest is for a metric that all points share. List neighbours with neighbors_above.")
         asked = self.problem.queries(queries, left_out)
         origin = to_images(self.problem.centre[None], self.placed.metric)[0] if by == "product" else None
         placed = self.placed

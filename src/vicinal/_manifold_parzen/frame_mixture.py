@@ -4,10 +4,13 @@ Manifold Parzen Windows is such a mixture: at every training row a Gaussian "pan
 directions.
 """
 
+import math
+
 import numpy as np
 
 from vicinal._density.incomplete_rows import incomplete_log_density
 from vicinal._density.mixture import (
+    LOG_2PI,
     _finite,
     check_queries,
     draw_components,
@@ -15,8 +18,7 @@ from vicinal._density.mixture import (
     normalised_log_weights,
     split_features,
 )
-from vicinal._engine._choice import as_engine
-from vicinal._manifold_parzen.frame_sums import Skips, frame_log_sums
+from vicinal._engine import Frames, Work, as_engine, prepare, resident
 from vicinal._scatter import leading_directions
 
 
@@ -39,7 +41,8 @@ class FrameMixture:
 
     Notes
     -----
-    Holds O(n d D) numbers. Scoring m rows costs O(m n d D) time and the engine's memory budget.
+    Holds O(n d D) numbers. Scoring m rows costs O(m n d D) time; beyond the engine's memory budget, the engine keeps a
+    copy of the numbers as its kernels want them (`placement`).
     """
 
     def __init__(self, centres, frames, variances, noise, log_weights=None, engine=None, feature_names=None):
@@ -58,7 +61,8 @@ class FrameMixture:
 
     def score_samples(self, X):
         """Return the log-density of each row of X, shape (m,)."""
-        return _finite(self._log_sums(check_queries(X, self.n_features, self.feature_names)))
+        X = check_queries(X, self.n_features, self.feature_names)
+        return _finite(self.placement(len(X)).log_sums(X) - 0.5 * self.n_features * LOG_2PI)
 
     def left_out_score_samples(self):
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
@@ -73,14 +77,25 @@ class FrameMixture:
             raise ValueError(
                 "leave-one-out needs at least two rows of positive weight: no component is left without the row."
             )
-        own = Skips(np.arange(n), np.arange(n), n)
-        return _finite(self._log_sums(self.centres, own) - others)
+        sums = self.placement(n).log_sums()
+        return _finite(sums - others - 0.5 * self.n_features * LOG_2PI)
 
-    def _log_sums(self, X, skips=None):
-        return frame_log_sums(
-            X, self.centres, self.frames, self.variances, self.noise,
-            log_weights=self.log_weights, skips=skips, engine=self.engine,
-        )[0, 0]  # fmt: skip
+    def placement(self, n_queries, passes=1):
+        """The components as the engine keeps them to score so many rows, so many times; a centre may be left out."""
+        work = frame_work(n_queries, self.frames.shape, passes=passes)
+        return resident(self, self.engine, work, lambda: self._placed(work))
+
+    def _placed(self, work):
+        problem = prepare(
+            self.engine,
+            self.centres,
+            log_weights=self.log_weights,
+            leave_one_out=True,
+            n_queries=work.n_queries,
+            n_dims=work.n_dims,
+            passes=work.passes,
+        )
+        return problem.at(Frames(self.frames, self.variances, self.noise))
 
     def score(self, X):
         """Return the mean log-density of the rows of X."""
@@ -160,3 +175,14 @@ class FrameMixture:
         names = None if self.feature_names is None else np.asarray(self.feature_names)[kept]
         log_weights = self.log_weights + log_likelihoods
         return FrameMixture(centres, frames, variances, self.noise, log_weights, self.engine, names)
+
+
+def frame_work(n_queries, shape, n_tables=1, passes=1):
+    """The pair work of queries against frames of shape (d, n, D), with so many combinations of depth and noise.
+
+    Stated in passes of plain distances that cost NumPy as much: a product per direction and the arithmetic around it,
+    and the exponentials of every combination.
+    """
+    d, n, n_features = shape
+    numbers_per_pair = (d + 1) * n_features + 24 * d + 60 * n_tables
+    return Work(n_queries, n, n_features, passes * math.ceil(numbers_per_pair / (n_features + 8)))

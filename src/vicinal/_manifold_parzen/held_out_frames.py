@@ -10,14 +10,18 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from vicinal._density.mixture import LOG_2PI, log_weight_of_others, normalised_log_weights
-from vicinal._engine._accuracy import products_are_accurate
-from vicinal._engine._choice import as_engine
-from vicinal._engine._pool import available_threads, in_order, one_blas_thread
-from vicinal._manifold_parzen.frame_sums import Skips, frame_log_sums
+from vicinal._engine import (
+    Frames,
+    available_threads,
+    in_order,
+    one_blas_thread,
+    prepare,
+    products_are_accurate,
+)
 from vicinal._scatter import GRAM_RATIO, leading_directions, neighbor_differences, soft_frames
 
 
-def held_out_log_density(X, neighbors, frames, variances, noises, *, rows=None, weight=None, engine=None, slack=1.0):
+def held_out_log_density(X, neighbors, frames, variances, noises, *, rows, weight=None, engine=None, slack=1.0):
     """Log-density of training rows under the estimate built without them, shape (noises, len(rows)).
 
     Parameters
@@ -28,14 +32,13 @@ def held_out_log_density(X, neighbors, frames, variances, noises, *, rows=None, 
     frames, variances : arrays of shape (d, n, D) and (d, n)
         From the k neighbours, `local_frames`.
     noises : sequence of float
-    rows : integer array, optional
-        The rows to score; the default is all.
+    rows : integer array
+        The rows to score.
     weight : array of shape (n,), optional
     slack : float
-        As in `frame_log_sums`.
+        As in `Frames`.
     """
     n, k = len(X), neighbors.shape[1] - 1
-    rows = np.arange(n) if rows is None else rows
     noises = np.atleast_1d(np.asarray(noises, dtype=np.float64))
     place = np.full(n, -1)
     place[rows] = np.arange(len(rows))
@@ -46,32 +49,22 @@ def held_out_log_density(X, neighbors, frames, variances, noises, *, rows=None, 
     left_out = place[neighbors[points, slots]]
 
     own = np.arange(len(rows))
-    skips = Skips(np.concatenate([own, left_out]), np.concatenate([rows, points]), len(rows))
-    log_sums = frame_log_sums(
-        X[rows],
-        X,
-        frames,
-        variances,
-        noises,
-        log_weights=log_weights,
-        skips=skips,
-        engine=engine,
-        slack=slack,
-    )[0]
+    skips = np.concatenate([own, left_out]), np.concatenate([rows, points])
+    problem = prepare(engine, X, log_weights=log_weights)
+    log_sums = problem.at(Frames(frames, variances, noises, slack=slack)).log_sums_table(rows, skips=skips)[0]
     if len(points):
-        scores = _rebuilt_scores(X, neighbors, points, slots, len(frames), noises, weight, engine, slack)
+        scores = _rebuilt_scores(X, neighbors, points, slots, len(frames), noises, weight, problem.engine, slack)
         scores += log_weights[points]
         order = np.argsort(left_out, kind="stable")
         some, starts = np.unique(left_out[order], return_index=True)
         rebuilt = np.logaddexp.reduceat(scores[:, order], starts, axis=1)
         log_sums[:, some] = np.logaddexp(log_sums[:, some], rebuilt)
-    return log_sums - log_weight_of_others(log_weights)[rows]
+    return log_sums - log_weight_of_others(log_weights)[rows] - 0.5 * X.shape[1] * LOG_2PI
 
 
 def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, engine, slack):
-    """log N(x_i; x_j, C_j rebuilt without i), i the neighbour `slot` of point j, shape (noises, pairs)."""
+    """Scores of (x_i, x_j) under C_j rebuilt without i, the neighbour `slot` of point j, shape (noises, pairs)."""
     k, D = neighbors.shape[1] - 1, X.shape[1]
-    engine = as_engine(engine)
     threads = available_threads(engine.threads)
     batch = int(np.clip(engine.memory_bytes // (threads + 1) // (8 * 6 * k * (D + k)), 1, 1024))
     vacancies = np.arange(k) + (np.arange(k) >= np.arange(k)[:, None])  # slots 0..k without the vacant one
@@ -106,7 +99,7 @@ def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, e
         spread = column + variances
         with np.errstate(over="ignore"):  # a component infinitely far from a row has no share in it
             quadratic = (squares / spread + np.log(spread)).sum(axis=1) + residual / column[:, 0]
-        return -0.5 * (quadratic + D * LOG_2PI + (D - n_components) * np.log(column[:, 0]))
+        return -0.5 * (quadratic + (D - n_components) * np.log(column[:, 0]))
 
     with one_blas_thread():
         return np.concatenate(list(in_order(work, range(0, len(points), batch), threads)), axis=1)
@@ -140,14 +133,13 @@ def _split_by_gram(X, neighbors, j, slot, kept, shares, noise, squares, residual
     return good
 
 
-def fold_log_density(X, Z, n_components, noises, *, rows, weight=None, engine=None, slack=1.0, n_folds=5):
+def fold_log_density(X, Z, n_components, noises, *, rows, weight=None, engine=None, slack=1.0, n_folds):
     """Log-density of training rows under estimates built without their fold, shape (noises, len(rows)).
 
     For soft neighbourhoods, where every row shapes every frame and rebuilding them for each row would be
     O(n^2) decompositions.  Arguments as in `held_out_log_density`; Z as in `soft_frames`.  The folds are of
     rows that weigh something; a row of weight 0 is in no estimate and is scored under that of all.
     """
-    threads = available_threads(as_engine(engine).threads)
     scores = np.empty((len(noises), len(rows)))
     alive = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
     folds = KFold(min(n_folds, len(alive)), shuffle=True, random_state=0).split(alive)
@@ -158,10 +150,9 @@ def fold_log_density(X, Z, n_components, noises, *, rows, weight=None, engine=No
         if len(asked) == 0:
             continue
         some = None if weight is None else weight[train]
-        frames, variances = soft_frames(X[train], Z[train], n_components, some, threads=threads)
+        frames, variances = soft_frames(X[train], Z[train], n_components, some, engine=engine)
         shares = np.full(len(train), 1.0 / len(train)) if some is None else some / some.sum()
-        scores[:, asked] = frame_log_sums(
-            X[rows[asked]], X[train], frames, variances, noises,
-            log_weights=np.log(shares), engine=engine, slack=slack,
-        )[0]  # fmt: skip
-    return scores
+        problem = prepare(engine, X[train], log_weights=np.log(shares))
+        placed = problem.at(Frames(frames, variances, noises, slack=slack))
+        scores[:, asked] = placed.log_sums_table(X[rows[asked]])[0]
+    return scores - 0.5 * X.shape[1] * LOG_2PI

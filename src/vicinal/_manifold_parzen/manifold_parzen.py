@@ -9,14 +9,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer, check_positive, check_rows, check_spread, check_weights
-from vicinal._density.loo_bandwidth import loo_variance
+from vicinal._density.leave_one_out import leave_one_out
+from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture import MixtureDensityMixin, SharedMixture, _finite
 from vicinal._density.parzen import bandwidth_covariance
-from vicinal._engine import pair_reductions
-from vicinal._engine._choice import as_engine
-from vicinal._engine._pool import available_threads
+from vicinal._engine import Work, available_threads, robust_centre, settled
 from vicinal._fit_loops import warn_if_not_converged
-from vicinal._manifold_parzen.frame_mixture import FrameMixture
+from vicinal._manifold_parzen.frame_mixture import FrameMixture, frame_work
 from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
 from vicinal._manifold_parzen.neighbors import nearest_neighbors
 from vicinal._manifold_parzen.noise_choice import choose_noise
@@ -24,7 +23,9 @@ from vicinal._scatter import local_frames, soft_frames
 
 _NEIGHBORHOODS = ("nearest", "kernel")
 _ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise: plenty for one number
-# Comparing noises needs fewer digits than reporting a density; see `frame_log_sums`.
+_NOISES = 40  # about as many noises are compared
+_FOLDS = 5  # of rows that are held out of soft neighbourhoods
+# Comparing noises needs fewer digits than reporting a density; see `Frames`.
 _SLACK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 10.0}
 
 # Departures from the paper (Vincent and Bengio, 2003):
@@ -67,7 +68,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         NCA, a scaler, a pipeline). Only neighbourhoods see it. It is kept as it is by
         :func:`sklearn.base.clone`.
     search : {"exact", "approximate"}, default="exact"
-        How neighbours are found: by scikit-learn, or by pynndescent (``pip install 'vicinal[ann]'``) for
+        How neighbours are found: by the pair engine, or by pynndescent (``pip install 'vicinal[ann]'``) for
         large n.
     engine : None, str or Engine, default=None
         Who does the pair work; see :class:`vicinal.Engine`.
@@ -84,6 +85,8 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         The neighbours of each row, nearest first. Only with ``neighborhood="nearest"``.
     noise_candidates_, noise_scores_ : ndarrays
         With ``noise="auto"``: the variances tried and their mean held-out log-densities.
+    engine_ : str
+        The backend of the pair work of the fit.
     mixture_ : FrameMixture, or SharedMixture with ``n_components=0``
         The density itself.
     n_features_in_ : int
@@ -160,8 +163,8 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         weight = check_weights(sample_weight, X)
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
         d, k = self._check_parameters(X, len(counted))
-        engine = as_engine(self.engine)
-        threads = available_threads(engine.threads)
+        engine = settled(self.engine, self._pair_work(*X.shape))
+        self.engine_ = engine.kind
 
         self._k, self._weight, self._neighbors, self._soft_rows = k, weight, None, None
         if d == 0:
@@ -170,18 +173,18 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
             # One neighbour more than k: who would take a vacant place (`held_out_score_samples`).
             more = min(k + 1, len(counted) - 1)
             rows = rows_under_metric(self.metric, named_rows, X)
-            self._neighbors = nearest_neighbors(rows, more, counted, search=self.search)
-            near = self._neighbors[:, :k]
-            frames, variances = local_frames(X, near, d, weight, memory=engine.memory_bytes, threads=threads)
+            self._neighbors = nearest_neighbors(rows, more, counted, search=self.search, engine=engine)
+            options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
+            frames, variances = local_frames(X, self._neighbors[:, :k], d, weight, **options)
         else:
             rows = rows_under_metric(self.metric, named_rows, X)
             self._soft_rows = _in_bandwidths(rows, self.bandwidth)
-            frames, variances = soft_frames(X, self._soft_rows, d, weight, threads=threads)
+            frames, variances = soft_frames(X, self._soft_rows, d, weight, engine=engine)
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
 
         auto = self.noise == "auto"
-        self.noise_ = self._choose_noise(X, frames, variances, counted) if auto else float(self.noise)
+        self.noise_ = self._choose_noise(X, frames, variances, counted, engine) if auto else float(self.noise)
         names = getattr(self, "feature_names_in_", None)
         self.mixture_: SharedMixture | FrameMixture
         if d == 0:
@@ -191,6 +194,19 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         else:
             self.mixture_ = FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, names)
         return self
+
+    def _pair_work(self, n_samples, n_features):
+        """The pair work of a fit, or of scoring its rows where it has none."""
+        d, auto = self.n_components, isinstance(self.noise, str)
+        if d == 0:
+            return Work(n_samples, n_samples, n_features, LOO_PASSES if auto else 1)
+        passes = 1 if self.neighborhood == "nearest" else 2  # shares of soft neighbours take two sweeps
+        if not auto:
+            return Work(n_samples, n_samples, n_features, passes)
+        scored = min(n_samples, _ROWS_FOR_NOISE)
+        if self.neighborhood == "nearest":
+            return frame_work(scored, (d, n_samples, n_features), _NOISES)
+        return Work(n_samples, n_samples, n_features, passes * _FOLDS)
 
     def _check_parameters(self, X, n_rows):
         """Check the parameters against each other and the data; return d and k."""
@@ -234,9 +250,9 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
             )
         return d, k
 
-    def _choose_noise(self, X, frames, variances, counted):
+    def _choose_noise(self, X, frames, variances, counted, engine):
         if len(frames) == 0:
-            path = loo_variance(X, self._weight, pair_reductions(self.engine, len(X), *X.shape))
+            path = loo_variance(leave_one_out(X, self._weight, engine, passes=LOO_PASSES))
             warn_if_not_converged("ManifoldParzen(n_components=0, noise='auto')", path)
             return path.parameters
         rows = counted
@@ -245,21 +261,22 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         weights = None if self._weight is None else self._weight[rows]
 
         def evaluate(noises):
-            scores = self._held_out(X, frames, variances, noises, rows, _SLACK[X.dtype])
+            scores = self._held_out(X, frames, variances, noises, rows, engine, _SLACK[X.dtype])
             return np.average(scores, axis=1, weights=weights)
 
-        first = nearest_neighbors(X, 1, counted)[:, 0] if self._neighbors is None else self._neighbors[:, 0]
+        near = nearest_neighbors(X, 1, counted, engine=engine) if self._neighbors is None else self._neighbors
+        first = near[:, 0]
         distances = np.linalg.norm(X[counted].astype(np.float64) - X[first[counted]], axis=1)
         choice = choose_noise(evaluate, X[counted], distances)
         self.noise_candidates_, self.noise_scores_ = choice.candidates, choice.scores
         return choice.noise
 
-    def _held_out(self, X, frames, variances, noises, rows, slack=1.0):
+    def _held_out(self, X, frames, variances, noises, rows, engine, slack=1.0):
         """Log-densities (noises, rows) of training rows under the estimate built without them."""
-        options = {"rows": rows, "weight": self._weight, "engine": self.engine, "slack": slack}
+        options = {"rows": rows, "weight": self._weight, "engine": engine, "slack": slack}
         if self._neighbors is not None:
             return held_out_log_density(X, self._neighbors, frames, variances, noises, **options)
-        return fold_log_density(X, self._soft_rows, len(frames), noises, **options)
+        return fold_log_density(X, self._soft_rows, len(frames), noises, n_folds=_FOLDS, **options)
 
     def score_samples(self, X=None):
         """Return the log-density of each row.
@@ -300,7 +317,10 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
             )
         if self._neighbors is None:
             _check_soft_rows(int(np.isfinite(mixture.log_weights).sum()), 3, " when rows are left out")
-        scores = self._held_out(mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n))
+        engine = settled(self.engine, frame_work(n, mixture.frames.shape))
+        scores = self._held_out(
+            mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n), engine
+        )
         return _finite(scores[0])
 
     @property
@@ -384,5 +404,5 @@ def rows_under_metric(metric, rows, X):
 def _in_bandwidths(Z, bandwidth):
     """Rows in units of the bandwidth: where the weight is exp(-|z_i - z_j|^2 / 2)."""
     lower = cholesky(bandwidth_covariance(bandwidth, Z.shape[1]), lower=True)
-    centred = (Z - Z.mean(axis=0, dtype=np.float64)).T
+    centred = (Z - robust_centre(Z)).T
     return np.ascontiguousarray(solve_triangular(lower, centred.astype(np.float64), lower=True).T)

@@ -1,5 +1,6 @@
 """Tuning of Manifold Parzen Windows over neighbours, directions and noise, with the work shared."""
 
+import numbers
 import warnings
 from typing import Any
 
@@ -16,9 +17,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal._checks import check_integer, check_magnitude, check_rows, check_spread, check_weights
 from vicinal._density.classifier import DensityClassifier
-from vicinal._engine._choice import as_engine
-from vicinal._engine._pool import available_threads
-from vicinal._manifold_parzen.frame_sums import frame_log_sums
+from vicinal._density.mixture import LOG_2PI
+from vicinal._engine import Frames, available_threads, prepare, settled
+from vicinal._manifold_parzen.frame_mixture import frame_work
 from vicinal._manifold_parzen.manifold_parzen import (
     _SLACK,
     ManifoldParzen,
@@ -30,6 +31,7 @@ from vicinal._manifold_parzen.neighbors import nearest_neighbors
 from vicinal._manifold_parzen.noise_choice import noise_range
 from vicinal._scatter import local_frames
 
+_AUTO_NOISES = 16  # values of "auto"
 _CRITERIA = ("log_likelihood", "error", "conditional_log_likelihood")
 
 
@@ -80,6 +82,8 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         ``params``, ``param_n_components``, ``param_n_neighbors``, ``param_noise``, ``split0_test_score``,
         ..., ``mean_test_score``, ``std_test_score``, ``rank_test_score``, as in GridSearchCV.
     n_splits_ : int
+    engine_ : str
+        The backend of the pair work of the search; ``best_estimator_`` has its own.
     classes_ : ndarray, only for a classifier
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -170,9 +174,11 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         ]
         data = _Data(X, rows_under_metric(self.metric, passed, X), codes, weight, codes.max() + 1)
         smallest = self._check_splits(data, splits)
-        grid = self._grid(data, smallest)
+        engine = settled(self.engine, self._pair_work(*X.shape))
+        self.engine_ = engine.kind
+        grid = self._grid(data, smallest, engine)
 
-        scores = np.stack([self._split_scores(data, train, test, grid) for train, test in splits])
+        scores = np.stack([self._split_scores(data, train, test, grid, engine) for train, test in splits])
         self.n_splits_ = len(splits)
         self.cv_results_ = _results(grid, scores)
         self.best_index_ = int(np.argmax(self.cv_results_["mean_test_score"]))
@@ -183,6 +189,16 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         self.best_estimator_ = DensityClassifier(best) if classify else best
         self.best_estimator_.fit(passed, y if classify else None, sample_weight=weight)
         return self
+
+    def _pair_work(self, n_samples, n_features):
+        """The pair work of the search: every k of every split is one pass, for all depths and noises together."""
+        neighbors = [5, 10, 20, 40] if isinstance(self.n_neighbors, str) else np.ravel(self.n_neighbors)
+        components = _powers(n_features) if isinstance(self.n_components, str) else np.ravel(self.n_components)
+        n_noises = _AUTO_NOISES if isinstance(self.noise, str) else np.size(self.noise)
+        folds = self.cv if isinstance(self.cv, numbers.Integral) else 5
+        held_out = n_samples // folds
+        shape = max(components), n_samples - held_out, n_features
+        return frame_work(held_out, shape, len(components) * n_noises, len(neighbors) * folds)
 
     def _warn_if_noises_end_too_early(self, noises):
         """Noise "auto" should bracket the best: warn if the smallest is the best by more than a thousandth of a nat."""
@@ -219,7 +235,7 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
             smallest = min(smallest, int(counts.min()))
         return smallest
 
-    def _grid(self, data, smallest):
+    def _grid(self, data, smallest, engine):
         """The values of d, k and the noise, in increasing order."""
         D = data.X.shape[1]
         if _is_auto(self.n_neighbors, "n_neighbors"):
@@ -227,17 +243,16 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         else:
             neighbors = [check_integer(k, "n_neighbors") for k in np.ravel(self.n_neighbors)]
         if _is_auto(self.n_components, "n_components"):
-            most = min(D, 32, max(neighbors))
-            components = [0, *(2**e for e in range(6) if 2**e <= most)]
+            components = _powers(min(D, max(neighbors)))
         else:
             components = [check_integer(d, "n_components", least=0) for d in np.ravel(self.n_components)]
         if _is_auto(self.noise, "noise"):
             check_spread(data.X)
             alive = data.alive(np.arange(len(data.X)))
-            nearest = nearest_neighbors(data.X[alive], 1)[:, 0]
+            nearest = nearest_neighbors(data.X[alive], 1, engine=engine)[:, 0]
             distances = np.linalg.norm(data.X[alive] - data.X[alive][nearest], axis=1)
             low, high = noise_range(data.X[alive], distances)
-            noises = np.geomspace(low, high, 16).tolist()
+            noises = np.geomspace(low, high, _AUTO_NOISES).tolist()
         else:
             noises = [check_noise(noise, data.X.dtype) for noise in np.ravel(self.noise)]
         for name, values in (("n_components", components), ("n_neighbors", neighbors), ("noise", noises)):
@@ -264,7 +279,7 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
             "noise": sorted(set(noises)),
         }
 
-    def _split_scores(self, data, train, test, grid):
+    def _split_scores(self, data, train, test, grid, engine):
         """The score of every (d, k, noise) of the grid on one split; NaN where d > k."""
         depths, neighbors, noises = grid["n_components"], grid["n_neighbors"], grid["noise"]
         scores = np.full((len(depths), len(neighbors), len(noises)), np.nan)
@@ -272,9 +287,8 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         parts = [train[data.codes[train] == c] for c in range(data.n_classes)]
         weights = [np.ones(len(p)) if data.weight is None else data.weight[p] for p in parts]
         priors = np.array([w.sum() for w in weights]) / sum(w.sum() for w in weights)
-        found = [
-            nearest_neighbors(data.Z[p], max(neighbors), search=self.search) if max(depths) else None for p in parts
-        ]
+        options = {"search": self.search, "engine": engine}
+        found = [nearest_neighbors(data.Z[p], max(neighbors), **options) if max(depths) else None for p in parts]
         test_weights = None if data.weight is None else data.weight[test]
         for column, k in enumerate(neighbors):
             kept = [d for d in depths if d <= k]
@@ -282,27 +296,13 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
             # rows).
             joint = np.stack(
                 [
-                    self._log_density(data, p, w, near, k, kept, noises, test) + np.log(prior)
+                    _log_density(data, p, w, near, k, kept, noises, test, engine) + np.log(prior)
                     for p, w, near, prior in zip(parts, weights, found, priors, strict=True)
                 ]
             )
             terms = self._criterion(joint, data.codes[test])
             scores[: len(kept), column] = np.average(terms, axis=-1, weights=test_weights)
         return scores
-
-    def _log_density(self, data, part, weights, near, k, depths, noises, test):
-        """Log-density of the test rows under one class, shape (depths, noises, test rows)."""
-        X, deepest = data.X[part], depths[-1]
-        frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
-        if deepest:
-            engine = as_engine(self.engine)
-            options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
-            shares = None if data.weight is None else weights
-            frames, variances = local_frames(X, near[:, :k], deepest, shares, **options)
-        return frame_log_sums(
-            data.X[test], X, frames, variances, noises, depths,
-            log_weights=np.log(weights / weights.sum()), engine=self.engine, slack=_SLACK[X.dtype],
-        )  # fmt: skip
 
     def _criterion(self, joint, codes):
         """The term of each test row, greater is better, shape (depths, noises, test rows)."""
@@ -385,6 +385,24 @@ class _Data:
     def alive(self, rows):
         """Those of the rows that weigh something."""
         return rows if self.weight is None else rows[self.weight[rows] > 0]
+
+
+def _log_density(data, part, weights, near, k, depths, noises, test, engine):
+    """Log-density of the test rows under one class, shape (depths, noises, test rows)."""
+    X, deepest = data.X[part], depths[-1]
+    frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
+    if deepest:
+        options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
+        shares = None if data.weight is None else weights
+        frames, variances = local_frames(X, near[:, :k], deepest, shares, **options)
+    problem = prepare(engine, X, log_weights=np.log(weights / weights.sum()))
+    placed = problem.at(Frames(frames, variances, noises, depths, _SLACK[X.dtype]))
+    return placed.log_sums_table(data.X[test]) - 0.5 * X.shape[1] * LOG_2PI
+
+
+def _powers(most):
+    """0 and the powers of two up to 32 or `most`: the depths of "auto"."""
+    return [0, *(2**e for e in range(6) if 2**e <= most)]
 
 
 def _is_auto(values, name):

@@ -1,14 +1,16 @@
 """Nearest neighbours among the training rows: exactly k, the row itself left out by its index."""
 
+from dataclasses import replace
+
 import numpy as np
-from scipy.spatial.distance import cdist
-from sklearn.neighbors import NearestNeighbors
+
+from vicinal._engine import as_engine, prepare, robust_centre
 
 SEARCHES = ("exact", "approximate")
-_SPARE = 5  # neighbours found beyond k, among which ties are settled
+_SPARE = 5  # neighbours that pynndescent is asked for beyond k
 
 
-def nearest_neighbors(Z, k, candidates=None, *, search="exact"):
+def nearest_neighbors(Z, k, candidates=None, *, search="exact", engine=None):
     """Return the k nearest rows of each row of Z, itself excluded by index, shape (n, k), nearest first.
 
     Rows at equal distance come in the order of their index, so the neighbours for a smaller k are the first of
@@ -22,46 +24,43 @@ def nearest_neighbors(Z, k, candidates=None, *, search="exact"):
     candidates : increasing integer array, optional
         Rows that may be neighbours; the default is all.
     search : {"exact", "approximate"}
-        "exact" is scikit-learn's search, "approximate" is pynndescent's, for large n.
+        "exact" is the pair engine's search, "approximate" is pynndescent's, for large n.
+    engine : None, str or Engine
+        Its precision is ignored: neighbours are decided in float64.
     """
     if search not in SEARCHES:
         raise ValueError(f"search must be one of {', '.join(map(repr, SEARCHES))}, got {search!r}.")
-    # Distances by matrix products lose the digits of a common offset; a few far rows do not move the median.
-    Z = (Z - np.median(Z, axis=0)).astype(np.float64, copy=False)
     n = len(Z)
-    candidates = np.arange(n) if candidates is None else candidates
+    Z = Z.astype(np.float64, copy=False)
+    everyone = candidates is None or len(candidates) == n
+    candidates = np.arange(n) if everyone else candidates
     own = np.full(n, -1)
     own[candidates] = np.arange(len(candidates))
-    wanted = min(k + 1 + _SPARE, len(candidates))
+    engine = replace(as_engine(engine), precision=None)
+    problem = prepare(engine, Z if everyone else Z[candidates], n_queries=n, leave_one_out=everyone)
     if search == "exact":
-        found = NearestNeighbors(n_neighbors=wanted).fit(Z[candidates]).kneighbors(Z, return_distance=False)
-    else:
-        found = _approximate(Z, candidates, wanted)
-    neighbors = np.empty((n, k), dtype=np.int64)
-    batch = max(2**22 // (wanted * Z.shape[1]), 1)
-    for start in range(0, n, batch):
-        rows = np.arange(start, min(start + batch, n))
-        neighbors[rows] = _settled(Z, rows, candidates, found[rows], own[rows], k, search == "exact")
-    return candidates[neighbors]
+        rows, left_out = (None, None) if everyone else (Z, own)
+        return candidates[problem.at().nearest(k, rows, left_out).indices]
+    wanted = min(k + 1 + _SPARE, len(candidates))
+    found, lacking = _sorted(Z, candidates, own, _approximate(Z - robust_centre(Z), candidates, wanted), k)
+    if len(lacking):
+        found[lacking] = problem.at().nearest(k, Z[lacking], own[lacking]).indices
+    return candidates[found]
 
 
-def _settled(Z, rows, candidates, found, own, k, exact):
-    """The k nearest of the neighbours found for some rows, themselves excluded, ties in the order of the index."""
-    distances = ((Z[candidates[found]] - Z[rows, None, :]) ** 2).sum(axis=2)
-    distances[(found == own[:, None]) | (found < 0)] = np.inf
-    order = np.lexsort((found, distances), axis=1)
-    found, distances = (np.take_along_axis(a, order, axis=1) for a in (found, distances))
-    # What was found may end amid rows at equal distance (many twins), or hold too few: look at all rows then.
-    open_ended = distances[:, k - 1] == np.inf
-    if exact and found.shape[1] < len(candidates):
-        usable = np.where(np.isfinite(distances), distances, -np.inf).max(axis=1)
-        open_ended |= distances[:, k - 1] == usable
-    for i in np.flatnonzero(open_ended):
-        squares = cdist(Z[rows[i], None], Z[candidates], "sqeuclidean")[0]
-        if own[i] >= 0:
-            squares[own[i]] = np.inf
-        found[i, :k] = np.argsort(squares, kind="stable")[:k]
-    return found[:, :k]
+def _sorted(Z, candidates, own, found, k):
+    """The k nearest of the neighbours found, themselves excluded, ties by index; and the rows with fewer than k."""
+    nearest = np.empty((len(Z), k), dtype=np.int64)
+    lacking = np.zeros(len(Z), dtype=bool)
+    batch = max(2**22 // (found.shape[1] * Z.shape[1]), 1)
+    for start in range(0, len(Z), batch):
+        rows = slice(start, min(start + batch, len(Z)))
+        distances = ((Z[candidates[found[rows]]] - Z[rows, None, :]) ** 2).sum(axis=2)
+        distances[(found[rows] == own[rows, None]) | (found[rows] < 0)] = np.inf
+        order = np.lexsort((found[rows], distances), axis=1)[:, :k]
+        nearest[rows] = np.take_along_axis(found[rows], order, axis=1)
+        lacking[rows] = np.take_along_axis(distances, order, axis=1)[:, -1] == np.inf
+    return nearest, np.flatnonzero(lacking)
 
 
 def _approximate(Z, candidates, wanted):

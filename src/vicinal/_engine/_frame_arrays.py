@@ -1,4 +1,4 @@
-"""What `_manifold_parzen/frame_kernels.py` compiles, in array arithmetic: for small problems, without Numba, and on torch.
+"""What `_frame_kernels.py` compiles, in array arithmetic: for small problems, without Numba, and on torch.
 
 The functions have the same names, arguments and results; they write into their last arguments.
 """

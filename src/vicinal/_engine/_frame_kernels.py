@@ -1,8 +1,7 @@
-"""Compiled kernels for mixtures with a frame per component: serial, cached on disk, releasing the GIL.
+"""Compiled kernels for points with a frame each: serial, cached on disk, releasing the GIL.
 
-`_manifold_parzen/frame_sums.py` runs them on blocks in threads.  The rules are those of `_engine/_kernels.py`, whose `exp` is
-used here: after an edit of that file touch this one, because a disk cache does not notice edits in other
-files.
+`_frames.py` runs them on blocks in threads.  The rules are those of `_kernels.py`, whose `exp` is used here: after an
+edit of that file touch this one, because a disk cache does not notice edits in other files.
 """
 
 import numpy as np

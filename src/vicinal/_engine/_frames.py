@@ -1,0 +1,515 @@
+"""Rows with a low-rank frame plus noise each, placed: the pair work of Manifold Parzen Windows.
+
+With the squared parts ``t_l = (V_jl'(q - x_j))^2`` of a difference and its residual ``rho = |q - x_j|^2 - sum_l t_l``,
+
+    (q - x_j)' C_j^-1 (q - x_j) = rho / sigma^2 + sum_l t_l / (sigma^2 + v_jl),
+    log det C_j                 = (D - d) log sigma^2 + sum_l log(sigma^2 + v_jl).
+
+Of a pair only ``rho`` and ``t`` are needed, and the directions are ordered: one sweep over the directions serves every
+depth d (the first d directions) and every noise sigma^2.  This is what makes tuning cheap.
+
+::
+
+    log_sums_table        which way each query goes: by products where these are accurate
+        |
+      _sums               blocks of queries in threads, tiles of points: split, then accumulate
+      _sums_in_cache      one depth and noise, few features: a compiled kernel does both at once
+      _screened_sums      one depth and noise, small noise in many dimensions: products only propose the pairs that matter
+        |
+      _by_products        matrix products         _frame_kernels.py   compiled: project, project_by_removal,
+      _by_kernel          a kernel on a tile                          take_squares, accumulate, add_tile
+      _tables             constants of a tile     _frame_arrays.py    the same in array arithmetic (NumPy, torch)
+
+All other reductions are those of `_arrays.BlockScores`, from blocks of scores (`_FramePairs`).
+"""
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_namespace
+
+from vicinal._engine._accuracy import products_are_accurate
+from vicinal._engine._arrays import BlockScores, blocks_within, like
+from vicinal._engine._blocks import Blocks
+from vicinal._engine._contract import Array, LogSums, Queries, listed_parts
+from vicinal._engine._families import Frames
+from vicinal._engine._pool import in_order, one_blas_thread
+from vicinal._engine._tuning import (
+    ARRAY_BLOCK_PAIRS,
+    COMPILED_BLOCK_PAIRS,
+    FRAME_CACHE,
+    FRAME_FEATURES_FEW,
+    FRAME_FEATURES_IN_CACHE,
+    FRAME_ROWS,
+    FRAME_TILE,
+)
+
+# Products that err by less than this many nats still tell which pairs matter.
+_SCREEN = 100.0
+# Pairs this many nats below a query's best cannot change its sum in float64.
+_NEGLIGIBLE_NATS = 40.0
+
+
+class Skips:
+    """Pairs to leave out: for each query, points by position.
+
+    Parameters
+    ----------
+    queries, points : integer arrays of the same length
+        The pairs.
+    n_queries : int
+    """
+
+    def __init__(self, queries: np.ndarray, points: np.ndarray, n_queries: int):
+        order = np.argsort(queries, kind="stable")
+        self.queries, self.points = queries[order], points[order]
+        self.n_queries = n_queries
+
+    @classmethod
+    def of(cls, queries: Queries, n_queries: int, more: tuple[Any, Any] | None = None) -> "Skips | None":
+        """The positions that the queries must not see, and more pairs; None where there are none."""
+        pairs = [np.empty((2, 0), dtype=np.int64)]
+        if queries.left_out is not None:
+            some = np.flatnonzero(queries.left_out >= 0)
+            pairs.append(np.stack([some, queries.left_out[some]]))
+        if more is not None:
+            pairs.append(np.asarray(more, dtype=np.int64))
+        left, right = np.concatenate(pairs, axis=1)
+        return cls(left, right, n_queries) if len(left) else None
+
+    def block(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in the block and points of the pairs of a slice of queries."""
+        start, stop = np.searchsorted(self.queries, [rows.start, rows.stop])
+        return self.queries[start:stop] - rows.start, self.points[start:stop]
+
+    def take(self, picked: np.ndarray) -> "Skips":
+        """The pairs of some queries, renumbered."""
+        position = np.full(self.n_queries, -1)
+        position[picked] = np.arange(len(picked))
+        kept = position[self.queries] >= 0
+        return Skips(position[self.queries[kept]], self.points[kept], len(picked))
+
+
+class PlacedFrames(BlockScores):
+    """Rows under `Frames`, on any backend: its name says whether the arithmetic is compiled, NumPy's or torch's."""
+
+    def __init__(self, backend: Any, kernel: Frames):
+        self._backend, self.points, self.metric = backend, backend.points, None
+        rows = self.points.rows
+        self.noises = np.atleast_1d(np.asarray(kernel.noise, dtype=np.float64))
+        self.depths = np.array([len(kernel.frames)] if kernel.depths is None else kernel.depths, dtype=np.int64)
+        self.shape = len(self.depths), len(self.noises)
+        self._slack = kernel.slack
+        self._variances = np.asarray(kernel.variances[: self.depths[-1]], dtype=np.float64)
+        self._log_weights = self.points.log_weights
+        frames = np.ascontiguousarray(kernel.frames[: self.depths[-1]], dtype=rows.dtype)
+        self._host_frames = frames
+        # Where the products are done: on a device, for torch.
+        to_device = backend.to_device if backend.name == "torch" else np.asarray
+        self._rows = self._images = backend.rows if backend.name == "torch" else rows
+        self._frames = to_device(frames)
+        with np.errstate(over="ignore"):  # where squares overflow, products are not used
+            squares = np.square(rows).sum(axis=1)
+            self._offsets = to_device(np.einsum("lnk,nk->ln", frames, rows))
+        self._squares = to_device(squares)
+        self._largest = float(_square_norms(rows).max())
+        # Close to the scores' own size, so that float32 spends its digits on their differences.
+        self._shift = np.zeros(self.shape)
+        self._shift = self._constants(slice(0, len(rows))).max(axis=2)
+        self._shift[self._shift == -np.inf] = 0.0
+
+    # -- the contract ------------------------------------------------------------------------------------------------
+
+    def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
+        """As the contract says, for one depth and noise."""
+        if by_class:
+            return super().log_sums(queries, by_class)
+        self._check_is_one_kernel()
+        return LogSums(self.log_sums_table(queries)[0, 0])
+
+    def log_sums_table(self, queries: Queries, skips: tuple[Any, Any] | None = None) -> np.ndarray:
+        """Return the log-sums under every depth and noise, shape (depths, noises, m).
+
+        Parameters
+        ----------
+        skips : two integer arrays, optional
+            Pairs (query, point) to leave out, beside ``queries.left_out``.
+
+        Notes
+        -----
+        O(m n d D) once, then O(m n d) per noise and one exponential per pair, depth and noise.
+        """
+        rows = self.coordinates(queries, "rows")
+        m = len(rows)
+        left_out = Skips.of(queries, m, skips)
+        result = np.empty((*self.shape, m))
+        for picked, sums in self._ways(rows):
+            everyone = len(picked) == m
+            some = left_out if left_out is None or everyone else left_out.take(picked)
+            result[:, :, picked] = sums(rows if everyone else rows[picked], some)
+        return result
+
+    def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """As the contract says: directions are removed from the difference one by one, so that no digits cancel."""
+        self._check_is_one_kernel()
+        rows = self.coordinates(queries, "rows")
+        return lambda query, point: self._scores_by_removal(rows, query, point) + self._shift[0, 0]
+
+    def _pairs(self, queries: Queries, listing: bool = False) -> "_FramePairs":
+        self._check_is_one_kernel()
+        rows = self.coordinates(queries, "rows")
+        return _FramePairs(self, rows, Skips.of(queries, len(rows)), listing)
+
+    def _check_is_one_kernel(self) -> None:
+        if self.shape != (1, 1):
+            raise ValueError(
+                f"this reduction needs Frames of one depth and one noise, got {self.shape[0]} and {self.shape[1]}. Place "
+                "the one that is meant, or use log_sums_table."
+            )
+
+    # -- which way a query goes --------------------------------------------------------------------------------------
+
+    def _ways(self, rows: np.ndarray) -> list[tuple[np.ndarray, Callable]]:
+        """Groups of queries, and what computes their log-sums.
+
+        Distances by products err by eps times the square norms, in units of the noise.  This is decided query by query,
+        so that one far query does not slow the others.
+        """
+        n_features = rows.shape[1]
+        compiled = self._backend.name == "cpu"
+        single = self.shape == (1, 1)
+        few = compiled and n_features <= FRAME_FEATURES_FEW
+        accurate = self.are_accurate(rows)
+        screened = ~accurate & (self.product_errors(rows) < _SCREEN)
+        if not single or few or self._backend.name == "torch":
+            screened[:] = False
+        if compiled and single and n_features <= FRAME_FEATURES_IN_CACHE:
+            best = self._sums_in_cache
+        else:
+            best = self._sums_by("project" if few else "products")
+        ways = (
+            (accurate, best),
+            (screened, self._screened_sums),
+            (~accurate & ~screened, self._sums_by("project_by_removal")),
+        )
+        return [(np.flatnonzero(chosen), sums) for chosen, sums in ways if chosen.any()]
+
+    def _sums_by(self, how: str) -> Callable:
+        return lambda rows, skips: self._sums(rows, skips, how)
+
+    def are_accurate(self, rows: np.ndarray) -> np.ndarray:
+        """Whether scores by products are accurate, for each of some query rows."""
+        with np.errstate(over="ignore"):  # where the quotient overflows, products are not accurate
+            sizes = self._largest_squares(rows) / (self.noises.min() * self._slack)
+        return products_are_accurate(sizes, rows.dtype)
+
+    def product_errors(self, rows: np.ndarray) -> np.ndarray:
+        """How far scores by products may be off, in nats: rounding of d + 1 dot products of D terms."""
+        with np.errstate(over="ignore"):
+            sizes = self._largest_squares(rows) / self.noises.min()
+            terms = math.sqrt(rows.shape[1]) * (2.0 + math.sqrt(len(self._variances)))
+            return float(np.finfo(rows.dtype).eps) * terms * sizes
+
+    def _largest_squares(self, rows: np.ndarray) -> np.ndarray:
+        return np.maximum(_square_norms(rows), self._largest)
+
+    @property
+    def arithmetic(self) -> Any:
+        """Compiled kernels, loaded only when they are wanted because Numba takes a while to import, or arrays."""
+        compiled = self._backend.name == "cpu"
+        return import_module("vicinal._engine._frame_kernels" if compiled else "vicinal._engine._frame_arrays")
+
+    # -- log-sums ----------------------------------------------------------------------------------------------------
+
+    def _sums(self, queries: np.ndarray, skips: Skips | None, how: str) -> np.ndarray:
+        """Log-sums of queries that all go the same way, shape (depths, noises, m)."""
+        arithmetic, backend = self.arithmetic, self._backend
+        q_all = like(queries, self._rows)
+        n = len(self.points.rows)
+        rows, tile = self._block_shape(how, len(queries))
+
+        def work(block):
+            q = q_all[block]
+            tops = _empty((*self.shape, len(q)), q, float64=True)
+            totals = _empty((*self.shape, len(q)), q, float64=True)
+            tops[...], totals[...] = -math.inf, 0.0
+            pairs = None if skips is None else skips.block(block)
+            for start in range(0, n, tile):
+                part = slice(start, min(start + tile, n))
+                if how == "products":
+                    residuals, squares = self._by_products(q, part, arithmetic.take_squares)
+                else:
+                    residuals, squares = self._by_kernel(q, part, getattr(arithmetic, how))
+                if pairs is not None:
+                    here = (pairs[1] >= part.start) & (pairs[1] < part.stop)
+                    residuals[:, pairs[0][here], pairs[1][here] - start] = math.inf
+                arithmetic.accumulate(residuals, squares, *self._tables(part, q), self.depths, tops, totals)
+            return _log_sums_of(tops, totals)
+
+        with one_blas_thread():
+            parts = list(in_order(work, Blocks(len(queries), rows), backend.threads))
+        return np.concatenate(parts, axis=2) + self._shift[:, :, None]
+
+    def _sums_in_cache(self, queries: np.ndarray, skips: Skips | None) -> np.ndarray:
+        """Log-sums for one depth and noise and few features: a compiled kernel that writes nothing to memory."""
+        from vicinal._engine._frame_kernels import add_tile
+
+        half_precision = 0.5 / self.noises[0]
+        none = np.empty(0, dtype=np.int64)
+
+        def work(block):
+            q = queries[block]
+            tops, totals = np.full(len(q), -np.inf), np.zeros(len(q))
+            starts, skipped = np.zeros(len(q) + 1, dtype=np.int64), none
+            pairs = None if skips is None else skips.block(block)
+            for part, tile in self._packed:
+                if pairs is not None:
+                    here = (pairs[1] >= part.start) & (pairs[1] < part.stop)
+                    starts = np.searchsorted(pairs[0][here], np.arange(len(q) + 1))
+                    skipped = pairs[1][here] - part.start
+                add_tile(q, *tile, half_precision, starts, skipped, tops, totals)
+            return _log_sums_of(tops, totals)
+
+        pairs_per_block = COMPILED_BLOCK_PAIRS // len(self.points.rows)
+        rows = int(np.clip(pairs_per_block, 64, 4 * FRAME_ROWS))
+        parts = list(in_order(work, Blocks(len(queries), rows), self._backend.threads))
+        return np.concatenate(parts)[None, None] + self._shift[0, 0]
+
+    @cached_property
+    def _packed(self) -> list[tuple[slice, tuple[np.ndarray, ...]]]:
+        """The points in tiles that fit the cache, as `add_tile` wants them: packed once, at the first use."""
+        (n, n_features), d = self.points.rows.shape, len(self._variances)
+        size = min(n, max(FRAME_CACHE // (8 * n_features * (d + 1)) // 16 * 16, 64), FRAME_TILE)
+        tiles = []
+        for start in range(0, n, size):
+            part = slice(start, min(start + size, n))
+            inverse_variances, constants, _ = self._tables(part, self._rows)
+            gains = (0.5 / self.noises[0] - 0.5 * inverse_variances[0]).astype(self._rows.dtype)
+            rows, frames = _last_axes_swapped(self._rows[part]), _last_axes_swapped(self._frames[:, part])
+            tiles.append((part, (rows, frames, np.ascontiguousarray(self._offsets[:, part]), gains, constants[0, 0])))
+        return tiles
+
+    def _screened_sums(self, queries: np.ndarray, skips: Skips | None) -> np.ndarray:
+        """Log-sums where products are not accurate: they only propose, and the pairs that matter are done by removal.
+
+        A pair whose score lies 40 nats and twice the error below the best cannot change the sum.  In many dimensions few
+        pairs are left.
+        """
+        pairs = _FramePairs(self, queries, skips, listing=True)
+        margins = _NEGLIGIBLE_NATS + 2.0 * self.product_errors(queries)
+
+        def work(block):
+            scores = pairs.scores(block)
+            least = scores.max(axis=1) - margins[block]
+            query, point = np.nonzero((scores >= least[:, None]) & (scores > -np.inf))
+            sums = np.full(len(scores), -np.inf)
+            some, starts = np.unique(query, return_index=True)
+            if len(some):
+                exact = self._scores_by_removal(queries[block], query, point)
+                sums[some] = np.logaddexp.reduceat(exact, starts)
+            return sums
+
+        blocks, threads = self._blocks(len(queries))
+        with one_blas_thread():
+            parts = list(in_order(work, blocks, threads))
+        return np.concatenate(parts)[None, None] + self._shift[0, 0]
+
+    def _blocks(self, m: int) -> tuple[Blocks, int]:
+        return blocks_within(self._backend, m, 10 + len(self._variances))
+
+    def _block_shape(self, how: str, m: int) -> tuple[int, int]:
+        """Queries in a block and points in a tile: within the memory and, for a compiled kernel, the cache."""
+        (n, D), d = self.points.rows.shape, len(self._variances)
+        compiled = self._backend.name == "cpu"
+        numbers = d + self.shape[0] + 6  # per pair
+        tile = FRAME_TILE
+        if how == "products":
+            if not compiled:  # few queries see many points at a time: a call of NumPy costs as much as 1,000 numbers
+                tile = max(tile, ARRAY_BLOCK_PAIRS // 4 // min(m, FRAME_ROWS))
+        elif compiled:
+            tile = min(tile, max(FRAME_CACHE // (8 * D * (d + 1)) // 16 * 16, 64))
+        else:
+            numbers += 3 * D
+            tile = min(tile, max(2**20 // (8 * D), 1))
+        memory = self._backend.memory // (self._backend.threads + 1)
+        tile = min(tile, n)
+        rows = (memory - 8 * tile * D * (d + 1)) // (8 * tile * numbers)
+        return int(np.clip(rows, 1, FRAME_ROWS)), tile
+
+    # -- how a block of queries sees a tile of points -----------------------------------------------------------------
+
+    def _constants(self, tile: slice) -> np.ndarray:
+        """log w_j - log det C_j / 2, less the shift, shape (depths, noises, T)."""
+        D = self.points.rows.shape[1]
+        log_det = np.zeros((len(self.noises), len(self.points.rows[tile])))
+        log_weights = 0.0 if self._log_weights is None else self._log_weights[tile]
+        constants, l = [], 0
+        for depth in self.depths:
+            while l < depth:
+                log_det += np.log(self.noises[:, None] + self._variances[l, tile])
+                l += 1
+            constants.append(log_weights - 0.5 * ((D - depth) * np.log(self.noises)[:, None] + log_det))
+        return np.stack(constants) - self._shift[:, :, None]
+
+    @cached_property
+    def _constants_of_all(self) -> np.ndarray:
+        """The constants of all points for one depth and noise: of those, unlike a table's, there are only n."""
+        return self._constants(slice(0, len(self.points.rows)))
+
+    def _tables(self, tile: slice, q: Array) -> list[Array]:
+        """1 / lambda (noises, d, T), constants (depths, noises, T) and 1 / sigma^2 (noises,) of a tile."""
+        inverse_variances = 1.0 / (self.noises[:, None, None] + self._variances[None, :, tile])
+        constants = self._constants_of_all[:, :, tile] if self.shape == (1, 1) else self._constants(tile)
+        tables = []
+        for values in (inverse_variances, constants, 1.0 / self.noises):
+            tables.append(_empty(values.shape, q))
+            tables[-1][...] = values if isinstance(q, np.ndarray) else array_namespace(q).asarray(values)
+        return tables
+
+    def _by_products(self, q: Array, tile: slice, take_squares: Callable) -> tuple[Array, Array]:
+        """Residuals (depths, R, T) and squares (d, R, T) by matrix products."""
+        points = self._rows[tile]
+        residuals = _empty((self.shape[0], len(q), len(points)), q)
+        squares = _empty((len(self._variances), len(q), len(points)), q)
+        left = q @ points.T
+        left *= -2.0
+        left += (q * q).sum(1)[:, None]
+        left += self._squares[None, tile]
+        l = 0
+        for m, depth in enumerate(self.depths):
+            while l < depth:
+                array_namespace(q).matmul(q, self._frames[l, tile].T, out=squares[l])
+                take_squares(squares[l], self._offsets[l, tile], left)
+                l += 1
+            residuals[m] = left.clip(0)
+        return residuals, squares
+
+    def _by_kernel(self, q: Array, tile: slice, project: Callable) -> tuple[Array, Array]:
+        """The same by a kernel on tiles whose last axis is the points: its inner loops run over them; in q's precision."""
+        points = _last_axes_swapped(like(self._rows[tile], q))
+        frames = _last_axes_swapped(like(self._frames[:, tile], q))
+        residuals = _empty((self.shape[0], len(q), points.shape[1]), q)
+        squares = _empty((len(frames), len(q), points.shape[1]), q)
+        offsets = _empty((len(frames), points.shape[1]), q)
+        offsets[...] = self._offsets[:, tile]
+        project(q, points, frames, offsets, self.depths, residuals, squares)
+        return residuals, squares
+
+    def _scores_by_removal(self, rows: np.ndarray, query: np.ndarray, point: np.ndarray) -> np.ndarray:
+        """Scores of listed pairs in float64, less the shift, of the one depth and noise."""
+        scores = np.empty(len(query))
+        noise, points = self.noises[0], self.points.rows
+        for part in listed_parts(len(query), 2 * rows.shape[1]):
+            i, j = query[part], point[part]
+            left = rows[i].astype(np.float64) - points[j]
+            quadratic = np.zeros(len(i))
+            with np.errstate(over="ignore"):  # a point infinitely far from a query has no share in it
+                for frame, variance in zip(self._host_frames, self._variances, strict=True):
+                    direction = frame[j]
+                    along = np.einsum("pk,pk->p", direction, left)
+                    left -= along[:, None] * direction
+                    quadratic += along**2 / (noise + variance[j])
+                quadratic += np.einsum("pk,pk->p", left, left) / noise
+            scores[part] = -0.5 * quadratic
+        return scores + self._constants_of_all[0, 0, point]
+
+
+class _FramePairs:
+    """Scores of blocks of queries against all points under one depth and noise, as `_arrays._Pairs` gives them.
+
+    They are less ``shift``.  Where products are not accurate, parts along the directions are removed in float64.
+    """
+
+    def __init__(self, placed: PlacedFrames, rows: np.ndarray, skips: Skips | None, listing: bool):
+        self._placed, self._skips = placed, skips
+        self.rows = self.images = like(rows, placed._rows)
+        self.m = len(rows)
+        self.shift = float(placed._shift[0, 0])
+        self._errors = 4.0 * placed.product_errors(rows)
+        self._by_products = self._errors < _SCREEN if listing else placed.are_accurate(rows)
+
+    def scores(self, rows: slice) -> Array:
+        """The scores of a block, shape (R, n)."""
+        q, good = self.rows[rows], self._by_products[rows]
+        scores = _empty((len(q), len(self._placed.points.rows)), q)
+        for some, fill in ((np.flatnonzero(good), self._products), (np.flatnonzero(~good), self._removal)):
+            if len(some) == len(q):
+                fill(q, scores)
+            elif len(some):
+                part = _empty((len(some), scores.shape[1]), q)
+                fill(q[some], part)
+                scores[some] = part
+        if self._skips is not None:
+            i, j = self._skips.block(rows)
+            scores[i, j] = -math.inf
+        return scores
+
+    def _products(self, q: Array, scores: Array) -> None:
+        """constants - |q - x|^2 / (2 sigma^2) + sum_l gains_l (V_l'q - offsets_l)^2, gains (1/sigma^2 - 1/lambda_l) / 2."""
+        placed = self._placed
+        half_precision = 0.5 / float(placed.noises[0])
+        inverse_variances, constants, _ = placed._tables(slice(0, scores.shape[1]), q)
+        xp = array_namespace(q)
+        xp.matmul(q, placed._rows.T, out=scores)
+        scores *= 2.0 * half_precision
+        scores -= half_precision * (q * q).sum(1)[:, None]
+        scores += constants[0, 0] - half_precision * placed._squares
+        along = _empty(scores.shape, q)
+        for l in range(len(placed._variances)):
+            xp.matmul(q, placed._frames[l].T, out=along)
+            along -= placed._offsets[l]
+            along *= along
+            along *= half_precision - 0.5 * inverse_variances[0, l]
+            scores += along
+
+    def _removal(self, q: Array, scores: Array) -> None:
+        placed, xp = self._placed, array_namespace(q)
+        q = like(q, q, xp.float64)
+        n = scores.shape[1]
+        tile = placed._block_shape("project_by_removal", len(q))[1]
+        rows = max(2**20 // (tile * q.shape[1]), 1)
+        for first in range(0, len(q), rows):
+            block = slice(first, min(first + rows, len(q)))
+            for start in range(0, n, tile):
+                part = slice(start, min(start + tile, n))
+                residuals, squares = placed._by_kernel(q[block], part, placed.arithmetic.project_by_removal)
+                inverse_variances, constants, precisions = placed._tables(part, q)
+                with np.errstate(over="ignore"):  # a point infinitely far from a query has no share in it
+                    quadratic = precisions[0] * residuals[0]
+                    for square, inverse in zip(squares, inverse_variances[0], strict=True):
+                        quadratic += square * inverse
+                    scores[block, part] = constants[0, 0] - 0.5 * quadratic
+
+    def error(self, rows: slice, least: np.ndarray) -> np.ndarray:
+        """How far scores of the rows that reach `least` may be off those in float64."""
+        rounding = 4.0 * self.rows.shape[1] * float(np.finfo(self._placed.points.rows.dtype).eps)
+        by_removal = rounding * (_SCREEN + np.where(np.isfinite(least), np.abs(least), 0.0))
+        return np.where(self._by_products[rows], self._errors[rows], by_removal)
+
+
+def _square_norms(rows: np.ndarray) -> np.ndarray:
+    return np.square(rows, dtype=np.float64).sum(axis=1)
+
+
+def _log_sums_of(tops: Array, totals: Array) -> np.ndarray:
+    """Log-sums as NumPy, from their maxima and the sums relative to them; -inf for a query that saw no point."""
+    tops, totals = (np.asarray(a.cpu() if hasattr(a, "cpu") else a) for a in (tops, totals))
+    with np.errstate(divide="ignore"):
+        return np.where(tops == -np.inf, 0.0, tops) + np.log(totals)
+
+
+def _empty(shape: tuple[int, ...], q: Array, float64: bool = False) -> Array:
+    """A new array of the namespace, device and dtype of `q`."""
+    xp = array_namespace(q)
+    options = {} if is_numpy_namespace(xp) else {"device": q.device}
+    return xp.empty(shape, dtype=xp.float64 if float64 else q.dtype, **options)
+
+
+def _last_axes_swapped(array: Array) -> Array:
+    """A contiguous copy with the last two axes swapped."""
+    swapped = array.swapaxes(-1, -2)
+    return np.ascontiguousarray(swapped) if isinstance(array, np.ndarray) else swapped.contiguous()
