@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine._accuracy import largest_square, robust_centre
+from vicinal._engine._accuracy import largest_square, robust_centre, scatter_is_accurate
 from vicinal._engine._choice import Work, backend_class, choose
 from vicinal._engine._contract import Of, Placed, Points, Pull, Queries, Scatter, to_images
+from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._nearest import Neighbors, listed_pairs, nearest
 from vicinal._engine._settings import as_engine
 
@@ -91,7 +92,7 @@ class Problem:
             A matrix A maps rows to images ``A x`` with the score ``-|A (x_i - x_j)|^2 / 2``; a vector is a diagonal
             matrix; None leaves the rows as they are.
         """
-        return Placement(self, self._rows.at(kernel))
+        return Placement(self, self._rows.at(kernel), shared=not isinstance(kernel, (Covariances, Frames)))
 
     def reweighted(self, log_weights) -> "Problem":
         """The same rows with other log-weights, on the same backend."""
@@ -151,6 +152,14 @@ class Means(NamedTuple):
     means: np.ndarray
 
 
+class LocalScatters(NamedTuple):
+    """``log_sums`` (m,), ``counts`` (n,) = sum_i r_i p_ij and ``scatters`` (n, D, D), each point's own."""
+
+    log_sums: np.ndarray
+    counts: np.ndarray
+    scatters: np.ndarray
+
+
 class Placement:
     """The rows of a problem under one kernel: every sum over pairs that the methods need.
 
@@ -159,8 +168,9 @@ class Placement:
     ``left_out`` may name a position that each must not see, or -1.
     """
 
-    def __init__(self, problem: Problem, placed: Placed):
-        self.problem, self.placed = problem, placed
+    def __init__(self, problem: Problem, placed: Placed, shared: bool = True):
+        # `shared`: whether one metric is shared by all points.
+        self.problem, self.placed, self.shared = problem, placed, shared
 
     def log_sums(self, queries=None, left_out=None) -> np.ndarray:
         """Return ``log sum_j exp(s_ij)``, shape (m,)."""
@@ -198,6 +208,40 @@ class Placement:
         """
         asked = self.problem.queries(queries, left_out)
         return self.placed.scatter(asked, _weights(row_weights, asked.count(self.problem.n_points)), of)
+
+    def local_scatters(self, row_weights=None, queries=None, left_out=None) -> LocalScatters:
+        """Return the log-sums and, for each point, ``sum_i r_i p_ij`` and ``sum_i r_i p_ij (x_i - x_j)(x_i - x_j)'``.
+
+        They follow from what the points receive of the rows and their products.  Points far from the centre compared
+        with their neighbours would lose digits in that: their neighbours are listed, and differences taken.
+        """
+        asked = self.problem.queries(queries, left_out)
+        r = _weights(row_weights, asked.count(self.problem.n_points))
+        theirs = self.placed.coordinates(Queries(), "rows").astype(np.float64, copy=False)
+        mine = self.placed.coordinates(asked, "rows").astype(np.float64, copy=False)
+        d = theirs.shape[1]
+        first, second = np.tril_indices(d)
+        spread = np.hstack([np.ones((len(mine), 1)), mine, mine[:, first] * mine[:, second]])
+        found = self.placed.softmax_sums(asked, r, None, spread)
+        counts, sums = found.received[:, 0], found.received[:, 1 : d + 1]
+        scatters = np.empty((len(theirs), d, d))
+        scatters[:, first, second] = scatters[:, second, first] = found.received[:, d + 1 :]
+        sizes = np.trace(scatters, axis1=1, axis2=2) + counts * np.square(theirs).sum(axis=1)
+        cross = sums[:, :, None] * theirs[:, None, :]
+        scatters += counts[:, None, None] * theirs[:, :, None] * theirs[:, None, :] - cross - cross.transpose(0, 2, 1)
+        lost = ~scatter_is_accurate(scatters, sizes, self.problem.points.rows.dtype)
+        if lost.any():
+            scatters[lost] = 0.0
+            for query, point, weights in self.neighbors_above(np.exp(-_NEGLIGIBLE_NATS), queries, left_out):
+                concerned = np.flatnonzero(lost[point])
+                order = concerned[np.argsort(point[concerned], kind="stable")]
+                weights = weights[order] * r[query[order]]
+                for some in np.split(np.arange(len(order)), np.flatnonzero(np.diff(point[order])) + 1):
+                    if len(some):
+                        j = point[order[some[0]]]
+                        differences = mine[query[order[some]]] - theirs[j]
+                        scatters[j] += (differences * weights[some, None]).T @ differences
+        return LocalScatters(found.log_sums, counts, scatters)
 
     def pull(self, row_weights=None, queries=None, *, objective="accuracy") -> Pull:
         """Return the `Pull` of the resident rows towards those that they agree with, as the problem's match says.
@@ -270,9 +314,11 @@ class Placement:
 
         ``H_i = log_sums_i - sum_j p_ij s_ij``, and the expected score follows from the softmax means of the images and
         of their squares.  Where squares are so large that they would drown the entropy in rounding, the pairs that
-        matter are listed and their scores computed from differences.
+        matter are listed and their scores computed from differences; so they are where points have kernels of their own.
         """
         asked = self.problem.queries(queries, left_out)
+        if not self.shared:
+            return self._listed_perplexities(asked)
         images = self.placed.coordinates(Queries(), "images")
         mine = images if asked.are_all else self.placed.coordinates(asked, "images")
         largest = max(largest_square(images), largest_square(mine))
