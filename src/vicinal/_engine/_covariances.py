@@ -200,10 +200,10 @@ class PlacedCovariances(Placed):
             for tile in tiles:
                 scores[:, tile] = self._scores(block, tile)
                 margins[tile] = product_error(self._bound(block, tile), d * d, np.float64)
-            if k is None:
+            if floors is not None:
                 least = floors[rows]
             else:  # at least k points score this for certain
-                kth = n - min(k, n)
+                kth = n - min(n if k is None else k, n)
                 least = np.partition(scores - margins, kth, axis=1)[:, kth]
             query, point = np.nonzero((scores + margins >= least[:, None]) & (scores > -np.inf))
             return query + rows.start, point
@@ -265,4 +265,6 @@ def _slices(n: int, size: int) -> list[slice]:
 
 def _without_classes(asked: bool) -> None:
     if asked:
-        raise NotImplementedError("shares of classes need one metric that all points share, got a covariance per point.")
+        raise NotImplementedError(
+            "shares of classes need one metric that all points share, got a covariance per point."
+        )
