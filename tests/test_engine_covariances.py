@@ -75,16 +75,14 @@ def test_some_rows_and_new_rows():
     new = X[:5] + 0.3
     np.testing.assert_allclose(placed.log_sums(new), logsumexp(literal(new), axis=1), rtol=1e-10)
     left_out = np.array([-1, 2, 0, -1, 69])
-    np.testing.assert_allclose(
-        placed.log_sums(new, left_out), logsumexp(literal(new, left_out), axis=1), rtol=1e-10
-    )
+    np.testing.assert_allclose(placed.log_sums(new, left_out), logsumexp(literal(new, left_out), axis=1), rtol=1e-10)
 
 
 def test_blocks_and_threads_change_nothing():
     """700 rows are several blocks and tiles; a budget of 1 MB makes other blocks."""
     answers = []
     for engine in ({"threads": 1}, {"threads": 3}, {"memory": "1 MB"}):
-        X, placed, _ = problem_of(n=700, d=6, **engine)
+        _, placed, _ = problem_of(n=700, d=6, **engine)
         answers.append((placed.log_sums(), placed.local_scatters().scatters, placed.nearest(3).indices))
     for a, b in zip(answers[0], answers[1], strict=True):
         np.testing.assert_array_equal(a, b)

@@ -8,7 +8,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from vicinal import LCA, RCA, LCAGauss, ParzenWindows
 from vicinal._density.mixture import SharedMixture
-from vicinal._engine import Match, pair_reductions
+from vicinal._engine import Match, prepare
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def test_nca_climbs_a_signed_scatter(rows):
     assert np.linalg.eigvalsh(S)[0] < 0 < np.linalg.eigvalsh(S)[-1]  # signed: no covariance
     # The engine's pulls are the same scatter, in the image.
     Z = np.sqrt(2) * rows @ start.reshape(2, 3).T
-    pull = pair_reductions("reference", 45, 45, 2).signed_pull(Z, Z, Match("class", y, y), left_out=np.arange(45))
-    np.testing.assert_allclose(Z.T @ (pull.on_queries + pull.on_points), scatter(weights(start.reshape(2, 3)), Z))
+    pull = prepare("reference", Z, leave_one_out=True, match=Match("class", y)).at().pull().pull
+    np.testing.assert_allclose(Z.T @ pull, scatter(weights(start.reshape(2, 3)), Z))
 
 
 def test_the_mean_of_the_local_scatters_is_the_pooled_one(rows):
@@ -125,9 +125,8 @@ def test_lca_gauss_is_a_mixture_with_one_covariance(rows):
 def test_centring_saves_the_digits_of_float32(rows):
     far = (rows + 1000.0).astype(np.float32)
     truth = scatter(left_out_softmax(far.astype(np.float64)), far.astype(np.float64))
-    n = np.arange(45)
     for engine in ("reference", "cpu"):
-        found = pair_reductions(engine, 45, 45, 3).softmax_scatter(far, far, left_out=n).scatter
+        found = prepare(engine, far, leave_one_out=True).at().scatter().scatter
         assert np.abs(found - truth).max() / np.abs(truth).max() < 1e-4
     raw = far @ far.T
     squares = np.diag(raw)[:, None] + np.diag(raw)[None] - 2 * raw  # what happens without

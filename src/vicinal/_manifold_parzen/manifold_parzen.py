@@ -9,10 +9,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer, check_positive, check_rows, check_spread, check_weights
-from vicinal._density.loo_bandwidth import loo_variance
+from vicinal._density.leave_one_out import leave_one_out
+from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture import MixtureDensityMixin, SharedMixture, _finite
 from vicinal._density.parzen import bandwidth_covariance
-from vicinal._engine import pair_reductions
 from vicinal._engine._choice import as_engine
 from vicinal._engine._pool import available_threads
 from vicinal._fit_loops import warn_if_not_converged
@@ -236,7 +236,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
 
     def _choose_noise(self, X, frames, variances, counted):
         if len(frames) == 0:
-            path = loo_variance(X, self._weight, pair_reductions(self.engine, len(X), *X.shape))
+            path = loo_variance(leave_one_out(X, self._weight, self.engine, passes=LOO_PASSES))
             warn_if_not_converged("ManifoldParzen(n_components=0, noise='auto')", path)
             return path.parameters
         rows = counted
