@@ -176,3 +176,15 @@ def test_rows_at_any_distance_have_probabilities(kind, unit):
         wide = mixture.labels_[-1]
         np.testing.assert_array_equal(probability[:2, wide], 1.0)
     assert not np.isnan(mixture.score_samples(far)).any()
+
+
+def test_means_are_in_the_precision_of_the_rows():
+    """They used to come out in float64 whatever the rows were; covariances stay in float64."""
+    X = np.random.default_rng(0).normal(size=(60, 2)) + 4.0 * np.repeat([[0.0], [1.0]], 30, axis=0)
+    exact = ConstrainedGaussianMixture(2, random_state=0).fit(X)
+    single = ConstrainedGaussianMixture(2, random_state=0).fit(X.astype(np.float32))
+    assert exact.means_.dtype == np.float64
+    assert single.means_.dtype == np.float32
+    np.testing.assert_allclose(single.means_, exact.means_, rtol=1e-3, atol=1e-3)
+    far = np.array([[1e17, 1e17], [-1e17, 0.0]], dtype=np.float32)
+    np.testing.assert_array_equal(single.predict(far), exact.predict(far))

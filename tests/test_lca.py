@@ -14,10 +14,10 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import LCA, ParzenWindows
-from vicinal._engine import pair_reductions
+from vicinal import LCA, ParzenWindows, which_engine
+from vicinal._density.leave_one_out import leave_one_out
 from vicinal._lca.checks import count_twins
-from vicinal._lca.steps import leave_one_out, nearest_structured, objective_and_gradient
+from vicinal._lca.steps import nearest_structured, objective_and_gradient
 
 ALL_TWINS = (
     "the check's data hold every row four times, where the leave-one-out likelihood is unbounded: refused, "
@@ -142,7 +142,7 @@ def test_low_rank_step_is_the_best_of_its_structure():
 def test_gradient_by_finite_differences(rows, reg):
     X = rows[:25]
     weight = np.linspace(0.5, 1.5, 25)
-    problem = leave_one_out(X, weight, pair_reductions("reference", 25, 25, 4), reg)
+    problem = leave_one_out(X, weight, "reference", reg=reg)
     A = np.random.default_rng(3).normal(size=(4, 4)) * 0.5
     error = check_grad(
         lambda a: objective_and_gradient(problem, a.reshape(4, 4))[0],
@@ -519,3 +519,30 @@ def test_bad_data(rows, change, message):
 def test_bad_weights(rows, weight, message):
     with pytest.raises(ValueError, match=message):
         LCA().fit(rows, sample_weight=weight)
+
+
+@pytest.mark.parametrize("n", [60, 600])
+def test_the_engine_is_recorded_and_foretold(n):
+    """With 600 x 5 rows `which_engine` used to say "reference" while LCA ran compiled."""
+    X = np.random.default_rng(0).normal(size=(n, 5))
+    for lca in (LCA(), LCA(solver="stochastic", random_state=0, tol=0.1), LCA(engine="cpu"), LCA(max_iter=400)):
+        assert which_engine(X, lca).split(":")[0] == lca.fit(X).engine_
+    wide = np.zeros((50_000, 30))
+    assert which_engine(wide, LCA()).startswith("cpu: 3000 x 50000 pairs in 30 dimensions, 20 times,")
+    assert which_engine(wide, LCA(solver="em")).startswith("cpu: 50000 x 50000 pairs")
+
+
+def test_rows_of_weight_zero_have_neighbors_too(rows):
+    """They are not resident, so they see every row that counts."""
+    weight = np.ones(90)
+    weight[[3, 50]] = 0.0
+    lca = LCA().fit(rows, sample_weight=weight)
+    np.testing.assert_allclose(lca.covariance_, LCA().fit(rows[weight > 0]).covariance_, rtol=1e-9)
+    Z = lca.transform(rows)
+    scores = -0.5 * ((Z[:, None] - Z[None]) ** 2).sum(-1)
+    scores[:, weight == 0] = -np.inf
+    np.fill_diagonal(scores, -np.inf)
+    p = np.exp(scores - scores.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    entropy = -np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0).sum(1)
+    np.testing.assert_allclose(lca.effective_neighbors_, np.exp(entropy), rtol=1e-8)

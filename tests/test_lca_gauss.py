@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import LCA, LCAGauss
+from vicinal import LCA, LCAGauss, which_engine
 from vicinal._lca import lca_gauss
 from vicinal._lca.gauss_steps import Split, all_local, split_at_one, transfer
 
@@ -378,3 +378,10 @@ def test_an_interrupted_search_ends_at_once_with_the_best_so_far(rows, monkeypat
     if share != "first run":
         assert model.objectives_[-1] >= plain.objectives_[-1]
     assert model.objectives_[-1] == pytest.approx(model.score(), abs=1e-9)
+
+
+def test_the_engine_is_recorded_and_foretold():
+    for n in (60, 600):
+        X = np.random.default_rng(0).normal(size=(n, 5))
+        model = LCAGauss()
+        assert which_engine(X, model).split(":")[0] == model.fit(X).engine_

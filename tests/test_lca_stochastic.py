@@ -7,9 +7,9 @@ from sklearn.exceptions import ConvergenceWarning
 from test_lca import literal_objective
 
 from vicinal import LCA, io
-from vicinal._engine import pair_reductions
+from vicinal._density.leave_one_out import leave_one_out
 from vicinal._lca import stochastic
-from vicinal._lca.steps import Structure, leave_one_out
+from vicinal._lca.steps import Structure
 from vicinal._lca.stochastic import blend, look, minibatches, sweep_path
 from vicinal._lca.stream import Stream
 
@@ -25,7 +25,7 @@ def rows():
 
 
 def problem_of(X, weight=None, reg=0.0):
-    return leave_one_out(X, weight, pair_reductions("reference", len(X), *X.shape), reg)
+    return leave_one_out(X, weight, "reference", reg=reg)
 
 
 def literal_local(X, sigma, terms, points, weight=None):
@@ -93,7 +93,7 @@ def test_a_sweep_literally(rows, n_neighbors):
     if n_neighbors < 60:
         rng.choice(np.arange(60), n_neighbors, replace=False)
     C = start
-    for terms, points in minibatches(np.arange(60), n_neighbors, 60, 20, rng):
+    for terms, points in minibatches(60, n_neighbors, 60, 20, rng):
         points = np.arange(60) if points is None else points
         estimate = literal_local(X, C + 0.1 * np.eye(3), terms, points)
         C = 0.5 ** (1 / 3) * C + (1 - 0.5 ** (1 / 3)) * estimate
@@ -102,16 +102,15 @@ def test_a_sweep_literally(rows, n_neighbors):
 
 
 def test_minibatches_are_a_sweep():
-    counted = np.arange(3, 103)
-    batches = list(minibatches(counted, 30, 100, 32, np.random.default_rng(0)))
+    batches = list(minibatches(100, 30, 100, 32, np.random.default_rng(0)))
     assert [len(terms) for terms, _ in batches] == [32, 32, 32, 4]
-    np.testing.assert_array_equal(np.sort(np.concatenate([terms for terms, _ in batches])), counted)
+    np.testing.assert_array_equal(np.sort(np.concatenate([terms for terms, _ in batches])), np.arange(100))
     for _, points in batches:
         assert len(np.unique(points)) == 30
-        assert np.isin(points, counted).all()
+        assert np.isin(points, np.arange(100)).all()
         assert (np.diff(points) > 0).all()
     assert not np.array_equal(batches[0][1], batches[1][1])
-    assert next(minibatches(counted, 100, 100, 32, np.random.default_rng(0)))[1] is None
+    assert next(minibatches(100, 100, 100, 32, np.random.default_rng(0)))[1] is None
 
 
 # -- the estimator -----------------------------------------------------------------------------------------

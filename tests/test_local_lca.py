@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import LCA, Engine, LocalLCA, io
+from vicinal import LCA, Engine, LocalLCA, io, which_engine
 from vicinal._lca import lca as lca_module
 from vicinal._lca.local_mixture import LocalMixture
 from vicinal.datasets import make_spiral
@@ -241,3 +241,24 @@ def test_left_out_beside_a_dominant_component():
     mixture = LocalMixture(centres, covariances, np.log([1e20, 1.0, 3.0]))
     expected = np.log(0.25 * multivariate_normal.pdf(1.0) + 0.75 * multivariate_normal.pdf(2.0))
     assert mixture.left_out_score_samples()[0] == pytest.approx(expected, rel=1e-12)
+
+
+def test_one_centre_far_away_costs_the_others_nothing():
+    """The centres used to be centred by their mean, which one at 1e20 moves away from all others."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(30, 2))
+    roots = np.tril(rng.normal(size=(30, 2, 2))) + 2 * np.eye(2)
+    covariances = roots @ roots.transpose(0, 2, 1)
+    plain = LocalMixture(centres, covariances).score_samples(centres + 0.1)
+    far = LocalMixture(np.r_[centres, [[1e20, -1e20]]], np.r_[covariances, np.eye(2)[None]])
+    np.testing.assert_allclose(far.score_samples(centres + 0.1), plain + np.log(30 / 31), rtol=1e-10)
+    own = far.score_samples([[1e20, -1e20]])
+    np.testing.assert_allclose(own, -np.log(2 * np.pi) - np.log(31), rtol=1e-10)
+
+
+def test_the_engine_is_recorded(rows):
+    model = LocalLCA(0.5).fit(rows)
+    assert model.engine_ == "reference"
+    assert which_engine(rows, model).startswith("reference: ")
+    assert LocalLCA(0.5, engine="cpu").fit(rows).engine_ == "cpu"
+    assert which_engine(np.zeros((5000, 10)), model).startswith("cpu: ")

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import Engine, ParzenWindows
+from vicinal import Engine, ParzenWindows, which_engine
 
 ALL_TWINS = (
     "the check's data hold every row four times, where the leave-one-out likelihood is unbounded: bandwidth='loo' refuses "
@@ -412,18 +412,28 @@ def test_a_fitted_model_follows_its_engine_parameter():
     assert model.mixture_.engine == "cpu"
 
 
-def test_turned_centres_are_made_once_and_not_stored():
-    X = np.random.default_rng(0).normal(size=(40, 2))
-    model = ParzenWindows("scott").fit(X)
-    model.score_samples(X)
-    points = model.mixture_._points()
-    assert model.mixture_._points() is points
-    again = pickle.loads(pickle.dumps(model))
-    assert again.mixture_._scaled_centres is None
-    np.testing.assert_array_equal(again.score_samples(X), model.score_samples(X))
-
-
 def test_a_conditional_that_no_component_explains_is_refused():
     X = np.random.default_rng(0).normal(size=(20, 2))
     with pytest.raises(ValueError, match="no component explains the given values"):
         ParzenWindows(1e-100).fit(X).conditional({0: 1e60})
+
+
+def test_the_engine_of_the_fit_is_recorded_and_foretold():
+    for bandwidth in ("loo", "scott", 0.5):
+        for n in (40, 4000):
+            X = np.random.default_rng(0).normal(size=(n, 3))
+            model = ParzenWindows(bandwidth)
+            foretold = which_engine(X, model)
+            assert model.fit(X).engine_ == foretold.split(":")[0]
+    assert foretold.startswith("reference")  # one pass over 4,000 rows
+    assert which_engine(X, ParzenWindows("loo")).startswith("cpu")  # ten
+
+
+def test_rows_of_weight_zero_are_as_if_absent():
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    far = np.r_[X, [[1e9, -1e9]]]
+    weight = np.append(np.linspace(0.5, 2, 50), 0.0)
+    with_it, without = ParzenWindows().fit(far, sample_weight=weight), ParzenWindows().fit(X, sample_weight=weight[:50])
+    np.testing.assert_allclose(with_it.covariance_, without.covariance_, rtol=1e-9)
+    np.testing.assert_allclose(with_it.score_samples(X), without.score_samples(X), rtol=1e-9)
+    np.testing.assert_allclose(with_it.score_samples(None)[:50], without.score_samples(None), rtol=1e-9)

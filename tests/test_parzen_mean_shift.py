@@ -6,7 +6,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import LCA, ManifoldParzen, ManifoldParzenCV, ParzenMeanShift, ParzenWindows
+from vicinal import LCA, LocalLCA, ManifoldParzen, ManifoldParzenCV, ParzenMeanShift, ParzenWindows, which_engine
 from vicinal._density.mode_seeking import climb
 
 TWINS = "the check's data hold every row several times: the leave-one-out bandwidth refuses them and says why"
@@ -145,3 +145,28 @@ def test_bad_parameters(blobs):
     ]:
         with pytest.raises(error, match=match):
             ParzenMeanShift(**options).fit(X)
+
+
+def test_modes_are_in_the_precision_of_the_rows(blobs):
+    """They used to come out in float64 whatever the rows were."""
+    X, _ = blobs
+    exact = ParzenMeanShift(ParzenWindows(1.0)).fit(X)
+    single = ParzenMeanShift(ParzenWindows(1.0)).fit(X.astype(np.float32))
+    assert exact.cluster_centers_.dtype == np.float64
+    assert single.cluster_centers_.dtype == np.float32
+    np.testing.assert_allclose(single.cluster_centers_, exact.cluster_centers_, atol=1e-3)
+    np.testing.assert_array_equal(single.labels_, exact.labels_)
+
+
+def test_the_engine_is_recorded_and_foretold(blobs):
+    X, _ = blobs
+    for engine in (None, "cpu"):
+        shift = ParzenMeanShift(ParzenWindows(1.0, engine=engine))
+        assert which_engine(X, shift).split(":")[0] == shift.fit(X).engine_
+    assert which_engine(np.zeros((10_000, 5)), ParzenMeanShift()).startswith("cpu: 10000 x 10000 pairs")
+
+
+def test_a_density_without_a_kernel_unit_is_refused(blobs):
+    X, _ = blobs
+    with pytest.raises(TypeError, match=r"Gaussian-mixture density of vicinal.*got LocalLCA"):
+        ParzenMeanShift(LocalLCA()).fit(X)

@@ -4,13 +4,16 @@ import warnings
 
 import numpy as np
 
-from vicinal._density.mixture import LOG_2PI, log_weight_of_others
-from vicinal._engine._accuracy import robust_centre
+from vicinal._density.leave_one_out import scatter_of_rows
+from vicinal._density.mixture import LOG_2PI
 from vicinal._fit_loops import FitPath
 from vicinal._lca.checks import count_twins
 
+# Passes that the search makes, about; the engine chooses by it.
+LOO_PASSES = 10
 
-def loo_variance(X, weight, pairs, *, max_iter=200, tol=1e-10):
+
+def loo_variance(problem, *, max_iter=200, tol=1e-10):
     """Maximise the leave-one-out log-likelihood per row over covariances ``v I``.
 
     The step is that of Local Component Analysis with a spherical covariance (Eqs. 3-4 with the trace, sec. 6.2),
@@ -20,30 +23,18 @@ def loo_variance(X, weight, pairs, *, max_iter=200, tol=1e-10):
 
     Parameters
     ----------
-    X : array of shape (n, d)
-    weight : array of shape (n,) with mean 1, or None
-    pairs : PairReductions
+    problem : LeaveOneOut
     """
-    n, d = X.shape
-    check_twins(X, weight)
-    X = X - robust_centre(X).astype(X.dtype)
-    row_weights = np.ones(n) if weight is None else weight
-    log_weights, log_others = None, np.full(n, np.log(n - 1.0))
-    if weight is not None:
-        with np.errstate(divide="ignore"):
-            log_weights = np.log(weight)
-        log_others = log_weight_of_others(log_weights - np.log(n)) + np.log(n)
-    counted = row_weights > 0  # rows of weight zero are as if absent
-    mean = row_weights @ X / n
-    total = float(row_weights[counted] @ np.square(X[counted] - mean, dtype=np.float64).sum(axis=1)) / (n * d)
-    left_out = np.arange(n)
+    check_twins(problem.rows)
+    d, weight = problem.rows.shape[1], problem.weight
+    mass = weight.sum()
+    total = np.trace(scatter_of_rows(problem.rows, weight)) / d
 
     def evaluate(log_v):
         """Objective per row at v = exp(log_v), and the log of the EM update of v."""
-        Z = X * X.dtype.type(np.exp(-0.5 * log_v))
-        sums, scatter = pairs.softmax_scatter(Z, Z, row_weights=row_weights, log_weights=log_weights, left_out=left_out)
-        terms = sums - log_others - 0.5 * d * (LOG_2PI + log_v)
-        return float(row_weights[counted] @ terms[counted]) / n, log_v + np.log(np.trace(scatter) / (n * d))
+        sums, scatter = problem.pairs.at(np.full(d, np.exp(-0.5 * log_v))).scatter(weight)
+        terms = sums - problem.log_others - 0.5 * d * (LOG_2PI + log_v)
+        return float(weight @ terms) / mass, log_v + np.log(np.trace(scatter) / (mass * d))
 
     objectives = []
     at = np.log(total)
@@ -52,7 +43,7 @@ def loo_variance(X, weight, pairs, *, max_iter=200, tol=1e-10):
     slope = 0.0  # of the displacement update - at, by the secant
     reason, converged = f"{max_iter} passes were used", False
     # Rows far apart leave the objective few digits for the width: where it no longer tells, the update still does.
-    settled = 1e-6 if X.dtype == np.float64 else 1e-4
+    settled = 1e-6 if problem.rows.dtype == np.float64 else 1e-4
     while len(objectives) < max_iter:
         displacement = update - at
         if abs(displacement) * d * max(1.0, abs(displacement)) <= 1e-7:
@@ -76,9 +67,8 @@ def loo_variance(X, weight, pairs, *, max_iter=200, tol=1e-10):
     return FitPath(float(np.exp(at)), np.array(objectives), len(objectives), converged, reason)
 
 
-def check_twins(X, weight=None):
+def check_twins(counted):
     """Refuse rows that all have an exact twin, and warn of some: leave-one-out sees a twin at distance zero."""
-    counted = X if weight is None else X[weight > 0]
     if np.all(counted == counted[0]):
         raise ValueError(
             f"all {len(counted)} rows are equal: leave-one-out has no scale to find. Pass bandwidth as a number."

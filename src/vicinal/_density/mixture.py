@@ -13,8 +13,7 @@ from sklearn.utils.validation import _get_feature_names, check_array, check_is_f
 
 from vicinal._checks import check_magnitude, check_rows
 from vicinal._density.incomplete_rows import incomplete_log_density
-from vicinal._engine import pair_reductions
-from vicinal._engine._accuracy import robust_centre
+from vicinal._engine import Work, prepare, resident, robust_centre
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -34,8 +33,9 @@ class SharedMixture:
 
     Notes
     -----
-    Scoring m rows costs O(m n d) time, after O(n d^2) to turn the centres unless the covariance is diagonal; memory
-    beyond the data and a turned copy of it is the engine's budget.
+    Scoring m rows costs O(m n d) time, after O(n d^2) to turn the centres unless the covariance is diagonal: once, at
+    the first use, because the engine keeps them (`placement`). Memory beyond the data, a centred and a turned copy of
+    them is the engine's budget.
     """
 
     def __init__(self, centres, covariance, log_weights=None, engine=None, feature_names=None):
@@ -48,12 +48,6 @@ class SharedMixture:
             np.diag(np.sqrt(np.diag(covariance))) if _is_diagonal(covariance) else cholesky(covariance, lower=True)
         )
 
-    _scaled_centres = None  # made at the first use
-
-    def __getstate__(self):
-        """What is stored: not the turned centres, which can be made again."""
-        return {name: value for name, value in self.__dict__.items() if name != "_scaled_centres"}
-
     @property
     def n_features(self):
         """The number of dimensions."""
@@ -63,44 +57,52 @@ class SharedMixture:
     def _log_norm(self):
         return -0.5 * self.n_features * LOG_2PI - np.log(np.diag(self._lower)).sum()
 
-    def scaled(self, X):
-        """Rows in the coordinates where the covariance is the identity, centred on the components, in X's precision."""
-        shifted = X - robust_centre(self.centres)
+    @property
+    def metric(self):
+        """What maps rows to where the covariance is the identity: a matrix (d, d), or a vector that is a diagonal."""
         if _is_diagonal(self._lower):
-            scaled = shifted / np.diag(self._lower)
-        else:
-            scaled = solve_triangular(self._lower, shifted.T, lower=True, check_finite=False).T
-        return np.ascontiguousarray(scaled, dtype=self.centres.dtype)
+            return 1.0 / np.diag(self._lower)
+        return solve_triangular(self._lower, np.eye(self.n_features), lower=True, check_finite=False)
 
-    def _points(self):
-        """The centres in those coordinates, turned at the first use: rows that come one by one would pay for it each."""
-        if self._scaled_centres is None:
-            self._scaled_centres = self.scaled(self.centres)
-        return self._scaled_centres
+    def scaled(self, X):
+        """Rows in the coordinates where the covariance is the identity, centred on the components, in float64."""
+        shifted = X - robust_centre(self.centres)
+        metric = self.metric
+        return shifted * metric if metric.ndim == 1 else shifted @ metric.T
 
-    def unscaled(self, Z):
-        """Rows back in the coordinates of the data."""
-        return Z @ self._lower.T + robust_centre(self.centres)
+    def unscaled(self, moves):
+        """Differences of rows back in the units of the data."""
+        return moves @ self._lower.T
+
+    def placement(self, n_queries, passes=1):
+        """The components as the engine keeps them to score so many rows, so many times; a centre may be left out."""
+        work = Work(n_queries, len(self.centres), self.n_features, passes)
+        return resident(self, self.engine, work, lambda: self._prepared(n_queries, passes).at(self.metric))
+
+    def _prepared(self, n_queries, passes):
+        return prepare(
+            self.engine,
+            self.centres,
+            log_weights=self._log_weights_or_none(),
+            leave_one_out=True,
+            n_queries=n_queries,
+            passes=passes,
+        )
 
     def score_samples(self, X):
         """Return the log-density of each row of X, shape (m,)."""
         X = check_queries(X, self.n_features, self.feature_names)
-        points = self._points()
-        pairs = pair_reductions(self.engine, len(X), *points.shape)
-        sums = pairs.log_sums(self.scaled(X), points, log_weights=self._log_weights_or_none())
+        sums = self.placement(len(X)).log_sums(X)
         return _finite(sums + (self._log_norm + self._weight_offset()))
 
     def left_out_score_samples(self):
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
-        n = len(self.centres)
         if np.count_nonzero(self.log_weights > -np.inf) < 2:
             raise ValueError(
                 "leave-one-out needs at least two rows of positive weight: no component is left without the row."
             )
         others = log_weight_of_others(self.log_weights)
-        points = self._points()
-        pairs = pair_reductions(self.engine, n, *points.shape)
-        sums = pairs.log_sums(points, points, log_weights=self._log_weights_or_none(), left_out=np.arange(n))
+        sums = self.placement(len(self.centres)).log_sums()
         return _finite(sums + (self._log_norm + self._weight_offset()) - others)
 
     def score(self, X):
@@ -194,6 +196,10 @@ class MixtureDensityMixin:
 
     mixture_: Any
     engine: Any
+
+    def _scoring_work(self, n_queries, n_points, n_features, passes):
+        """The pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""
+        return Work(n_queries, n_points, n_features, passes)
 
     def _mixture(self):
         """The fitted mixture, on the engine that the parameter names now: a model may be scored where it was not fitted."""

@@ -5,10 +5,10 @@ from scipy.linalg import eigvalsh
 from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import check_positive, check_rows, check_spread, check_weights
-from vicinal._density.loo_bandwidth import loo_variance
+from vicinal._density.leave_one_out import leave_one_out
+from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture import MixtureDensityMixin, SharedMixture
-from vicinal._engine import pair_reductions
-from vicinal._engine._choice import as_engine
+from vicinal._engine import Work, as_engine, choose
 from vicinal._fit_loops import warn_if_not_converged
 
 _RULES = ("loo", "scott", "silverman")
@@ -45,6 +45,8 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
     n_iter_ : int
         Passes over the pairs of the fit.
     converged_ : bool
+    engine_ : str
+        The backend of the pair work of the fit; without any, the one that would score the training rows.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -89,7 +91,7 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
         """
         X = check_rows(self, X, reset=True)
         weight = check_weights(sample_weight, X)
-        as_engine(self.engine)
+        self.engine_ = choose(as_engine(self.engine), self._pair_work(*X.shape)).backend
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
         if isinstance(self.bandwidth, str):
             self.covariance_ = self._covariance_by_rule(X, weight)
@@ -101,6 +103,11 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
             X.copy(), self.covariance_, log_weights, self.engine, getattr(self, "feature_names_in_", None)
         )
         return self
+
+    def _pair_work(self, n_samples, n_features):
+        """The pair work of a fit, or of scoring its rows where it has none."""
+        searched = isinstance(self.bandwidth, str) and self.bandwidth == "loo"
+        return Work(n_samples, n_samples, n_features, LOO_PASSES if searched else 1)
 
     def _covariance_by_rule(self, X, weight):
         if self.bandwidth not in _RULES:
@@ -115,8 +122,9 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
         check_spread(X)
         if self.bandwidth != "loo":
             return _rule_of_thumb(X, weight, self.bandwidth)
-        pairs = pair_reductions(self.engine, len(X), *X.shape)
-        path = loo_variance(X, weight, pairs)
+        problem = leave_one_out(X, weight, self.engine, passes=LOO_PASSES)
+        self.engine_ = problem.pairs.backend
+        path = loo_variance(problem)
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_", stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path.parameters * np.eye(X.shape[1])

@@ -6,13 +6,14 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
+from sklearn.neighbors import radius_neighbors_graph
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal._checks import check_integer, check_positive, check_weights
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture import MixtureDensityMixin
-from vicinal._density.mode_seeking import climb, in_kernel_units
+from vicinal._density.mode_seeking import CLIMB_PASSES, climb, in_kernel_units
+from vicinal._engine import Work, prepare
 
 
 class ParzenMeanShift(ClusterMixin, BaseEstimator):
@@ -52,6 +53,8 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         Steps of the row that took most.
     converged_ : bool
         Whether all training rows arrived.
+    engine_ : str
+        The backend of the pair work of the steps.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -103,6 +106,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         self.density_ = clone(density).fit(rows_as_passed(passed, X), **options)
         mixture = self._mixture()
         ends, self.n_iter_, arrived = climb(mixture, X, max_iter=max_iter, tol=tol)
+        self.engine_ = mixture.placement(len(X), CLIMB_PASSES).problem.backend
         self._warn(arrived)
         self.converged_ = bool(arrived.all())
 
@@ -115,7 +119,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         found, first = np.unique(groups[order], return_index=True)
         best = order[first]
         rank = np.argsort(-heights[best], kind="stable")
-        self.cluster_centers_ = alive[best[rank]]
+        self.cluster_centers_ = alive[best[rank]].astype(X.dtype)
         self.mode_log_densities_ = heights[best[rank]]
         number = np.empty(len(found), dtype=np.int64)
         number[found[rank]] = np.arange(len(found))
@@ -133,13 +137,25 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         return self._nearest_mode(mixture, ends)
 
     def _nearest_mode(self, mixture, ends):
-        index = NearestNeighbors(n_neighbors=1).fit(in_kernel_units(mixture, self.cluster_centers_))
-        return index.kneighbors(in_kernel_units(mixture, ends), return_distance=False)[:, 0]
+        modes = prepare(mixture.engine, in_kernel_units(mixture, self.cluster_centers_), n_queries=len(ends))
+        return modes.at().nearest(1, in_kernel_units(mixture, ends)).indices[:, 0]
+
+    @property
+    def engine(self):
+        """The engine of the density, which does the pair work of the steps."""
+        return getattr(as_density(self.density), "engine", None)
+
+    def _pair_work(self, n_samples, n_features):
+        """The pair work of the steps."""
+        density = as_density(self.density)
+        work = density._scoring_work if isinstance(density, MixtureDensityMixin) else Work
+        return work(n_samples, n_samples, n_features, CLIMB_PASSES)
 
     def _mixture(self):
         density = getattr(self.density_, "best_estimator_", self.density_)
         mixture = getattr(density, "mixture_", None)
-        if not isinstance(density, MixtureDensityMixin) or mixture is None:
+        known = hasattr(mixture, "frames") or hasattr(mixture, "scaled")
+        if not isinstance(density, MixtureDensityMixin) or not known:
             raise TypeError(
                 "density must be a Gaussian-mixture density of vicinal (ParzenWindows, LCA, LCAGauss, "
                 f"ManifoldParzen), got {type(density).__name__}: mean shift needs its components."

@@ -61,8 +61,9 @@ _SCATTER_TOLERANCE = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 2e-4}
 
 
 def scatter_is_accurate(scatter, size, dtype):
-    """Whether a scatter assembled from terms of trace `size` kept its digits."""
-    return float(np.finfo(dtype).eps) * size <= _SCATTER_TOLERANCE[np.dtype(dtype)] * np.trace(scatter)
+    """Whether a scatter (or each of a stack of them) assembled from terms of trace `size` kept its digits."""
+    trace = np.trace(scatter, axis1=-2, axis2=-1)
+    return float(np.finfo(dtype).eps) * size <= _SCATTER_TOLERANCE[np.dtype(dtype)] * trace
 
 
 def accurate_scatter(scatter_about, values, dtype):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import joblib
@@ -32,12 +32,20 @@ def in_order(work, items, n_threads):
     """Yield ``work(item)`` for each item, in the order of the items, computed by `n_threads` threads.
 
     At most ``n_threads + 1`` results exist at a time.  The pool lives for this call only, so nothing survives a fork.
+    A single item needs no pool: waking a thread would take longer than scoring a row.  Inside, BLAS uses one thread.
     An exception, KeyboardInterrupt included, stops new blocks, waits for the running ones, and is raised.
     """
     items = iter(items)
-    if n_threads <= 1:
-        yield from map(work, items)
-        return
+    first = list(islice(items, 2))
+    items = chain(first, items)
+    with _blas_limit:
+        if n_threads <= 1 or len(first) <= 1:
+            yield from map(work, items)
+        else:
+            yield from _pooled(work, items, n_threads)
+
+
+def _pooled(work, items, n_threads):
     with ThreadPoolExecutor(n_threads, thread_name_prefix="vicinal") as pool:
         pending = deque(pool.submit(work, item) for item in islice(items, n_threads + 1))
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from vicinal._engine._accuracy import largest_square, robust_centre, round_centre
+from vicinal._engine._accuracy import largest_square, robust_centre, round_centre, scatter_is_accurate
 from vicinal._engine._choice import Work, backend_class, choose
 from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, by_metric, to_images
 from vicinal._engine._families import Covariances, Frames
@@ -173,6 +173,14 @@ class Means(NamedTuple):
     means: np.ndarray
 
 
+class LocalScatters(NamedTuple):
+    """``log_sums`` (m,), ``counts`` (n,) = sum_i r_i p_ij and ``scatters`` (n, D, D), each point's own."""
+
+    log_sums: np.ndarray
+    counts: np.ndarray
+    scatters: np.ndarray
+
+
 class Placement:
     """The rows of a problem under one kernel: every sum over pairs that the methods need.
 
@@ -232,6 +240,40 @@ class Placement:
         """
         asked = self.problem.queries(queries, left_out)
         return self.placed.scatter(asked, _weights(row_weights, asked.count(self.problem.n_points)), of)
+
+    def local_scatters(self, row_weights=None, queries=None, left_out=None) -> LocalScatters:
+        """Return the log-sums and, for each point, ``sum_i r_i p_ij`` and ``sum_i r_i p_ij (x_i - x_j)(x_i - x_j)'``.
+
+        They follow from what the points receive of the rows and their products.  Points far from the centre compared
+        with their neighbours would lose digits in that: their neighbours are listed, and differences taken.
+        """
+        asked = self.problem.queries(queries, left_out)
+        r = _weights(row_weights, asked.count(self.problem.n_points))
+        theirs = self.placed.coordinates(Queries(), "rows").astype(np.float64, copy=False)
+        mine = self.placed.coordinates(asked, "rows").astype(np.float64, copy=False)
+        d = theirs.shape[1]
+        first, second = np.tril_indices(d)
+        spread = np.hstack([np.ones((len(mine), 1)), mine, mine[:, first] * mine[:, second]])
+        found = self.placed.softmax_sums(asked, r, None, spread)
+        counts, sums = found.received[:, 0], found.received[:, 1 : d + 1]
+        scatters = np.empty((len(theirs), d, d))
+        scatters[:, first, second] = scatters[:, second, first] = found.received[:, d + 1 :]
+        sizes = np.trace(scatters, axis1=1, axis2=2) + counts * np.square(theirs).sum(axis=1)
+        cross = sums[:, :, None] * theirs[:, None, :]
+        scatters += counts[:, None, None] * theirs[:, :, None] * theirs[:, None, :] - cross - cross.transpose(0, 2, 1)
+        lost = ~scatter_is_accurate(scatters, sizes, self.problem.points.rows.dtype)
+        if lost.any():
+            scatters[lost] = 0.0
+            for query, point, weights in self.neighbors_above(np.exp(-_NEGLIGIBLE_NATS), queries, left_out):
+                concerned = np.flatnonzero(lost[point])
+                order = concerned[np.argsort(point[concerned], kind="stable")]
+                weights = weights[order] * r[query[order]]
+                for some in np.split(np.arange(len(order)), np.flatnonzero(np.diff(point[order])) + 1):
+                    if len(some):
+                        j = point[order[some[0]]]
+                        differences = mine[query[order[some]]] - theirs[j]
+                        scatters[j] += (differences * weights[some, None]).T @ differences
+        return LocalScatters(found.log_sums, counts, scatters)
 
     def pull(self, row_weights=None, queries=None, *, objective="accuracy") -> Pull:
         """Return the `Pull` of the resident rows towards those that they agree with, as the problem's match says.

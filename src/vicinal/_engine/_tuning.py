@@ -66,3 +66,9 @@ FRAME_CACHE = 2**18  # bytes of a tile and its frames that a compiled kernel swe
 # depth and noise, where nothing else is written either, and for several.  Measured.
 FRAME_FEATURES_IN_CACHE = 96
 FRAME_FEATURES_FEW = 16
+
+# -- a full covariance per point (`_covariances.py`) --------------------------------------------------------------
+
+COVARIANCE_ROWS = 256  # queries in a block, at most
+COVARIANCE_TILE = 512  # points in a tile
+DIFFERENCE_NUMBERS = 2**17  # of differences that are held at a time

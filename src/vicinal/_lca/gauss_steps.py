@@ -7,11 +7,12 @@ are local, with kernel variance e. In other words the kernel's covariance is :ma
 eigenvalues cut at 1, and a direction is Gaussian where the cut bites.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from vicinal._density.mixture import LOG_2PI
+from vicinal._engine import Problem
 from vicinal._fit_loops import INTERRUPTED, FitPath
 from vicinal._lca.steps import COLLAPSE, CollapseError
 
@@ -23,13 +24,12 @@ ROUGH = 1e-5
 class GaussProblem(NamedTuple):
     """The problem: whitened rows, their weights, the penalty, and who does the pair work."""
 
-    rows: np.ndarray  # (n, d), w = R (x - mu)
-    root: np.ndarray  # (d, d), R
-    weight: np.ndarray  # (n,), mean one
-    log_weights: np.ndarray | None
+    rows: np.ndarray  # (n, d), w = R (x - mu), those of positive weight
+    weight: np.ndarray  # (n,)
     log_others: np.ndarray
-    pairs: Any
+    pairs: Problem  # of the whitened rows
     reg: float  # nu of the local covariance
+    root: np.ndarray  # (d, d), R
 
 
 class Split(NamedTuple):
@@ -65,9 +65,14 @@ def transfer(split, moved):
     )
 
 
-def local_images(problem, split):
-    """The rows in the local coordinates, where the kernel's covariance is the identity; shape (n, d2)."""
-    return problem.rows @ (split.local / np.sqrt(split.variances)).astype(problem.rows.dtype)
+def local_metric(split):
+    """What maps whitened rows to local coordinates, where the kernel's covariance is the identity; shape (d2, d).
+
+    Without a local direction all rows are equally near: a map to zero.
+    """
+    if len(split.variances) == 0:
+        return np.zeros((1, len(split.local)))
+    return (split.local / np.sqrt(split.variances)).T
 
 
 def em_step(problem, split):
@@ -80,21 +85,11 @@ def em_step(problem, split):
             + \\log \\Big[ \\frac{1}{W - w_i} \\sum_{j \\ne i} w_j e^{-|B_L'(x_i - x_j)|^2 / 2} \\Big] \\Big)
             - \\tfrac{\\nu_G}2 \\operatorname{tr} B_G B_G' - \\tfrac\\nu2 \\operatorname{tr} B_L B_L'
     """
-    n = len(problem.rows)
     if len(split.variances) == 0:
         # Departure 6 (LCAGauss). All Gaussian: no direction is left to see neighbours in, so all are equally near, their scatter is
         # twice the covariance, and all stay Gaussian. The state absorbs.
         return gaussian_part(problem, split), split
-    images = local_images(problem, split)
-    sums, scatter = problem.pairs.softmax_scatter(
-        images,
-        images,
-        query_values=problem.rows,
-        point_values=problem.rows,
-        row_weights=problem.weight,
-        log_weights=problem.log_weights,
-        left_out=np.arange(n),
-    )
+    sums, scatter = problem.pairs.at(local_metric(split)).scatter(problem.weight, of="rows")
     mass = problem.weight.sum()
     fit = problem.weight @ (sums - problem.log_others) / mass
     matrix = scatter / mass + problem.reg * (problem.root @ problem.root.T)
@@ -107,20 +102,29 @@ def gaussian_part(problem, split):
     log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
     # tr B_G' M_1 B_G = d1: the mean exponent and the Gaussian's penalty together.
     exponent = -0.5 * split.gaussian.shape[1]
-    local = (split.local / np.sqrt(split.variances)).T @ problem.root
+    local = local_metric(split) @ problem.root
     return float(log_norm + exponent - 0.5 * problem.reg * np.square(local).sum())
 
 
-def left_out_scores(problem, split):
-    """The log-density of each training row, its own kernel left out."""
-    d = problem.rows.shape[1]
-    n = len(problem.rows)
-    log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
-    scores = log_norm - 0.5 * np.square(problem.rows @ split.gaussian).sum(axis=1)
+def left_out_scores(problem, split, rows, counted):
+    """The log-density of each training row, its own kernel left out.
+
+    Parameters
+    ----------
+    problem : GaussProblem
+    split : Split
+    rows : array of shape (n, d)
+        All whitened rows, those of weight zero too.
+    counted : boolean array of shape (n,)
+        Which of them are those of the problem.
+    """
+    log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * rows.shape[1] * LOG_2PI
+    scores = log_norm - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)
     if len(split.variances):
-        images = local_images(problem, split)
-        sums = problem.pairs.log_sums(images, images, log_weights=problem.log_weights, left_out=np.arange(n))
-        scores = scores + sums - problem.log_others
+        placed = problem.pairs.at(local_metric(split))
+        scores[counted] += placed.log_sums() - problem.log_others
+        if not counted.all():
+            scores[~counted] += placed.log_sums(rows[~counted]) - np.log(problem.weight.sum())
     return scores
 
 

@@ -7,10 +7,10 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._density.leave_one_out import leave_one_out, perplexities, scatter_of_rows
 from vicinal._density.mixture import MixtureDensityMixin, SharedMixture
 from vicinal._density.parzen import bandwidth_covariance
-from vicinal._engine import pair_reductions
-from vicinal._engine._pool import blas_out_of_the_way
+from vicinal._engine import Work, quiet_blas
 from vicinal._fit_loops import fixed_point, progress, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
@@ -25,16 +25,12 @@ from vicinal._lca.steps import (
     CollapseError,
     Steps,
     Structure,
-    centred,
     inverse_root,
-    leave_one_out,
     nearest_structured,
     one_pass,
     ordered_metric,
-    perplexities,
-    scatter_of_rows,
 )
-from vicinal._lca.stochastic import SAMPLE, metric_of, sampled_start, stochastic_path
+from vicinal._lca.stochastic import SAMPLE, metric_of, rows_per_sweep, sampled_start, stochastic_path
 from vicinal._lca.stream import Stream
 from vicinal._metric import LinearMetricMixin
 
@@ -45,8 +41,8 @@ _SOLVERS = ("auto", "em", "accelerated", "stochastic")
 _EXACT_ROWS = 20_000
 _MAX_PASSES, _EXACT_TOL = 500, 1e-8
 _MAX_SWEEPS, _SWEEP_TOL = 50, 1e-3
-# What a fit asks of the engine, which chooses by the size of a call, is many passes.
-_EXPECTED_PASSES = 20
+# Passes (or sweeps) that a fit makes, about; the engine chooses by it.
+_PASSES = 20
 
 
 class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
@@ -121,6 +117,8 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     converged_ : bool
     solver_ : str
         The solver that was used.
+    engine_ : str
+        The backend of the pair work.
     effective_neighbors_ : ndarray of shape (n_samples,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
         \lambda_{ij})`. After "stochastic", among ``neighborhood`` (3000) sampled rows.
@@ -226,8 +224,12 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
             check_twins(X, weight, advice)
         self._stream = None
         self.solver_ = self._pick_solver(n)
-        problem = leave_one_out(X, weight, pair_reductions(self.engine, _EXPECTED_PASSES * n, n, d), reg)
-        spread = scatter_of_rows(problem)
+        if self.verbose and self.solver == "auto":
+            print(f"[LCA] solver={self.solver_!r} for {n} rows", file=sys.stderr, flush=True)
+        queries = self._pair_work(n, d).n_queries
+        problem = leave_one_out(X, weight, self.engine, reg=reg, n_queries=queries, passes=_PASSES)
+        self.engine_ = problem.pairs.backend
+        spread = scatter_of_rows(problem.rows, problem.weight)
         start = self._start(spread, reg, structure)
         solve = self._stochastic_path if self.solver_ == "stochastic" else self._exact_path
         try:
@@ -279,9 +281,9 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         self._stream = {"local": stream.local, "seed": stream.seed}
         self.solver_, self.converged_ = "stream", False
         self.objectives_, self.n_iter_, self.n_samples_seen_ = np.array(objectives), len(objectives), stream.seen
-        pairs = pair_reductions(self.engine, len(stream.reservoir), *stream.reservoir.shape)
-        problem = leave_one_out(stream.reservoir, None, pairs, reg)
-        self._keep(metric, scatter_of_rows(problem))
+        problem = leave_one_out(stream.reservoir, None, self.engine, reg=reg)
+        self.engine_ = problem.pairs.backend
+        self._keep(metric, scatter_of_rows(stream.reservoir))
         self._keep_density(stream.reservoir, None, problem)
         return self
 
@@ -292,8 +294,8 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
                 check_answerable(X, None, *structure, names=getattr(self, "feature_names_in_", None))
                 check_twins(X, None)
             seed = self._seed()
-            problem = leave_one_out(X, None, pair_reductions(self.engine, _EXPECTED_PASSES * len(X), *X.shape), reg)
-            start = self._start(scatter_of_rows(problem), reg, structure)
+            problem = leave_one_out(X, None, self.engine, reg=reg, passes=_PASSES)
+            start = self._start(scatter_of_rows(X), reg, structure)
             if isinstance(self.init, str):
                 fit = sampled_start(problem, start, structure, size, np.random.default_rng(seed))
                 start = start if fit is None else fit.parameters
@@ -338,10 +340,14 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     def _pick_solver(self, n):
         if self.solver != "auto":
             return self.solver
-        solver = "accelerated" if n <= _EXACT_ROWS else "stochastic"
-        if self.verbose:
-            print(f"[LCA] solver={solver!r} for {n} rows", file=sys.stderr, flush=True)
-        return solver
+        return "accelerated" if n <= _EXACT_ROWS else "stochastic"
+
+    def _pair_work(self, n_samples, n_features):
+        """The pair work of a fit: all pairs in each pass, or those of a sweep."""
+        queries = n_samples
+        if self._pick_solver(n_samples) == "stochastic":
+            queries = min(n_samples, self.neighborhood or rows_per_sweep(n_samples, n_features))
+        return Work(queries, n_samples, n_features, _PASSES)
 
     def _start(self, spread, reg, structure):
         """The metric to start from: the inverse root of a covariance of the structure."""
@@ -370,9 +376,9 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     def _exact_path(self, problem, start, structure):
         """Passes over all pairs; and who are possible neighbours: all (None)."""
         limits = self._limits(_MAX_PASSES, _EXACT_TOL)
-        spread = self._spread_metric(scatter_of_rows(problem), problem.reg, structure)
+        spread = self._spread_metric(scatter_of_rows(problem.rows, problem.weight), problem.reg, structure)
         steps = Steps(lambda metric: one_pass(problem, metric), structure, start, spread)
-        with blas_out_of_the_way(*problem.rows.shape):  # the algebra between the passes, too
+        with quiet_blas(*problem.rows.shape):  # the algebra between the passes, too
             if self.solver_ == "em":
                 return fixed_point(steps.em, start, **limits), None
             return accelerated_fixed_point(steps.displacement, steps.move, start, **limits), None
@@ -392,8 +398,8 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
             discount=discount,
             **self._limits(_MAX_SWEEPS, _SWEEP_TOL),
         )
-        counted = np.flatnonzero(problem.weight > 0)
-        sample = np.sort(rng.choice(counted, min(neighborhood or SAMPLE, len(counted)), replace=False))
+        n = len(problem.rows)
+        sample = np.sort(rng.choice(n, min(neighborhood or SAMPLE, n), replace=False))
         return path._replace(parameters=path.parameters[1]), sample
 
     def _keep(self, metric, spread):
@@ -407,6 +413,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     def _keep_density(self, X, weight, problem, neighbors=None):
         """Store the density, and how many neighbours (among these positions) explain each row."""
         names = getattr(self, "feature_names_in_", None)
-        self.mixture_ = SharedMixture(X, self.covariance_, problem.log_weights, self.engine, names)
-        images = centred(X, weight).astype(np.float64, copy=False) @ self.components_.T
-        self.effective_neighbors_ = perplexities(images, problem, neighbors)
+        with np.errstate(divide="ignore"):
+            log_weights = None if weight is None else np.log(weight)
+        self.mixture_ = SharedMixture(X, self.covariance_, log_weights, self.engine, names)
+        self.effective_neighbors_ = perplexities(problem, self.components_, X, weight, neighbors)

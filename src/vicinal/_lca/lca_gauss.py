@@ -5,8 +5,9 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer, check_positive, check_rows, check_weights
+from vicinal._density.leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._density.mixture import MixtureDensityMixin, SharedMixture
-from vicinal._engine import pair_reductions
+from vicinal._engine import Work
 from vicinal._fit_loops import INTERRUPTED, fixed_point, progress, warn_if_not_converged
 from vicinal._lca.checks import (
     Advice,
@@ -21,22 +22,14 @@ from vicinal._lca.gauss_steps import (
     all_local,
     em_step,
     left_out_scores,
-    local_images,
+    local_metric,
     search_directions,
 )
-from vicinal._lca.steps import (
-    CollapseError,
-    centred,
-    inverse_root,
-    leave_one_out,
-    perplexities,
-    scatter_of_rows,
-    to_frame,
-)
+from vicinal._lca.steps import CollapseError, inverse_root
 from vicinal._metric import LinearMetricMixin
 
-# What a fit asks of the engine, which chooses by the size of a call, is many passes.
-_EXPECTED_PASSES = 50
+# Passes that a fit makes, about; the engine chooses by it.
+_PASSES = 50
 
 
 class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
@@ -97,6 +90,8 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
     n_iter_ : int
         Passes over the pairs.
     converged_ : bool
+    engine_ : str
+        The backend of the pair work.
     effective_neighbors_ : ndarray of shape (n_samples,)
         Perplexities of the rows' neighbours in the local subspace.
     mixture_ : SharedMixture
@@ -186,7 +181,8 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
             check_answerable(X, weight, "full", names=names, advice=advice._replace(reg_name=zero))
         if reg == 0:  # twins are no trouble for the Gaussian
             check_twins(X, weight, advice, stacklevel=3)
-        problem = self._whiten(X, weight, reg, reg_gauss)
+        rows, problem = self._whiten(X, weight, reg, reg_gauss)
+        self.engine_ = problem.pairs.backend
         report = progress("LCAGauss", self.verbose)
 
         def run(split, tol):
@@ -196,32 +192,33 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
             path = run(all_local(X.shape[1]), tol)
             if self.search and path.reason != INTERRUPTED:
                 path = search_directions(run, path, tol)
-            # The rows of weight zero, which the fit does not see, are scored as well.
-            rows = to_frame(centred(X, weight), problem.root)
-            self._keep(X, problem._replace(rows=rows), path.parameters)
+            self._keep(X, weight, rows, problem, path.parameters)
         except (CollapseError, np.linalg.LinAlgError):
             raise ValueError(collapse_message(X, weight, "full", advice)) from None
         warn_if_not_converged("LCAGauss", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return self
 
+    def _pair_work(self, n_samples, n_features):
+        """The pair work of a fit."""
+        return Work(n_samples, n_samples, n_features, _PASSES)
+
     def _whiten(self, X, weight, reg, reg_gauss):
-        """The problem in coordinates where the Gaussian's covariance is the identity."""
-        n, d = X.shape
-        plain = leave_one_out(X, weight, pair_reductions(self.engine, _EXPECTED_PASSES * n, n, d), reg)
+        """The rows in coordinates where the Gaussian's covariance is the identity, and the problem there."""
         # Departure 4 (LCAGauss): C_G divides by n, so that the limit is the Gaussian of maximum likelihood.
-        covariance = scatter_of_rows(plain) + reg_gauss * np.eye(d)
+        covariance = scatter_of_rows(X, weight) + reg_gauss * np.eye(X.shape[1])
         if reg_gauss > 0:
             check_representable(covariance, reg_gauss, "reg_gauss")
         root = inverse_root(covariance)
-        self.mean_ = X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / n
-        rows = to_frame(plain.rows, root)
-        return GaussProblem(rows, root, plain.weight, plain.log_weights, plain.log_others, plain.pairs, reg)
+        self.mean_ = mean_of_rows(X, weight)
+        rows = ((X - self.mean_) @ root.T).astype(X.dtype, copy=False)
+        plain = leave_one_out(rows, weight, self.engine, reg=reg, passes=_PASSES)
+        return rows, GaussProblem(plain.rows, plain.weight, plain.log_others, plain.pairs, reg, root)
 
-    def _keep(self, X, problem, split):
+    def _keep(self, X, weight, rows, problem, split):
         """Store the fitted directions, the density, and the leave-one-out scores of the training rows."""
         root = problem.root
-        self.components_ = (split.local / np.sqrt(split.variances)).T @ root
+        self.components_ = local_metric(split)[: len(split.variances)] @ root
         self.gaussian_components_ = split.gaussian.T @ root
         self.n_components_ = len(split.variances)
         both = np.concatenate([self.gaussian_components_, self.components_])
@@ -231,11 +228,13 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         local = inverse[:, split.gaussian.shape[1] :] @ self.components_
         centres = (self.mean_ + (X - self.mean_) @ local.T).astype(X.dtype)
         names = getattr(self, "feature_names_in_", None)
-        self.mixture_ = SharedMixture(centres, self.covariance_, problem.log_weights, self.engine, names)
-        self._left_out_scores = left_out_scores(problem, split)
-        # Without a local direction all rows are equally near.
-        images = local_images(problem, split) if self.n_components_ else np.zeros((len(X), 1))
-        self.effective_neighbors_ = perplexities(images.astype(np.float64, copy=False), problem)
+        with np.errstate(divide="ignore"):
+            log_weights = None if weight is None else np.log(weight)
+        self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, names)
+        # The rows of weight zero, which the fit does not see, are scored as well.
+        counted = np.ones(len(X), dtype=bool) if weight is None else weight > 0
+        self._left_out_scores = left_out_scores(problem, split, rows, counted)
+        self.effective_neighbors_ = perplexities(problem, local_metric(split), rows, weight)
 
     def score_samples(self, X=None):
         """Return the log-density of each row.

@@ -4,21 +4,20 @@ from collections import deque
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.neighbors import NearestNeighbors
 
 from vicinal._checks import check_integer, check_positive, check_rows
-from vicinal._density.mixture import MixtureDensityMixin
-from vicinal._engine._choice import as_engine
+from vicinal._density.leave_one_out import mean_of_rows
+from vicinal._density.mixture import LOG_2PI, MixtureDensityMixin
+from vicinal._engine import Covariances, prepare
 from vicinal._fit_loops import INTERRUPTED, FitPath, fixed_point, progress, warn_if_not_converged
 from vicinal._lca.checks import Advice
 from vicinal._lca.lca import LCA
-from vicinal._lca.local_mixture import LocalMixture, inverse_roots, kernel_blocks, log_dets, row_log_sums
-from vicinal._lca.steps import centred
+from vicinal._lca.local_mixture import LocalMixture, covariance_work, inverse_roots, log_dets
 
 _ADVICE = Advice("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
 
-# Weights below this share of a row's neighbours do not change a scatter in float64.
-_NEGLIGIBLE = 1e-15
+# Passes that a fit makes, about; the engine chooses by it.
+_PASSES = 20
 
 
 class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
@@ -53,7 +52,7 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
     tol : float, default=1e-5
         Stop when a pass gains no more than this many nats per row.
     engine : None, str or Engine, default=None
-        For LCA; and the memory budget.
+        Who does the pair work; see :class:`vicinal.Engine`.
     verbose : bool, default=False
         Say what is done, to stderr.
 
@@ -68,6 +67,8 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
     n_iter_ : int
     converged_ : bool
         Whether this fit and LCA's converged.
+    engine_ : str
+        The backend of the pair work, after LCA's own.
     mixture_ : LocalMixture
         The density.
     n_features_in_ : int
@@ -127,14 +128,16 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         self.base_ = LCA(reg=self.reg, solver="accelerated", engine=self.engine, verbose=self.verbose)
         base_path = self.base_._fit(X, None, _ADVICE)
         inverse = np.linalg.inv(self.base_.components_)
+        problem = self._problem(X)
+        self.engine_ = problem.backend
         try:
             path = (
                 self._as_lca(X, INTERRUPTED)
                 if base_path.reason == INTERRUPTED
-                else self._climb(X, smoothing, pool, max_iter, tol)
+                else self._climb(X, problem, smoothing, pool, max_iter, tol)
             )
             self.local_covariances_ = inverse @ path.parameters @ inverse.T
-            inverse_roots(self.local_covariances_)
+            check_regular(self.local_covariances_)
         except np.linalg.LinAlgError:
             raise ValueError(
                 f"LocalLCA: the covariance of some row is singular in float64: with smoothing={smoothing:g} its prior "
@@ -148,28 +151,42 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         self.mixture_ = LocalMixture(X.copy(), self.local_covariances_, None, self.engine, names)
         return self
 
+    def _pair_work(self, n_samples, n_features):
+        """The pair work of a fit, after LCA's own."""
+        return self._scoring_work(n_samples, n_samples, n_features, _PASSES)
+
+    def _scoring_work(self, n_queries, n_points, n_features, passes):
+        return covariance_work(n_queries, n_points, n_features, passes)
+
+    def _problem(self, X):
+        """The rows in the frame of LCA, where the prior's covariance is the identity."""
+        work = self._pair_work(*X.shape)
+        rows = (X - mean_of_rows(X)) @ self.base_.components_.T
+        return prepare(self.engine, rows, leave_one_out=True, n_dims=work.n_dims, passes=work.passes)
+
     def _as_lca(self, X, interrupted=""):
         """Every row with LCA's covariance; one pass tells the objective, in which LCA's penalty has no part."""
         n, d = X.shape
         covariances = np.broadcast_to(np.eye(d), (n, d, d)).copy()
         return FitPath(covariances, np.array([self.base_.score()]), 1, not interrupted, interrupted or "LCA itself")
 
-    def _climb(self, X, smoothing, pool, max_iter, tol):
-        """EM in the frame of LCA, where the prior's covariance is the identity."""
+    def _climb(self, X, problem, smoothing, pool, max_iter, tol):
+        """EM in the frame of LCA."""
         n, d = X.shape
-        rows = centred(X, None) @ self.base_.components_.T
         start = np.broadcast_to(np.eye(d), (n, d, d)).copy()
-        log_det = np.linalg.slogdet(self.base_.components_)[1]
+        log_norm = np.linalg.slogdet(self.base_.components_)[1] - 0.5 * d * LOG_2PI
         if smoothing == 1:
             return self._as_lca(X)
         kappa = smoothing / (1.0 - smoothing)
-        near = NearestNeighbors(n_neighbors=pool).fit(rows).kneighbors(rows, return_distance=False)
-        memory = as_engine(self.engine).memory_bytes
+        near = np.arange(n)[:, None]
+        if pool > 1:
+            near = np.hstack([near, problem.at().nearest(pool - 1).indices])
         seen: deque = deque(maxlen=2)
 
         def step(covariances):
-            sums, counts, scatters = local_scatters(rows, covariances, memory)
-            objective = (sums - np.log(n - 1.0)).mean() + log_det - log_prior(covariances, kappa)
+            roots = inverse_roots(covariances)
+            sums, counts, scatters = problem.at(Covariances(roots)).local_scatters()
+            objective = (sums - np.log(n - 1.0)).mean() + log_norm - log_prior(roots, kappa)
             seen.append((objective, covariances))
             if pool > 1:
                 counts, scatters = counts[near].mean(axis=1), scatters[near].mean(axis=1)
@@ -182,31 +199,18 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         return path
 
 
-def log_prior(covariances, kappa):
-    """The penalty per row, ``kappa/2n sum_j (log|Sigma_j| + tr Sigma_j^-1 - d)``, in the prior's frame."""
-    roots = inverse_roots(covariances)
-    d = covariances.shape[1]
-    return 0.5 * kappa * float((-2.0 * log_dets(roots) + np.square(roots).sum(axis=(1, 2)) - d).mean())
+def check_regular(covariances):
+    """Raise LinAlgError where a covariance is singular in float64, whatever the units of the columns.
 
-
-def local_scatters(rows, covariances, memory):
-    """One pass: the rows' leave-one-out log-sums, and the count m_j and scatter S_j of each component.
-
-    Two sweeps over blocks of components: the log-sums first, then the weights that they normalise.
+    A Cholesky factor of such a matrix exists or not, as rounding will have it.
     """
-    n, d = rows.shape
-    roots = inverse_roots(covariances)
+    scales = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
+    values = np.linalg.eigvalsh(covariances / (scales[:, :, None] * scales[:, None, :]))
+    if not np.all(values[:, 0] > np.finfo(np.float64).eps * values[:, -1]):
+        raise np.linalg.LinAlgError
 
-    def blocks():
-        return kernel_blocks(rows, rows, roots, np.zeros(n), memory, left_out=True)
 
-    sums = row_log_sums(n, blocks())
-    counts, scatters = np.empty(n), np.empty((n, d, d))
-    for part, scores in blocks():
-        weights = np.exp(scores - sums[:, None])
-        counts[part] = weights.sum(axis=0)
-        for column, j in enumerate(range(part.start, part.stop)):
-            felt = np.flatnonzero(weights[:, column] > _NEGLIGIBLE)
-            differences = rows[felt] - rows[j]
-            scatters[j] = (differences * weights[felt, column, None]).T @ differences
-    return sums, counts, scatters
+def log_prior(roots, kappa):
+    """The penalty per row, ``kappa/2n sum_j (log|Sigma_j| + tr Sigma_j^-1 - d)``, in the prior's frame."""
+    d = roots.shape[1]
+    return 0.5 * kappa * float((-2.0 * log_dets(roots) + np.square(roots).sum(axis=(1, 2)) - d).mean())

@@ -13,7 +13,7 @@ from vicinal._density.mixture import (
     normalised_log_weights,
     split_features,
 )
-from vicinal._engine._choice import as_engine
+from vicinal._engine import Covariances, Work, prepare, resident
 
 
 class LocalMixture:
@@ -26,12 +26,12 @@ class LocalMixture:
     log_weights : array of shape (n,), optional
         Need not be normalised; None is equal weights.
     engine : None, str or Engine
-        For its memory budget.
     feature_names : array of shape (d,), optional
 
     Notes
     -----
-    Holds O(n d^2) numbers. Scoring m rows costs O(m n d^2) time and the engine's memory budget.
+    Holds O(n d^2) numbers, and as many again once it has scored rows. Scoring m rows costs O(m n d^2) time and the
+    engine's memory budget.
     """
 
     def __init__(self, centres, covariances, log_weights=None, engine=None, feature_names=None):
@@ -46,19 +46,35 @@ class LocalMixture:
 
     def score_samples(self, X):
         """Return the log-density of each row of X, shape (m,)."""
-        return _finite(self._log_sums(check_queries(X, self.n_features, self.feature_names)))
+        X = check_queries(X, self.n_features, self.feature_names)
+        return _finite(self.placement(len(X)).log_sums(X) + self._log_norm)
 
     def left_out_score_samples(self):
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
-        sums = self._log_sums(self.centres, left_out=True)
-        return _finite(sums - log_weight_of_others(self.log_weights))
+        sums = self.placement(len(self.centres)).log_sums()
+        return _finite(sums + self._log_norm - log_weight_of_others(self.log_weights))
 
-    def _log_sums(self, X, left_out=False):
-        shift = self.centres.mean(axis=0)
-        roots = inverse_roots(self.covariances)
-        memory = as_engine(self.engine).memory_bytes
-        blocks = kernel_blocks(X - shift, self.centres - shift, roots, self.log_weights, memory, left_out)
-        return row_log_sums(len(X), blocks)
+    def placement(self, n_queries, passes=1):
+        """The components as the engine keeps them to score so many rows, so many times; a centre may be left out."""
+        work = covariance_work(n_queries, len(self.centres), self.n_features, passes)
+
+        def make():
+            problem = prepare(
+                self.engine,
+                self.centres,
+                log_weights=self.log_weights,
+                leave_one_out=True,
+                n_queries=work.n_queries,
+                n_dims=work.n_dims,
+                passes=work.passes,
+            )
+            return problem.at(Covariances(inverse_roots(self.covariances)))
+
+        return resident(self, self.engine, work, make)
+
+    @property
+    def _log_norm(self):
+        return -0.5 * self.n_features * LOG_2PI
 
     def score(self, X):
         """Return the mean log-density of the rows of X."""
@@ -108,29 +124,6 @@ def log_dets(roots):
     return np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
 
 
-def kernel_blocks(queries, centres, roots, log_weights, memory, left_out=False):
-    """Yield, for blocks of components, their positions and ``log w_j + log N(q_i; c_j, Sigma_j)``, (m, block).
-
-    With ``left_out`` the queries are the centres, and a row does not see its own component.
-    """
-    m, d = len(queries), centres.shape[1]
-    size = max(1, int(memory // (24 * m * d)))
-    offsets = np.einsum("nkl,nl->nk", roots, centres)
-    constants = log_weights + log_dets(roots) - 0.5 * d * LOG_2PI
-    for start in range(0, len(centres), size):
-        part = slice(start, min(start + size, len(centres)))
-        images = queries @ roots[part].reshape(-1, d).T
-        images -= offsets[part].ravel()
-        scores = constants[part] - 0.5 * np.square(images).reshape(m, -1, d).sum(axis=2)
-        if left_out:
-            own = np.arange(part.start, part.stop)
-            scores[own, own - part.start] = -np.inf
-        yield part, scores
-
-
-def row_log_sums(m, blocks):
-    """The log-sum-exp over all components, from blocks."""
-    sums = np.full(m, -np.inf)
-    for _, scores in blocks:
-        sums = np.logaddexp(sums, np.logaddexp.reduce(scores, axis=1))
-    return sums
+def covariance_work(n_queries, n_points, n_features, passes):
+    """The pair work where every point has a full covariance: a pair takes d^2 steps."""
+    return Work(n_queries, n_points, n_features**2, passes)

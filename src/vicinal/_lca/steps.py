@@ -14,13 +14,12 @@ and the EM matrix in the frame, :math:`M = S_z / W + \nu A A'` (Eqs. 3 and 4 wit
 :math:`(I - M) A^{-T} = A^{-T} - A (S/W + \nu I)`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from vicinal._density.mixture import LOG_2PI
-from vicinal._effective_neighbors import effective_neighbors
-from vicinal._engine._pool import blas_out_of_the_way
+from vicinal._engine import quiet_blas
 
 # A direction whose variance falls below this share of the data's is collapsing: the distances along it have no digits
 # left. All-twin data get here in five EM steps; clean manifolds (noise 1e-5 of the spread) do not.
@@ -38,48 +37,6 @@ class Structure(NamedTuple):
     rank: int | None = None
 
 
-class LeaveOneOut(NamedTuple):
-    """The problem: rows, their weights, the penalty, and who does the pair work."""
-
-    rows: np.ndarray  # (n, d), centred; rows of weight zero, which nobody sees, are zero
-    weight: np.ndarray  # (n,), mean one
-    log_weights: np.ndarray | None  # (n,), None when all weights are one
-    log_others: np.ndarray  # (n,), log(W - w_i): the weight that remains when row i is left out
-    pairs: Any  # a backend of the pair engine
-    reg: float  # the paper's nu
-
-
-def leave_one_out(X, weight, pairs, reg):
-    """Set up the problem; `weight` has mean one, or is None."""
-    n = len(X)
-    rows = centred(X, weight)
-    if weight is None:
-        return LeaveOneOut(rows, np.ones(n), None, np.full(n, np.log(n - 1.0)), pairs, reg)
-    rows[weight == 0] = 0.0  # far away, they would cost digits
-    with np.errstate(divide="ignore"):
-        return LeaveOneOut(rows, weight, np.log(weight), np.log(weight_of_others(weight)), pairs, reg)
-
-
-def centred(X, weight):
-    """The rows less their (weighted) mean, in their precision."""
-    mean = X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / weight.sum()
-    return np.ascontiguousarray(X - mean, dtype=X.dtype)
-
-
-def weight_of_others(weight):
-    """``W - w_i`` for each row, without cancellation where one row has nearly all the weight."""
-    others = weight.sum() - weight
-    heaviest = int(weight.argmax())
-    others[heaviest] = np.delete(weight, heaviest).sum()
-    return others
-
-
-def scatter_of_rows(problem):
-    """The (weighted) covariance of the centred rows, divided by n."""
-    rows = problem.rows.astype(np.float64, copy=False)
-    return (rows * problem.weight[:, None]).T @ rows / problem.weight.sum()
-
-
 def inverse_root(covariance):
     """A with ``A' A`` the inverse of a covariance, computed on the scale of its correlations."""
     scale = np.sqrt(np.diag(covariance))
@@ -89,24 +46,12 @@ def inverse_root(covariance):
 
 def one_pass(problem, metric):
     """The objective per row at a metric, and the EM matrix M in its frame."""
-    with blas_out_of_the_way(*problem.rows.shape):
-        images = to_frame(problem.rows, metric)
-        sums, scatter = problem.pairs.softmax_scatter(
-            images,
-            images,
-            row_weights=problem.weight,
-            log_weights=problem.log_weights,
-            left_out=np.arange(len(images)),
-        )
+    with quiet_blas(*problem.rows.shape):
+        sums, scatter = problem.pairs.at(metric).scatter(problem.weight)
     return (
         penalised_objective(sums - problem.log_others, problem.weight, metric, problem.reg),
         em_matrix(scatter, problem.weight, metric, problem.reg),
     )
-
-
-def to_frame(rows, metric):
-    """``rows @ metric.T`` in the precision of the rows."""
-    return rows @ metric.T.astype(rows.dtype, copy=False)
 
 
 def penalised_objective(log_means, weight, metric, reg):
@@ -243,21 +188,3 @@ def ordered_metric(metric, spread):
     shares = rows * np.sqrt(np.diag(spread))
     signs = np.sign(shares[np.arange(len(rows)), np.abs(shares).argmax(axis=1)])
     return rows * np.where(signs == 0, 1.0, signs)[:, None]
-
-
-def perplexities(images, problem, points=None):
-    """The effective number of neighbours of each row among the rows at some positions (None: all that count).
-
-    Parameters
-    ----------
-    images : array of shape (n, k)
-        All rows, those of weight zero too, in coordinates where the kernel's covariance is the identity.
-    problem : LeaveOneOut or GaussProblem
-        For the weights and the engine.
-    points : array of positions, optional
-    """
-    points = np.flatnonzero(problem.weight > 0) if points is None else points
-    left_out = np.full(len(images), -1)
-    left_out[points] = np.arange(len(points))
-    log_weights = None if problem.log_weights is None else problem.log_weights[points]
-    return effective_neighbors(images, images[points], problem.pairs, log_weights=log_weights, left_out=left_out)

@@ -8,18 +8,16 @@ A step at the metric A takes B rows (sec. 5.1) and N possible neighbours (sec. 5
 
 import numpy as np
 
+from vicinal._density.leave_one_out import some_rows, weight_of_others
 from vicinal._fit_loops import INTERRUPTED, FitPath
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.steps import (
     CollapseError,
     Steps,
     inverse_root,
-    leave_one_out,
     nearest_structured,
     one_pass,
     penalised_objective,
-    to_frame,
-    weight_of_others,
 )
 
 # Rows that always measure the progress, the same ones after every sweep.
@@ -55,47 +53,40 @@ def look(problem, metric, queries, points=None):
     points : array of row positions, sorted, optional
         None is all rows. A row is left out where it is among them.
     """
-    near = problem.rows if points is None else problem.rows[points]
-    rows, weight = problem.rows[queries], problem.weight[queries]
+    weight = problem.weight[queries]
     if points is None:
-        left_out, log_weights, log_others = queries, problem.log_weights, problem.log_others[queries]
+        log_others = problem.log_others[queries]
+        sums, scatter = problem.pairs.at(metric).scatter(weight, queries, of="rows")
     else:
         found = np.minimum(np.searchsorted(points, queries), len(points) - 1)
         left_out = np.where(points[found] == queries, found, -1)
-        log_weights = None if problem.log_weights is None else problem.log_weights[points]
         seen = problem.weight[points]
         log_others = np.log(np.where(left_out >= 0, weight_of_others(seen)[left_out], seen.sum()))
-    sums, scatter = problem.pairs.softmax_scatter(
-        to_frame(rows, metric),
-        to_frame(near, metric),
-        query_values=rows,
-        point_values=near,
-        row_weights=weight,
-        log_weights=log_weights,
-        left_out=left_out,
-    )
+        placed = problem.pairs.some(points).at(metric)
+        sums, scatter = placed.scatter(weight, problem.rows[queries], left_out, of="rows")
     objective = penalised_objective(sums - log_others, weight, metric, problem.reg)
     return objective, scatter / weight.sum()
 
 
-def minibatches(rows, n_neighbors, n_rows, batch_size, rng):
+def minibatches(n, n_neighbors, n_rows, batch_size, rng):
     """One sweep: (terms, neighbours) for each step, as row positions; neighbours None where all rows serve.
 
     Parameters
     ----------
-    rows : array of the positions of the rows that count
+    n : int
+        The number of rows.
     n_neighbors : int
         Rows to draw as possible neighbours, anew at each step.
     n_rows : int
         Rows of the sweep.
     """
-    order = rng.permutation(rows)[:n_rows]
+    order = rng.permutation(n)[:n_rows]
     for start in range(0, n_rows, batch_size):
         terms = order[start : start + batch_size]
-        if n_neighbors >= len(rows):
+        if n_neighbors >= n:
             yield terms, None
         else:
-            yield terms, np.sort(rng.choice(rows, n_neighbors, replace=False, shuffle=False))
+            yield terms, np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False))
 
 
 def sweep_path(problem, local, structure, *, batch_size, n_neighbors, n_rows, discount, max_iter, tol, rng, report):
@@ -116,16 +107,16 @@ def sweep_path(problem, local, structure, *, batch_size, n_neighbors, n_rows, di
         The parameters are the local covariance and the metric of the best sweep; its objectives are those of
         the measuring rows after each sweep.
     """
-    rows = np.flatnonzero(problem.weight > 0)
-    measured = np.sort(rng.choice(rows, min(_MONITORED, len(rows)), replace=False))
-    judges = None if n_neighbors >= len(rows) else np.sort(rng.choice(rows, n_neighbors, replace=False))
+    n = len(problem.rows)
+    measured = np.sort(rng.choice(n, min(_MONITORED, n), replace=False))
+    judges = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False))
     metric = metric_of(local, problem.reg, structure)
     best_value, best = look(problem, metric, measured, judges)[0], (local, metric)
     objectives: list[float] = []
     idle, converged, reason = 0, False, f"max_iter={max_iter} sweeps were used"
     try:
         for sweep in range(max_iter):
-            for terms, points in minibatches(rows, n_neighbors, n_rows, batch_size, rng):
+            for terms, points in minibatches(n, n_neighbors, n_rows, batch_size, rng):
                 _, estimate = look(problem, metric, terms, points)
                 local = blend(local, estimate, discount, problem.weight[terms].sum() / n_rows)
                 metric = metric_of(local, problem.reg, structure)
@@ -158,13 +149,11 @@ def sampled_start(problem, start, structure, size, rng):
 
     Departure 3 (LCA): the paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
     """
-    rows = np.flatnonzero(problem.weight > 0)
-    size = min(size, len(rows))
+    n = len(problem.rows)
+    size = min(size, n)
     if size <= 4 * len(start):
         return None
-    chosen = np.sort(rng.choice(rows, size, replace=False))
-    weight = None if problem.log_weights is None else problem.weight[chosen] * (size / problem.weight[chosen].sum())
-    sample = leave_one_out(problem.rows[chosen], weight, problem.pairs, problem.reg)
+    sample = some_rows(problem, np.sort(rng.choice(n, size, replace=False)))
     return _quick_fit(lambda metric: one_pass(sample, metric), start, structure)
 
 
@@ -173,8 +162,8 @@ def unbiased_start(problem, start, structure, size, rng):
 
     A kernel learned with N neighbours is too wide for n (sec. 5.2); this one is not.
     """
-    rows = np.flatnonzero(problem.weight > 0)
-    terms = np.sort(rng.choice(rows, min(size, len(rows)), replace=False))
+    n = len(problem.rows)
+    terms = np.sort(rng.choice(n, min(size, n), replace=False))
 
     def evaluate(metric):
         objective, local = look(problem, metric, terms)
@@ -208,14 +197,14 @@ def stochastic_path(problem, start, structure, *, neighborhood, warm, batch_size
     options
         ``discount, max_iter, tol, report`` of `sweep_path`.
     """
-    n, d = int(np.count_nonzero(problem.weight)), len(start)
+    n, d = len(problem.rows), len(start)
     fits = [sampled_start(problem, start, structure, neighborhood or SAMPLE, rng)] if warm else []
     n_rows, n_neighbors = n, neighborhood or n
     if neighborhood is None and n > SAMPLE:
         # Departure 4 (LCA): all rows are neighbours, so nothing is biased, and a sweep has a fixed number of rows R (in
         # place of n in Eq. 7), so its cost R n d stays linear in n. R keeps the noise of d(d+1)/2 covariances low.
         # Minibatches are a tenth of it, if more than the user's: moving all rows to a new frame costs O(n d^2) too.
-        n_rows = min(n, max(2000, 100 * d))
+        n_rows = rows_per_sweep(n, d)
         batch_size = max(batch_size, n_rows // 10)
         if warm and not _interrupted(fits):
             fits.append(unbiased_start(problem, _last(fits, start), structure, max(2000, 20 * d), rng))
@@ -226,6 +215,11 @@ def stochastic_path(problem, start, structure, *, neighborhood, warm, batch_size
         return sweep_path(problem, local, structure, rng=rng, **size, **options)
     options["max_iter"] = 0
     return sweep_path(problem, local, structure, rng=rng, **size, **options)._replace(reason=INTERRUPTED)
+
+
+def rows_per_sweep(n, d):
+    """R of a sweep in which all n rows are neighbours."""
+    return n if n <= SAMPLE else min(n, max(2000, 100 * d))
 
 
 def _last(fits, start):

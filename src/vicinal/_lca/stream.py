@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from vicinal._engine import pair_reductions
-from vicinal._lca.steps import leave_one_out
+from vicinal._density.leave_one_out import leave_one_out
 from vicinal._lca.stochastic import blend, look, metric_of
 
 
@@ -37,7 +36,7 @@ class Stream:
         # Departure 5 (LCA): a stream has no n and no set of all rows to draw neighbours from.
         points = np.concatenate([self.reservoir, batch])
         terms = np.arange(len(self.reservoir), len(points))
-        problem = leave_one_out(points, None, pair_reductions(engine, len(batch), *points.shape), reg)
+        problem = leave_one_out(points, None, engine, reg=reg, n_queries=len(batch))
         objective, estimate = look(problem, metric_of(self.local, reg, structure), terms)
         self.local = blend(self.local, estimate, discount, len(batch) / (self.seen + len(batch)))
         self._remember(batch)

@@ -120,7 +120,8 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         tol = check_positive(self.tol, "tol", strict=False)
         reg = check_positive(self.reg_covar, "reg_covar", strict=False)
         max_iter = check_integer(self.max_iter, "max_iter")
-        X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
+        X = check_rows(self, X, reset=True, min_rows=2)
+        given, X = X.dtype, X.astype(np.float64, copy=False)
         group, means, sizes, report = chunklet_means(X, y)
         if len(means) < k:
             raise ValueError(
@@ -164,6 +165,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
             paths.append(fixed_point(step, parameters, max_iter=max_iter, tol=tol))
         best = max(paths, key=lambda path: path.objectives[-1])
         self.weights_, self.means_, self.covariances_ = best.parameters
+        self.means_ = self.means_.astype(given, copy=False)
         self.labels_ = expect(best.parameters)[1].argmax(axis=1)[group]
         self.objectives_, self.n_iter_, self.converged_ = best.objectives, best.n_iter, best.converged
         self.chunklet_report_ = report
@@ -177,7 +179,8 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
     def _log_joint(self, X, unit=1.0):
         """Log of weight times density; rows and means may be in larger units than the covariances."""
         with np.errstate(divide="ignore", over="ignore"):
-            log_density = _log_gaussians(X / unit, self.means_ / unit, self.covariances_, self.covariance_type)
+            means = self.means_.astype(np.float64, copy=False) / unit
+            log_density = _log_gaussians(X / unit, means, self.covariances_, self.covariance_type)
             return log_density + np.log(self.weights_)
 
     def _log_shares(self, X):

@@ -1,0 +1,96 @@
+"""Rows that explain each other, each one left out of its own explanation: what the leave-one-out methods are about."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from vicinal._engine import Problem, prepare
+
+
+class LeaveOneOut(NamedTuple):
+    """The rows that count, their weights, the penalty, and the resident pair problem."""
+
+    rows: np.ndarray  # (n, d): rows of weight zero are as if absent
+    weight: np.ndarray  # (n,)
+    log_others: np.ndarray  # (n,), log(W - w_i): the weight that remains when row i is left out
+    pairs: Problem
+    reg: float = 0.0  # the paper's nu
+
+
+def leave_one_out(X, weight, engine, *, reg=0.0, n_queries=None, passes=1):
+    """Hand the rows of positive weight to the engine.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    weight : array of shape (n,), or None for ones
+    engine : None, str or Engine
+    reg : float
+    n_queries : int, optional
+        Queries per pass; the default is all rows.
+    passes : int
+        Passes that are expected: a constant of the solver.
+    """
+    log_weights = None
+    if weight is None:
+        weight = np.ones(len(X))
+        log_others = np.full(len(X), np.log(len(X) - 1.0))
+    else:
+        if not weight.all():
+            X, weight = X[weight > 0], weight[weight > 0]
+        log_weights, log_others = np.log(weight), np.log(weight_of_others(weight))
+    pairs = prepare(engine, X, log_weights=log_weights, leave_one_out=True, n_queries=n_queries, passes=passes)
+    return LeaveOneOut(X, weight, log_others, pairs, reg)
+
+
+def some_rows(problem, positions):
+    """The problem of the rows at some positions, on the same backend."""
+    weight = problem.weight[positions]
+    log_others = np.log(weight_of_others(weight))
+    return LeaveOneOut(problem.rows[positions], weight, log_others, problem.pairs.some(positions), problem.reg)
+
+
+def weight_of_others(weight):
+    """``W - w_i`` for each row, without cancellation where one row has nearly all the weight."""
+    others = weight.sum() - weight
+    heaviest = int(weight.argmax())
+    others[heaviest] = np.delete(weight, heaviest).sum()
+    return others
+
+
+def mean_of_rows(X, weight=None):
+    """The (weighted) mean, in float64."""
+    return X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / weight.sum()
+
+
+def scatter_of_rows(X, weight=None):
+    """The (weighted) covariance of the rows, divided by n (by the weights' sum)."""
+    centred = X - mean_of_rows(X, weight)
+    weight = np.ones(len(X)) if weight is None else weight
+    return (centred * weight[:, None]).T @ centred / weight.sum()
+
+
+def perplexities(problem, metric, X, weight=None, sample=None):
+    """The effective number of neighbours of each row of X under a metric: the paper's estimate of K (sec. 2).
+
+    Parameters
+    ----------
+    problem : LeaveOneOut
+        Of the rows of X that count.
+    metric : array of shape (k, d)
+    X : array of shape (n, d)
+    weight : array of shape (n,), optional
+    sample : positions among the rows that count, optional
+        The possible neighbours; the default is all.
+    """
+    counted = np.ones(len(X), dtype=bool) if weight is None else weight > 0
+    if sample is not None:
+        left_out = np.full(len(X), -1)
+        left_out[np.flatnonzero(counted)[sample]] = np.arange(len(sample))
+        return problem.pairs.some(sample).at(metric).perplexities(X, left_out)
+    placed = problem.pairs.at(metric)
+    found = np.empty(len(X))
+    found[counted] = placed.perplexities()
+    if not counted.all():
+        found[~counted] = placed.perplexities(X[~counted])
+    return found

@@ -1,0 +1,270 @@
+"""A full covariance per point: scores are quadratic forms of the queries, taken by matrix products where these are safe.
+
+With ``P_j = R_j' R_j`` the score of a pair is
+
+    s_ij = log_weights_j + log|R_j| - (q_i - x_j)' P_j (q_i - x_j) / 2
+         = c_j + (P_j x_j)' q_i - P_j : (q_i q_i') / 2,
+
+linear in the d coordinates of q and their d (d + 1) / 2 products.  So a tile of scores is one matrix product, of half the
+work that the images ``R_j (q_i - x_j)`` would need, and nothing wider than the tile is held.  As with distances, the
+terms cancel: the product errs by about ``eps |R_j|^2 (|q_i| + |x_j|)^2`` in the exponent of a weight.  Tiles in which
+that bound is too large are done by differences.
+
+All arithmetic is NumPy's in float64, whatever the backend and the precision of the rows.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from vicinal._engine._accuracy import product_error, products_are_accurate
+from vicinal._engine._contract import LogSums, Placed, Queries, SoftmaxSums, Values, listed_parts
+from vicinal._engine._families import Covariances
+from vicinal._engine._pool import available_threads, in_order, one_blas_thread
+from vicinal._engine._tuning import COVARIANCE_ROWS, COVARIANCE_TILE, DIFFERENCE_NUMBERS
+
+
+class PlacedCovariances(Placed):
+    """Rows with a covariance each, on any backend: the `Placed` of `Covariances`."""
+
+    metric = None
+
+    def __init__(self, backend: Any, kernel: Covariances):
+        self.points = backend.points
+        self._memory, self._threads = backend.engine.memory_bytes, available_threads(backend.engine.threads)
+        self._rows = self.points.rows.astype(np.float64, copy=False)
+        self._roots = np.asarray(kernel.inverse_roots, dtype=np.float64)
+        self._log_norms = np.log(np.diagonal(self._roots, axis1=1, axis2=2)).sum(axis=1)
+        if self.points.log_weights is not None:
+            self._log_norms = self._log_norms + self.points.log_weights
+        n, d = self._rows.shape
+        # |R_j|^2 and |x_j|, for the bound.
+        self._steepness = np.square(self._roots).sum(axis=(1, 2))
+        self._reach = np.linalg.norm(self._rows, axis=1)
+        self._first, self._second = np.tril_indices(d)
+        self._terms = np.empty((n, d + len(self._first)))
+        self._constants = np.empty(n)
+        with np.errstate(over="ignore", invalid="ignore"):  # where these overflow, differences are taken
+            for part in listed_parts(n, 2 * d * d):
+                precisions = self._roots[part].transpose(0, 2, 1) @ self._roots[part]
+                slopes = np.einsum("jkl,jl->jk", precisions, self._rows[part])
+                self._terms[part, :d] = slopes
+                doubled = np.where(self._first == self._second, 0.5, 1.0)
+                self._terms[part, d:] = -precisions[:, self._first, self._second] * doubled
+                squares = np.einsum("jk,jk->j", slopes, self._rows[part])
+                self._constants[part] = self._log_norms[part] - 0.5 * squares
+
+    # -- scores --------------------------------------------------------------------------------------------------
+
+    def _sizes(self) -> tuple[int, int]:
+        """Queries in a block, within the memory, and the threads that may work on blocks at once."""
+        bytes_per_row = 8 * (self._terms.shape[1] + 3 * COVARIANCE_TILE)
+        rows = int(min(max(self._memory // bytes_per_row, 1), COVARIANCE_ROWS))
+        return rows, int(min(self._threads, max(self._memory // (bytes_per_row * rows), 1)))
+
+    def _tiles(self) -> list[slice]:
+        return _slices(len(self._rows), COVARIANCE_TILE)
+
+    def _block(self, queries: Queries, rows: slice) -> "_Block":
+        mine = self._rows if queries.rows is None else queries.rows
+        mine = mine[rows] if queries.positions is None else mine[queries.positions[rows]]
+        return _Block(
+            mine.astype(np.float64, copy=False),
+            None if queries.left_out is None else queries.left_out[rows],
+            self._first,
+            self._second,
+        )
+
+    def _bound(self, block: "_Block", tile: slice) -> float:
+        """The largest ``|R_j|^2 (|q_i| + |x_j|)^2`` of a block and a tile."""
+        with np.errstate(over="ignore"):
+            return float((self._steepness[tile] * (block.reach + self._reach[tile]) ** 2).max(initial=0.0))
+
+    def _scores(self, block: "_Block", tile: slice) -> np.ndarray:
+        """The scores of a block of queries and a tile of points."""
+        if products_are_accurate(self._bound(block, tile), np.float64):
+            scores = block.features @ self._terms[tile].T
+            scores += self._constants[tile]
+        else:
+            scores = self._log_norms[tile] - 0.5 * self._squares(block.rows, tile)
+        if block.left_out is not None:
+            hit = np.flatnonzero((block.left_out >= tile.start) & (block.left_out < tile.stop))
+            scores[hit, block.left_out[hit] - tile.start] = -np.inf
+        return scores
+
+    def _squares(self, rows: np.ndarray, tile: slice) -> np.ndarray:
+        """``|R_j (q_i - x_j)|^2`` from differences; infinite where it overflows."""
+        squares = np.empty((len(rows), tile.stop - tile.start))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in _slices(squares.shape[1], max(DIFFERENCE_NUMBERS // rows.size, 1)):
+                some = slice(tile.start + part.start, tile.start + part.stop)
+                images = (rows[None] - self._rows[some, None]) @ self._roots[some].transpose(0, 2, 1)
+                squares[:, part] = np.einsum("jik,jik->ij", images, images)
+        squares[np.isnan(squares)] = np.inf  # the difference of two infinite terms of an image
+        return squares
+
+    # -- reductions ----------------------------------------------------------------------------------------------
+
+    def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
+        """Return the log-sums; shares of classes are not offered by this family."""
+        _without_classes(by_class)
+        top, total, _ = self._gather(queries, None)
+        return LogSums(_log(top, total))
+
+    def softmax_sums(
+        self,
+        queries: Queries,
+        factors: np.ndarray | None,
+        values: Values | None,
+        spread: Values | None = None,
+        own_class: bool = False,
+    ) -> SoftmaxSums:
+        """Apply the softmax weights; one sweep for what the queries gather, a second for what the points receive."""
+        _without_classes(own_class)
+        theirs = None if values is None else self._values(values, Queries())
+        mine = None if spread is None else self._values(spread, queries)
+        top, total, gathered = self._gather(queries, theirs)
+        shares = (1.0 if factors is None else factors) / np.where(total > 0, total, np.inf)
+        gathered *= shares[:, None]
+        received = np.empty((len(self._rows), 0)) if mine is None else self._give(queries, top, shares, mine)
+        return SoftmaxSums(_log(top, total), gathered, received)
+
+    def _values(self, values: Values, queries: Queries) -> np.ndarray:
+        if not isinstance(values, str):
+            return np.asarray(values, dtype=np.float64)
+        rows = self.coordinates(queries, "rows").astype(np.float64, copy=False)
+        return np.hstack([rows, np.ones((len(rows), 1))])
+
+    def _gather(self, queries: Queries, values: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Each query's largest score t, ``sum_j exp(s_ij - t_i)`` and ``sum_j exp(s_ij - t_i) values_j``."""
+        m = queries.count(len(self._rows))
+        n_rows, threads = self._sizes()
+        blocks, tiles = _slices(m, n_rows), self._tiles()
+        n_values = 0 if values is None else values.shape[1]
+
+        def work(rows):
+            block = self._block(queries, rows)
+            top, total = np.full(len(block.rows), -np.inf), np.zeros(len(block.rows))
+            gathered = np.zeros((len(block.rows), n_values))
+            for tile in tiles:
+                scores = self._scores(block, tile)
+                higher = np.maximum(top, scores.max(axis=1))
+                weights = _exp_below(scores, higher)
+                fading = np.exp(np.where(top > -np.inf, top - higher, -np.inf))
+                total = total * fading + weights.sum(axis=1)
+                if values is not None:
+                    gathered = gathered * fading[:, None] + weights @ values[tile]
+                top = higher
+            return top, total, gathered
+
+        top, total, gathered = np.empty(m), np.empty(m), np.empty((m, n_values))
+        with one_blas_thread(), np.errstate(under="ignore"):
+            for rows, found in zip(blocks, in_order(_quiet(work), blocks, threads), strict=True):
+                top[rows], total[rows], gathered[rows] = found
+        return top, total, gathered
+
+    def _give(self, queries: Queries, top: np.ndarray, shares: np.ndarray, spread: np.ndarray) -> np.ndarray:
+        """``sum_i shares_i exp(s_ij - top_i) spread_i`` for each point: tiles of points in parallel."""
+        n_rows, threads = self._sizes()
+        blocks, tiles = _slices(len(top), n_rows), self._tiles()
+
+        def work(tile):
+            received = np.zeros((tile.stop - tile.start, spread.shape[1]))
+            for rows in blocks:
+                weights = _exp_below(self._scores(self._block(queries, rows), tile), top[rows])
+                weights *= shares[rows, None]
+                received += weights.T @ spread[rows]
+            return received
+
+        received = np.empty((len(self._rows), spread.shape[1]))
+        with one_blas_thread():
+            for tile, found in zip(tiles, in_order(_quiet(work), tiles, threads), strict=True):
+                received[tile] = found
+        return received
+
+    # -- listed pairs --------------------------------------------------------------------------------------------
+
+    def candidates(
+        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield pairs that may be among the best k, or above the floors, with a margin for rounding."""
+        n, d = self._rows.shape
+        n_rows, threads = self._sizes()
+        n_rows = int(min(n_rows, max(self._memory // (4 * 8 * n), 1)))
+        tiles = self._tiles()
+
+        def work(rows):
+            block = self._block(queries, rows)
+            scores, margins = np.empty((len(block.rows), n)), np.empty(n)
+            for tile in tiles:
+                scores[:, tile] = self._scores(block, tile)
+                margins[tile] = product_error(self._bound(block, tile), d * d, np.float64)
+            if floors is not None:
+                least = floors[rows]
+            else:  # at least k points score this for certain
+                kth = n - min(n if k is None else k, n)
+                least = np.partition(scores - margins, kth, axis=1)[:, kth]
+            query, point = np.nonzero((scores + margins >= least[:, None]) & (scores > -np.inf))
+            return query + rows.start, point
+
+        with one_blas_thread():
+            yield from in_order(_quiet(work), _slices(queries.count(n), n_rows), threads)
+
+    def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """Return a function of listed pairs (query, point) that gives their scores, from differences."""
+        mine = self.coordinates(queries, "rows").astype(np.float64, copy=False)
+        d = mine.shape[1]
+
+        def scores(query: np.ndarray, point: np.ndarray) -> np.ndarray:
+            found = np.empty(len(query))
+            with np.errstate(over="ignore"):
+                for part in listed_parts(len(query), d * (d + 2)):
+                    difference = mine[query[part]] - self._rows[point[part]]
+                    images = (self._roots[point[part]] @ difference[:, :, None])[:, :, 0]
+                    found[part] = self._log_norms[point[part]] - 0.5 * np.einsum("ij,ij->i", images, images)
+            return found
+
+        return scores
+
+
+class _Block:
+    """A block of queries: rows, who is left out, the features of their quadratic forms, and their largest norm."""
+
+    def __init__(self, rows: np.ndarray, left_out: np.ndarray | None, first: np.ndarray, second: np.ndarray):
+        self.rows, self.left_out = rows, left_out
+        self.reach = float(np.linalg.norm(rows, axis=1).max(initial=0.0))
+        with np.errstate(over="ignore"):  # where these overflow, differences are taken
+            self.features = np.hstack([rows, rows[:, first] * rows[:, second]])
+
+
+def _exp_below(scores: np.ndarray, top: np.ndarray) -> np.ndarray:
+    """``exp(scores - top)`` in place, at most 1; zeros where top is -inf."""
+    scores -= np.where(top > -np.inf, top, 0.0)[:, None]
+    return np.exp(np.minimum(scores, 0.0, out=scores), out=scores)
+
+
+def _log(top: np.ndarray, total: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.where(total > 0, top + np.log(total), -np.inf)
+
+
+def _quiet(work: Callable) -> Callable:
+    """The same work without warnings of underflow: NumPy's error state belongs to a thread."""
+
+    def quietly(item):
+        with np.errstate(under="ignore"):
+            return work(item)
+
+    return quietly
+
+
+def _slices(n: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def _without_classes(asked: bool) -> None:
+    if asked:
+        raise NotImplementedError(
+            "shares of classes need one metric that all points share, got a covariance per point."
+        )
