@@ -165,7 +165,12 @@ def main():
             flush=True,
         )
     if options.output is not None:
-        report = {"machine": machine(), "date": datetime.now(UTC).isoformat(), "rounds": options.rounds, "results": results}
+        report = {
+            "machine": machine(),
+            "date": datetime.now(UTC).isoformat(),
+            "rounds": options.rounds,
+            "results": results,
+        }
         options.output.write_text(json.dumps(report, indent=1) + "\n")
 
 

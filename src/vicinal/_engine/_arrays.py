@@ -84,7 +84,9 @@ class BlockScores(Placed):
             rest = _log_sum_exp(below)
             if not by_class:
                 return top + rest, None
-            return top + rest, xp.stack([_log_sum_exp(below[:, some]) for some in self._members], axis=1) - rest[:, None]
+            return top + rest, xp.stack([_log_sum_exp(below[:, some]) for some in self._members], axis=1) - rest[
+                :, None
+            ]
 
         for rows, (sums, shares) in self._in_blocks(work, pairs.m):
             log_sums[rows] = as_numpy(sums) + pairs.shift
@@ -147,13 +149,14 @@ class BlockScores(Placed):
 
     def _values(self, values: Values, images: Array, rows: Array) -> Array:
         if isinstance(values, str):
-            values = images if values == "images" else rows
-            return array_namespace(values).concat([values, values[:, :1] * 0.0 + 1.0], axis=1)
+            own = images if values == "images" else rows
+            return array_namespace(own).concat([own, own[:, :1] * 0.0 + 1.0], axis=1)
         return like(values, self._images)
 
     def _codes(self, queries: Queries) -> tuple[Array, Array]:
         """Classes of the queries and of the points, compared where the points are: a matrix of matches would travel."""
         codes = self.points.classes
+        assert codes is not None
         mine = codes if queries.positions is None else codes[queries.positions]
         integer = array_namespace(self._images).int64
         return like(mine, self._images, integer), like(codes, self._images, integer)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+
 @dataclass(frozen=True)
 class Blocks:
     """Queries in blocks: a pure function of the problem, never of the number of threads.

@@ -177,6 +177,7 @@ class CpuPlaced(Placed):
         weights, largest = None, float(np.abs(values).max(initial=1.0))
         if points.log_weights is not None:
             log_weights = self._backend.log_weights
+            assert log_weights is not None
             if not np.ptp(log_weights) <= _WIDEST_LOG_WEIGHTS[points.dtype]:
                 return None
             weights, points = np.exp(log_weights), self._unweighted
@@ -219,9 +220,7 @@ class CpuPlaced(Placed):
             pass
         with np.errstate(divide="ignore"):
             log_shares = np.log(shares)
-        return LogSums(
-            self._of_queries(queries, pairs.log_sums(log_sums)), self._of_queries(queries, log_shares)
-        )
+        return LogSums(self._of_queries(queries, pairs.log_sums(log_sums)), self._of_queries(queries, log_shares))
 
     def softmax_sums(
         self,

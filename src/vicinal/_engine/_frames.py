@@ -284,7 +284,7 @@ class PlacedFrames(BlockScores):
         """The points in tiles that fit the cache, as `add_tile` wants them: packed once, at the first use."""
         (n, n_features), d = self.points.rows.shape, len(self._variances)
         size = min(n, max(FRAME_CACHE // (8 * n_features * (d + 1)) // 16 * 16, 64), FRAME_TILE)
-        tiles = []
+        tiles: list[tuple[slice, tuple[np.ndarray, ...]]] = []
         for start in range(0, n, size):
             part = slice(start, min(start + size, n))
             inverse_variances, constants, _ = self._tables(part, self._rows)

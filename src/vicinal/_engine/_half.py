@@ -176,7 +176,9 @@ class _FusedSweep:
     def pull(self, values, mates, inside, outside):
         """``M V``, (n, v)."""
         sides = self._padded(inside), self._padded(outside)
-        return sum(self._run(kernels.half_pull, (values, pack(values), *mates, *sides), values.shape[1], values.shape[1]))
+        return sum(
+            self._run(kernels.half_pull, (values, pack(values), *mates, *sides), values.shape[1], values.shape[1])
+        )
 
     def _padded(self, vector):
         return np.ascontiguousarray(np.pad(vector, (0, -len(vector) % TILE)))
@@ -304,7 +306,9 @@ class _ProductSweep:
                     tile_of_k = self._kept.pop(place, None)
                     if tile_of_k is None:
                         shape = some.stop - some.start, tile.stop - tile.start
-                        tile_of_k = np.empty(shape, pairs.dtype) if keep else buffer[: shape[0] * shape[1]].reshape(shape)
+                        tile_of_k = (
+                            np.empty(shape, pairs.dtype) if keep else buffer[: shape[0] * shape[1]].reshape(shape)
+                        )
                         np.matmul(images[some], images[tile].T, out=tile_of_k)
                         kernels.exponentials_under_bounds(
                             tile_of_k, offsets[tile], bounds[some], pairs.left_out[some], tile.start,

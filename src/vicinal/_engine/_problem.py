@@ -211,6 +211,7 @@ class Placement:
     def class_shares(self, queries=None, left_out=None) -> np.ndarray:
         """Return each class's share of the softmax neighbours, shape (m, n_classes)."""
         found = self.placed.log_sums(self.problem.queries(queries, left_out), by_class=True)
+        assert found.log_shares is not None
         with np.errstate(under="ignore"):
             return np.exp(found.log_shares)
 
