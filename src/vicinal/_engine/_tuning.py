@@ -13,7 +13,7 @@ FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 
 # Up to this much work (passes x queries x points x (coordinates + 8)) NumPy is done in about 0.3 s on one core:
 # less than importing Numba and loading a kernel takes, and far less than compiling one.  Measured.
-SMALL_WORK = 1e9
+SMALL_WORK = 5e8
 
 # -- memory and blocks --------------------------------------------------------------------------------------------
 
