@@ -78,12 +78,25 @@ def test_some_rows_and_new_rows():
     np.testing.assert_allclose(placed.log_sums(new, left_out), logsumexp(literal(new, left_out), axis=1), rtol=1e-10)
 
 
+@pytest.mark.parametrize("gap", CASES)
+def test_candidates_contain_the_best(gap):
+    X, placed, literal = problem_of(gap)
+    best = np.argsort(-literal(X, np.arange(N)), axis=1)[:, :4]
+    queries = placed.problem.queries(None, None)
+    listed = {
+        pair for query, point in placed.placed.candidates(queries, k=4) for pair in zip(query, point, strict=True)
+    }
+    assert {(i, j) for i in range(N) for j in best[i]} <= listed
+    assert len(listed) < 8 * N
+    assert all(i != j for i, j in listed)
+
+
 def test_blocks_and_threads_change_nothing():
     """700 rows are several blocks and tiles; a budget of 1 MB makes other blocks."""
     answers = []
     for engine in ({"threads": 1}, {"threads": 3}, {"memory": "1 MB"}):
         _, placed, _ = problem_of(n=700, d=6, **engine)
-        answers.append((placed.log_sums(), placed.local_scatters().scatters, placed.nearest(3).indices))
+        answers.append((placed.log_sums(), placed.local_scatters().scatters, placed.perplexities()))
     for a, b in zip(answers[0], answers[1], strict=True):
         np.testing.assert_array_equal(a, b)
     for a, b in zip(answers[0], answers[2], strict=True):
