@@ -160,9 +160,13 @@ def test_modes_are_in_the_precision_of_the_rows(blobs):
 
 def test_the_engine_is_recorded_and_foretold(blobs):
     X, _ = blobs
-    for engine in (None, "cpu"):
-        shift = ParzenMeanShift(ParzenWindows(1.0, engine=engine))
+    for density in (ParzenWindows(1.0), ParzenWindows(1.0, engine="cpu"), ManifoldParzen(1, 5, 1.0)):
+        shift = ParzenMeanShift(density)
         assert which_engine(X, shift).split(":")[0] == shift.fit(X).engine_
+    # Steps over frames are more work than steps over as many points.
+    wide = np.zeros((800, 4))
+    assert which_engine(wide, ParzenMeanShift(ParzenWindows(1.0))).startswith("reference")
+    assert which_engine(wide, ParzenMeanShift(ManifoldParzen(2, 5, 1.0))).startswith("cpu")
     assert which_engine(np.zeros((10_000, 5)), ParzenMeanShift()).startswith("cpu: 10000 x 10000 pairs")
 
 

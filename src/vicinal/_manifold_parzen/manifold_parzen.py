@@ -208,6 +208,11 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
             return frame_work(scored, (d, n_samples, n_features), _NOISES)
         return Work(n_samples, n_samples, n_features, passes * _FOLDS)
 
+    def _scoring_work(self, n_queries, n_points, n_features, passes):
+        if self.n_components == 0:
+            return super()._scoring_work(n_queries, n_points, n_features, passes)
+        return frame_work(n_queries, (self.n_components, n_points, n_features), passes=passes)
+
     def _check_parameters(self, X, n_rows):
         """Check the parameters against each other and the data; return d and k."""
         n_features = X.shape[1]
