@@ -343,14 +343,17 @@ def leading_directions(rows, n_components):
     directions = np.empty((n_components, b, D))
     squares = np.empty((n_components, b))
     direct = np.arange(b)
-    if 2 * k < D:
-        # A k x k eigenproblem instead of a k x D decomposition, where its squaring does no harm.
-        values, vectors = np.linalg.eigh(rows @ rows.transpose(0, 2, 1))
+    if 2 * k < D or 2 * D < k:
+        # A small eigenproblem, k x k or D x D, instead of a k x D decomposition, where its squaring does no harm.
+        flat = rows.transpose(0, 2, 1)
+        values, vectors = np.linalg.eigh(rows @ flat if k < D else flat @ rows)
         values, vectors = values[:, : -n_components - 1 : -1], vectors[:, :, : -n_components - 1 : -1]
         good = values[:, -1] > GRAM_RATIO * values[:, 0]
         squares[:, good] = values[good].T
-        scaled = vectors[good] / np.sqrt(values[good])[:, None, :]
-        directions[:, good] = (scaled.transpose(0, 2, 1) @ rows[good]).transpose(1, 0, 2)
+        leading = vectors[good].transpose(0, 2, 1)
+        if k < D:
+            leading = (leading / np.sqrt(values[good])[:, :, None]) @ rows[good]
+        directions[:, good] = leading.transpose(1, 0, 2)
         direct = np.flatnonzero(~good)
     if len(direct):
         _, singular, right = np.linalg.svd(rows[direct], full_matrices=False)
