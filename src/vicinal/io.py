@@ -38,8 +38,9 @@ def save(estimator, path, *, training_rows=True):
     Raises
     ------
     TypeError
-        If the estimator holds what a file cannot: a function (``callback=``), an object of another library.
-        The message names the parameter or attribute.
+        If the estimator holds what a file cannot: a function (``callback=``), a cache (``memory=`` of a Pipeline), an
+        object of another library, or a parameter that is not of a type that its class documents. The message names
+        the parameter or attribute and the remedy.
     OSError
         If the file cannot be written.
 
@@ -87,9 +88,9 @@ def load(path):
     Raises
     ------
     ValueError
-        If the file is damaged, truncated, not a model file, of a newer format or of an unknown class: the
-        message says which. No part of a file is executed, and no memory is taken for sizes that it only
-        claims.
+        If the file is damaged, truncated, not a model file, of a newer format, of an unknown class, or if a parameter
+        holds what its class does not take or what names a path, a cache or a function: the message says which. No
+        part of a file is executed, and no memory is taken for sizes that it only claims.
     FileNotFoundError
         If there is no such file.
 

@@ -16,6 +16,7 @@ from sklearn.exceptions import InconsistentVersionWarning
 
 from vicinal._model_files.model_file import check_shape
 from vicinal._model_files.networks import network_of
+from vicinal._model_files.parameters import find_fault
 from vicinal._model_files.types import (
     MAX_DEPTH,
     SPARSE,
@@ -55,6 +56,7 @@ class Reader:
         state = {**default_parameters(cls, state), **state}
         if not parameters <= set(state):
             raise ValueError(f"{tree['class']} lacks the parameter {min(parameters - set(state))!r}.")
+        _check_values(tree["class"], state)
         estimator = object.__new__(cls)
         estimator.__dict__.update(state)
         if "metadata_request" in tree:
@@ -187,6 +189,7 @@ class Reader:
         names = fields_of(cls)
         if any(hides(cls, name) for name in state if name not in names) or (names and set(state) - set(names)):
             raise ValueError(f"{tree['class']} has other fields here. {_NEWER}")
+        _check_values(tree["class"], state)
         if names:  # a dataclass or a named tuple, whose constructor only stores and checks
             return cls(**state)
         record = object.__new__(cls)
@@ -217,6 +220,15 @@ def _expect(tree, kind, keys, optional=frozenset()):
         raise ValueError(f"it does not describe a value of type {kind!r} as such.")
     if not set(tree) <= keys | optional | {"is"}:
         raise ValueError(f"it says more about a value of type {kind!r} than is known here. {_NEWER}")
+
+
+def _check_values(class_name, state):
+    fault = find_fault(class_name, state)
+    if fault is not None:
+        raise ValueError(
+            f"its {class_name} has {fault.name}={fault.got}, expected {fault.expected}. vicinal.io.save writes nothing "
+            "else, so do not trust the file unless a newer vicinal wrote it."
+        )
 
 
 def _named(trees):

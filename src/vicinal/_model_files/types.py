@@ -46,7 +46,9 @@ _CLASSES = {
 }
 SPARSE = {f"{kind}_{form}": kind for kind in ("csr", "csc", "coo") for form in ("array", "matrix")}
 MAX_DEPTH = 25
+METADATA_REQUEST = "_metadata_request"  # stands in a file apart from the other attributes
 
+_NOTHING = object()
 _PLAIN_KINDS = "biuf"  # dtypes that a file holds as they are
 _DTYPE = re.compile(r"[<>|](?:b1|[iu][1248]|f[248]|c8|c16|[US][0-9]{1,8}|[Mm]8(?:\[[0-9a-zA-Z]{1,12}\])?)")
 
@@ -94,9 +96,12 @@ def fields_of(cls):
 
 
 def hides(cls, name):
-    """Whether an attribute of this name would hide a method or a property of the class."""
-    found = inspect.getattr_static(cls, name, None)
-    return not name.isidentifier() or name.startswith("__") or callable(found) or hasattr(found, "__get__")
+    """Whether an attribute of this name would hide something of the class, or is no attribute that a class sets.
+
+    Not only methods count: an instance with its own ``_parameter_constraints`` would switch off the checks of `fit`.
+    """
+    usual = name.isascii() and name.isidentifier() and not name.startswith("__") and name != METADATA_REQUEST
+    return not usual or inspect.getattr_static(cls, name, _NOTHING) is not _NOTHING
 
 
 def can_hold(dtype):

@@ -16,8 +16,10 @@ from vicinal._density.rows_left_out import RowsLeftOut
 from vicinal._manifold_parzen.frame_mixture import FrameMixture
 from vicinal._metric import LinearMetricMixin
 from vicinal._model_files.networks import is_network, layers_of
+from vicinal._model_files.parameters import find_fault
 from vicinal._model_files.types import (
     MAX_DEPTH,
+    METADATA_REQUEST,
     SPARSE,
     as_plain,
     can_hold,
@@ -49,8 +51,9 @@ class Writer:
                 "for subclasses and other estimators."
             )
         state = dict(vars(estimator)) if self._training_rows else _without_rows(estimator)
-        request = state.pop("_metadata_request", None)
+        request = state.pop(METADATA_REQUEST, None)
         trees = {key: self.value(value, (*place, key)) for key, value in state.items()}
+        _check_values(name, state, place)
         parameters = set(parameters_of(cls))
         tree = {
             "is": "estimator",
@@ -149,8 +152,20 @@ class Writer:
 
     def _record(self, record, place):
         names = fields_of(type(record)) or record.__getstate__()  # which leaves out what can be made again
-        values = {name: self.value(getattr(record, name), (*place, name)) for name in names}
-        return {"is": "record", "class": name_of_class(type(record)), "fields": values}
+        state, class_name = {name: getattr(record, name) for name in names}, name_of_class(type(record))
+        values = {name: self.value(value, (*place, name)) for name, value in state.items()}
+        _check_values(class_name, state, place)
+        return {"is": "record", "class": class_name, "fields": values}
+
+
+def _check_values(class_name, state, place):
+    fault = find_fault(class_name, state)
+    if fault is not None:
+        remedy = _set_to_none((*place, fault.name)) if fault.may_be_none else "Set it to such a value first."
+        raise TypeError(
+            f"{_where((*place, fault.name))} is {fault.got}, which a model file cannot hold; expected {fault.expected}. "
+            f"{remedy}"
+        )
 
 
 def _without_rows(estimator):
@@ -191,10 +206,19 @@ def _cannot_save(value, place):
         )
     elif callable(value) and not isinstance(value, type):
         what = f"holds a function, {getattr(value, '__qualname__', kind.__name__)}"
-        remedy = f"Set it to None first: estimator.set_params({'__'.join(place)}=None)."
+        remedy = _set_to_none(place)
+    elif hasattr(value, "cache"):  # what the memory of a pipeline may be, besides a path
+        what = f"holds a cache, {kind.__module__}.{kind.__qualname__}"
+        remedy = _set_to_none(place)
     elif isinstance(value, (np.random.Generator, np.random.RandomState)):
         remedy = "Use an integer or numpy.random.RandomState(seed) instead."
     return TypeError(f"{_where(place)} {what}, which a model file cannot hold. {remedy}")
+
+
+def _set_to_none(place):
+    """The remedy for a parameter that a file holds only as None, as a call on the estimator that has the parameter."""
+    owner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in place[:-1])
+    return f"Set it to None first: estimator{owner}.set_params({place[-1]}=None)."
 
 
 def _where(place):

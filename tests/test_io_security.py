@@ -1,0 +1,490 @@
+"""Model files that someone wrote on purpose: what they say in a parameter does nothing, at load or when fitted again.
+
+The story: `Pipeline.memory` was taken from a file as any text, and joblib opened its pickle cache at that path when the
+loaded pipeline was fitted again.
+"""
+
+import inspect
+import json
+import re
+from contextlib import suppress
+
+import joblib
+import numpy as np
+import pytest
+import sklearn
+from sklearn.base import BaseEstimator
+from sklearn.cluster import KMeans
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import MinMaxScaler, Normalizer, RobustScaler, StandardScaler
+
+import vicinal
+from vicinal import LCA, NCA, RCA, DensityClassifier, DensityOutlierDetector, Engine, ManifoldParzen, ParzenWindows, io
+from vicinal._model_files.model_file import write_arrays
+from vicinal._model_files.parameters import _declared, find_fault
+from vicinal._model_files.types import _CLASSES, find_class, name_of_class, parameters_of
+from vicinal._model_files.writer import Writer
+
+X = np.random.default_rng(0).normal(size=(40, 3))
+Y = np.resize([0, 1], 40)
+
+ESTIMATORS = [
+    name
+    for name in [*_CLASSES, *vicinal.__all__]
+    if (cls := find_class(name)) is not None and issubclass(cls, BaseEstimator)
+]
+PARAMETERS = [(name, parameter) for name in ESTIMATORS for parameter in parameters_of(find_class(name))]
+
+
+@pytest.fixture(autouse=True)
+def _in_the_folder_that_is_watched(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a path in a file may be relative
+
+
+def default_tree(name):
+    """What a file holds of an estimator with its defaults."""
+    cls = find_class(name)
+    return Writer().estimator(Pipeline([("scaler", StandardScaler())]) if cls is Pipeline else cls())
+
+
+def write(path, tree, arrays=None):
+    """A file with a valid checksum around any description."""
+    model = {"vicinal": vicinal.__version__, "sklearn": sklearn.__version__, "estimator": tree}
+    write_arrays(path, json.dumps(model), arrays or {})
+
+
+def write_changed(path, estimator, change):
+    """A file as `save` writes it, but for what `change` does to the description."""
+    writer = Writer()
+    tree = writer.estimator(estimator)
+    change(tree)
+    write(path, tree, writer.arrays)
+
+
+def assert_does_nothing(path, match):
+    """The file is refused; fitting what was loaded, if anything was, leaves the folder as it was."""
+    before, message = sorted(path.parent.rglob("*")), "the file was loaded"
+    try:
+        loaded = io.load(path)
+    except ValueError as error:
+        message = str(error)
+    else:
+        with suppress(Exception):
+            loaded.fit(X, Y)
+    assert sorted(path.parent.rglob("*")) == before
+    assert re.search(rf"cannot load .*{match}", message, re.DOTALL), message
+    assert len(message) < 1000
+
+
+def scalar(text):
+    """How a file holds a NumPy text."""
+    return Writer().value(np.str_(text), ())
+
+
+def pipeline_tree(memory):
+    tree = Writer().estimator(make_pipeline(StandardScaler(), PCA(2), ParzenWindows()))
+    tree["parameters"]["memory"] = memory
+    return tree
+
+
+# -- a cache -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        str,
+        lambda path: f"{path}/../{path.name}",
+        lambda path: f"{path}/",
+        lambda path: path.name,
+        lambda path: scalar(str(path)),
+        lambda path: [str(path)],
+        lambda path: {"is": "tuple", "items": [str(path)]},
+        lambda path: {"is": "dict", "items": [["location", str(path)]]},
+        lambda path: {"is": "objects", "shape": [], "items": [str(path)]},
+        lambda path: Writer().estimator(ParzenWindows()),
+        lambda path: Writer().value(Engine(), ()),
+        lambda path: "",
+        lambda path: True,
+        lambda path: 1,
+    ],
+)
+def test_a_pipeline_from_a_file_has_no_cache(spell, tmp_path):
+    write(tmp_path / "model.vicinal", pipeline_tree(spell(tmp_path / "cache")))
+    assert_does_nothing(tmp_path / "model.vicinal", r"its sklearn\.Pipeline has memory=.*expected None")
+
+
+HIDING_PLACES = {
+    "a step": (make_pipeline(StandardScaler(), LCA()), lambda tree, evil: steps(tree).__setitem__(0, named(evil))),
+    "a step of a step": (
+        make_pipeline(make_pipeline(StandardScaler()), ParzenWindows()),
+        lambda tree, evil: steps(steps(tree)[0]["items"][1]).__setitem__(0, named(evil)),
+    ),
+    "a density": (DensityClassifier(), lambda tree, evil: tree["parameters"].update(density=evil)),
+    "a metric": (ManifoldParzen(), lambda tree, evil: tree["parameters"].update(metric=evil)),
+    "a covariance": (
+        LinearDiscriminantAnalysis("lsqr"),
+        lambda tree, evil: tree["parameters"].update(covariance_estimator=evil),
+    ),
+    "a fitted attribute": (
+        DensityOutlierDetector(GaussianMixture(1)).fit(X),
+        lambda tree, evil: tree["attributes"].update(density_=evil),
+    ),
+    "a list in an attribute": (
+        DensityClassifier().fit(X, Y),
+        lambda tree, evil: tree["attributes"]["densities_"].__setitem__(1, evil),
+    ),
+    "a dict in an attribute": (
+        ParzenWindows(),
+        lambda tree, evil: tree["attributes"].update(_kept={"is": "dict", "items": [["a", evil]]}),
+    ),
+    "an array of objects": (
+        ParzenWindows(),
+        lambda tree, evil: tree["attributes"].update(_kept={"is": "objects", "shape": [1], "items": [evil]}),
+    ),
+    "a field of a record": (
+        ParzenWindows().fit(X),
+        lambda tree, evil: tree["attributes"]["mixture_"]["fields"].update(_kept=evil),
+    ),
+}
+
+
+def steps(tree):
+    return tree["parameters"]["steps"]
+
+
+def named(tree):
+    return {"is": "tuple", "items": ["evil", tree]}
+
+
+@pytest.mark.parametrize("place", HIDING_PLACES)
+def test_a_pipeline_inside_of_something_has_no_cache_either(place, tmp_path):
+    estimator, hide = HIDING_PLACES[place]
+    evil = pipeline_tree(str(tmp_path / "cache"))
+    write_changed(tmp_path / "model.vicinal", estimator, lambda tree: hide(tree, evil))
+    assert_does_nothing(tmp_path / "model.vicinal", r"its sklearn\.Pipeline has memory=.*expected None")
+
+
+def test_the_same_pipelines_without_a_cache_are_loaded(tmp_path):
+    for estimator, hide in HIDING_PLACES.values():
+        write_changed(tmp_path / "model.vicinal", estimator, lambda tree, hide=hide: hide(tree, pipeline_tree(None)))
+        assert type(io.load(tmp_path / "model.vicinal")) is type(estimator)
+
+
+@pytest.mark.parametrize("cls", [FeatureUnion, ColumnTransformer])
+def test_other_classes_with_functions_and_caches_are_not_known(cls, tmp_path):
+    tree = {"is": "estimator", "class": f"sklearn.{cls.__name__}", "parameters": {}, "attributes": {}}
+    write(tmp_path / "model.vicinal", tree)
+    assert_does_nothing(tmp_path / "model.vicinal", "unknown class")
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+MISSPELLED = ["Memory", "scaler__memory", "n_jobs"]  # as attributes they are never read
+STRANGE = [
+    "memory ", " memory", "memory\u200b", "memory\0", "ｍｅｍｏｒｙ", "__class__", "__dict__", "__module__", "__reduce__",
+    "__setstate__", "__sklearn_clone__", "__sklearn_tags__", "fit", "set_params", "_final_estimator",
+    "_parameter_constraints", "_doc_link_module", "_metadata_request",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [("parameters", name) for name in [*MISSPELLED, *STRANGE]]
+    + [("attributes", name) for name in ["memory", *STRANGE]],
+)
+def test_names_that_a_pipeline_does_not_have(part, name, tmp_path):
+    tree = pipeline_tree(None)
+    tree[part][name] = str(tmp_path / "cache")
+    write(tmp_path / "model.vicinal", tree)
+    assert_does_nothing(tmp_path / "model.vicinal", f"sklearn.Pipeline has no {part[:-1]} ")
+
+
+def test_constraints_of_a_file_do_not_replace_those_of_the_class(tmp_path):
+    """They would switch off the checks of scikit-learn when the estimator is fitted again."""
+    replaced = {"is": "dict", "items": []}
+    change = {"attributes": {"_parameter_constraints": replaced}}
+    write(tmp_path / "model.vicinal", {**default_tree("sklearn.KMeans"), **change})
+    assert_does_nothing(tmp_path / "model.vicinal", "sklearn.KMeans has no attribute '_parameter_constraints'")
+
+
+@pytest.mark.parametrize("name", ["_scaled_centres", "__class__", "__dict__", "score_samples"])
+def test_names_that_a_mixture_does_not_keep(name, tmp_path):
+    """``_scaled_centres`` is made at the first use: of a file it would come without any check of its shape."""
+    write_changed(
+        tmp_path / "model.vicinal",
+        ParzenWindows().fit(X),
+        lambda tree: tree["attributes"]["mixture_"]["fields"].update({name: 1.0}),
+    )
+    assert_does_nothing(tmp_path / "model.vicinal", "SharedMixture has other fields")
+
+
+# -- every parameter of every class ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_parameter_is_declared(name):
+    """A parameter without a declaration holds nothing, so even its default could not be saved."""
+    undeclared = [parameter for parameter in parameters_of(find_class(name)) if not _declared(name)[parameter]]
+    assert undeclared == [], f"declare {undeclared} of {name} in vicinal/_model_files/parameters.py"
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_defaults_and_documented_choices_may_be_held(name):
+    cls = find_class(name)
+    given = {"steps": [("scaler", StandardScaler())]} if cls is Pipeline else {}
+    assert find_fault(name, cls(**given).get_params(deep=False)) is None
+    if name not in vicinal.__all__:
+        return
+    for parameter in parameters_of(cls):
+        described = re.search(rf"^ *{parameter} : (.*)$", inspect.getdoc(cls), re.MULTILINE)
+        for choice in re.findall(r'"([^"]+)"', described[1] if described else ""):
+            assert find_fault(name, {parameter: choice}) is None, (parameter, choice)
+
+
+@pytest.mark.parametrize(("name", "parameter"), PARAMETERS)
+def test_no_parameter_holds_a_path(name, parameter, tmp_path):
+    for spelled in (str(tmp_path / "cache"), scalar(str(tmp_path / "cache")), "os.system", "file:///etc/passwd"):
+        tree = default_tree(name)
+        tree["parameters"][parameter] = spelled
+        write(tmp_path / "model.vicinal", tree)
+        assert_does_nothing(tmp_path / "model.vicinal", rf"its {re.escape(name)} has {parameter}=")
+
+
+@pytest.mark.parametrize(("name", "parameter"), PARAMETERS)
+def test_no_parameter_holds_something_that_can_be_called(name, parameter, tmp_path):
+    """Of all that a file holds, only a network can be called; it is for `module`."""
+    pytest.importorskip("torch")
+    tree = default_tree(name)
+    layers = [{"layer": "Identity", "arrays": {}}]
+    network = {"is": "network", "layers": layers, "chain": False, "training": False, "trainable": False}
+    for value in (network, [network], {"is": "objects", "shape": [1], "items": [network]}):
+        if parameter == "module" and value is network:
+            continue
+        tree["parameters"][parameter] = value
+        write(tmp_path / "model.vicinal", tree)
+        assert_does_nothing(tmp_path / "model.vicinal", rf"its {re.escape(name)} has {parameter}=")
+
+
+def value_tree(value):
+    return Writer().value(value, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "value"),
+    [
+        ("LCA", "random_state", [1, 2]),
+        ("LCA", "random_state", "numpy.random"),
+        ("LCA", "random_state", -1),
+        ("LCA", "random_state", 2**40),
+        ("LCA", "random_state", 0.5),
+        ("NCA", "random_state", value_tree(KFold(2))),
+        ("NCA", "callback", "builtins.print"),
+        ("NCA", "callback", value_tree(ParzenWindows())),
+        ("NCA", "init", "k-means++"),
+        ("NCA", "init", [["1.0"]]),
+        ("NCA", "max_iter", "50"),
+        ("NCA", "verbose", "loud"),
+        ("NCA", "warm_start", 1),
+        ("NCA", "engine", "numba"),
+        ("NCA", "engine", value_tree(ParzenWindows())),
+        ("NCA", "engine", {"is": "dict", "items": [["kind", "cpu"]]}),
+        ("NeuralNCA", "module", value_tree(ParzenWindows())),
+        ("NeuralNCA", "module", "torch.nn.Linear"),
+        ("NeuralNCA", "device", "xla"),
+        ("NeuralNCA", "device", "privateuseone:0"),
+        ("NeuralNCA", "device", "cuda:0\n"),
+        ("NeuralNCA", "device", 0),
+        ("DensityClassifier", "density", "ParzenWindows"),
+        ("DensityClassifier", "density", value_tree([ParzenWindows()])),
+        ("DensityClassifier", "priors", {"is": "dict", "items": [["a", "b"]]}),
+        ("DensityOutlierDetector", "cv", value_tree(ParzenWindows())),
+        ("DensityOutlierDetector", "cv", [[[0], "test"]]),
+        ("ManifoldParzen", "search", "pynndescent"),
+        ("ManifoldParzenCV", "metric", "euclidean"),
+        ("SoftNeighborsClassifier", "metric", "euclidean"),
+        ("ConstrainedKMeans", "init", value_tree(ParzenWindows())),
+        ("sklearn.KMeans", "init", value_tree([ParzenWindows(), RCA()])),
+        ("sklearn.KMeans", "n_clusters", 0),
+        ("sklearn.LinearDiscriminantAnalysis", "covariance_estimator", "LedoitWolf"),
+        ("sklearn.MinMaxScaler", "feature_range", {"is": "tuple", "items": ["0", "1"]}),
+        ("sklearn.PCA", "svd_solver", "numpy.linalg.svd"),
+        ("sklearn.Pipeline", "steps", [["scaler"]]),
+        ("sklearn.Pipeline", "steps", [["scaler", "os.system"]]),
+        ("sklearn.Pipeline", "steps", [[1, None]]),
+        ("sklearn.Pipeline", "steps", {"is": "dict", "items": []}),
+        ("sklearn.Pipeline", "transform_input", [1]),
+        ("sklearn.Pipeline", "verbose", "yes"),
+    ],
+)
+def test_values_that_a_parameter_does_not_have(name, parameter, value, tmp_path):
+    tree = default_tree(name)
+    tree["parameters"][parameter] = value
+    write(tmp_path / "model.vicinal", tree)
+    assert_does_nothing(tmp_path / "model.vicinal", rf"its {re.escape(name)} has {parameter}=.*expected")
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "value"),
+    [
+        (Engine("torch"), "device", "xla"),
+        (Engine("torch"), "device", "hpu:0"),
+        (Engine("torch"), "device", ["cpu"]),
+        (Engine("cpu"), "threads", 10**9),
+        (Engine("cpu"), "threads", 0),
+        (Engine("cpu"), "memory", True),
+        (Engine("cpu"), "memory", "/tmp/cache"),
+        (Engine("cpu"), "kind", "numba"),
+        (Engine("cpu"), "precision", "float128"),
+        (KFold(3), "n_splits", "3"),
+        (KFold(3), "random_state", "numpy.random"),
+        (StratifiedKFold(3), "shuffle", "yes"),
+    ],
+)
+def test_values_that_a_record_does_not_have(record, field, value, tmp_path):
+    tree = default_tree("DensityOutlierDetector")
+    tree["parameters"]["cv"] = value_tree(record)
+    tree["parameters"]["cv"]["fields"][field] = value
+    write(tmp_path / "model.vicinal", tree)
+    assert_does_nothing(tmp_path / "model.vicinal", field)
+
+
+def test_a_mixture_from_a_file_has_an_engine_or_none(tmp_path):
+    write_changed(
+        tmp_path / "model.vicinal",
+        ParzenWindows().fit(X),
+        lambda tree: tree["attributes"]["mixture_"]["fields"].update(engine="/tmp/engine.so"),
+    )
+    assert_does_nothing(tmp_path / "model.vicinal", "its SharedMixture has engine='/tmp/engine.so'")
+
+
+def test_a_file_does_not_say_how_many_threads_predict_starts(tmp_path):
+    """With this number predict started one thread per 256 rows: 1,175 threads for 300,000 rows."""
+    write_changed(
+        tmp_path / "model.vicinal",
+        KMeans(2, n_init=1).fit(X),
+        lambda tree: tree["attributes"].update(_n_threads=10**8),
+    )
+    assert_does_nothing(tmp_path / "model.vicinal", "sklearn.KMeans has _n_threads=100000000")
+
+
+def test_a_long_or_strange_text_is_shown_in_a_few_plain_characters(tmp_path):
+    write(tmp_path / "model.vicinal", pipeline_tree("\x1b[2J\u202e" + "x" * 10**6))
+    with pytest.raises(ValueError, match=r"memory='\\x1b\[2J\\u202ex+\.\.\., expected None") as caught:
+        io.load(tmp_path / "model.vicinal")
+    assert str(caught.value).isascii()
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))
+
+
+# -- what is saved -----------------------------------------------------------------------------------------------------
+
+
+def cached(path, *more):
+    return make_pipeline(StandardScaler(), PCA(2), *more, memory=path)
+
+
+@pytest.mark.parametrize("as_object", [False, True])
+@pytest.mark.parametrize(
+    ("wrap", "where", "owner"),
+    [
+        (lambda inner: inner, "memory", "estimator"),
+        (lambda inner: make_pipeline(inner, RCA()), "steps.0.1.memory", "estimator.steps[0][1]"),
+        (lambda inner: ManifoldParzen(metric=inner), "metric.memory", "estimator.metric"),
+        (lambda inner: DensityClassifier(make_pipeline(inner, ParzenWindows())), "density.steps.0.1.memory",
+         "estimator.density.steps[0][1]"),
+    ],
+)  # fmt: skip
+def test_a_pipeline_with_a_cache_is_saved_after_the_remedy(wrap, where, owner, as_object, tmp_path):
+    path = str(tmp_path / "cache")
+    estimator = wrap(cached(joblib.Memory(path, verbose=0) if as_object else path))
+    before = sorted(tmp_path.rglob("*"))
+    remedy = f"{owner}.set_params(memory=None)"
+    with pytest.raises(TypeError, match=rf"^{re.escape(where)} .*{re.escape(remedy)}\.$"):
+        io.save(estimator, tmp_path / "model.vicinal")
+    assert sorted(tmp_path.rglob("*")) == before
+    eval(remedy, {"estimator": estimator})
+    io.save(estimator, tmp_path / "model.vicinal")
+    assert isinstance(io.load(tmp_path / "model.vicinal"), type(estimator))
+
+
+def test_a_fit_that_used_a_cache_is_kept_by_the_remedy(tmp_path):
+    classifier = DensityClassifier(cached(str(tmp_path / "cache"), ParzenWindows())).fit(X, Y)
+    expected = classifier.predict_proba(X)
+    for pipeline in (classifier.density, *classifier.densities_):
+        with pytest.raises(TypeError, match=r"set_params\(memory=None\)"):
+            io.save(classifier, tmp_path / "model.vicinal")
+        pipeline.set_params(memory=None)
+    io.save(classifier, tmp_path / "model.vicinal")
+    np.testing.assert_array_equal(io.load(tmp_path / "model.vicinal").predict_proba(X), expected)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (ParzenWindows("nothing"), r"bandwidth is 'nothing',.*expected 'loo' or 'scott' or 'silverman' or a number"),
+        (NCA(callback="print"), r"callback is 'print',.*expected None.*estimator\.set_params\(callback=None\)"),
+        (NCA(max_iter=[1]), "max_iter is a list.*an integer"),
+        (make_pipeline(KMeans(init=np.array(["a"]))), r"steps\.0\.1\.init is an array of dtype <U1 and shape \(1,\)"),
+        (LCA(engine=Engine("torch", device="xla")), "engine.device is 'xla'.*'cuda:1'"),
+        (DensityOutlierDetector(cv=["train", "test"]), "cv is a list.*pairs"),
+    ],
+)
+def test_what_a_parameter_cannot_hold_is_not_saved_either(estimator, message, tmp_path):
+    with pytest.raises(TypeError, match=message):
+        io.save(estimator, tmp_path / "model.vicinal")
+    assert not list(tmp_path.iterdir())
+
+
+# -- and what may be held is held --------------------------------------------------------------------------------------
+
+
+FITTED = {
+    "sklearn.BayesianGaussianMixture": BayesianGaussianMixture(n_components=2, mean_prior=np.zeros(3), random_state=0),
+    "sklearn.GaussianMixture": GaussianMixture(2, means_init=[[0.0] * 3, [1.0] * 3], random_state=0),
+    "sklearn.KMeans": KMeans(2, init=X[:2], n_init=1),
+    "sklearn.LinearDiscriminantAnalysis": LinearDiscriminantAnalysis("lsqr", covariance_estimator=ParzenWindows(0.5)),
+    "sklearn.MinMaxScaler": MinMaxScaler((-1, 1), clip=True),
+    "sklearn.Normalizer": Normalizer("max"),
+    "sklearn.PCA": PCA(0.9, svd_solver="full", random_state=np.random.RandomState(0)),
+    "sklearn.Pipeline": Pipeline([("none", None), ("same", "passthrough"), ("pca", PCA(2))], verbose=False),
+    "sklearn.RobustScaler": RobustScaler(quantile_range=(5.0, 95.0)),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name.startswith("sklearn.")])
+def test_fitted_estimators_of_scikit_learn_come_back_and_fit_again(name, tmp_path):
+    estimator = FITTED[name] if name in FITTED else find_class(name)()
+    data = (Y,) if name == "sklearn.LabelEncoder" else (X, Y)
+    estimator.fit(*data)
+    io.save(estimator, tmp_path / "model.vicinal")
+    same = io.load(tmp_path / "model.vicinal").fit(*data)
+    assert name_of_class(type(same)) == name
+    method = next(m for m in ("predict", "transform") if hasattr(same, m))
+    np.testing.assert_array_equal(getattr(same, method)(data[0]), getattr(estimator, method)(data[0]))
+
+
+@pytest.mark.parametrize(
+    "cv",
+    [3, np.int64(3), KFold(3, shuffle=True, random_state=0), StratifiedKFold(3), [(np.arange(30), np.arange(30, 40))]],
+)
+def test_folds_come_back(cv, tmp_path):
+    io.save(DensityOutlierDetector(cv=cv), tmp_path / "model.vicinal")
+    assert repr(io.load(tmp_path / "model.vicinal").cv) == repr(cv)
+
+
+@pytest.mark.parametrize("priors", [{0: 0.5, 1: 0.5}, {"a": 0.5, np.str_("b"): np.float32(0.5)}, [0.5, 0.5], "uniform"])
+def test_priors_come_back(priors, tmp_path):
+    io.save(DensityClassifier(priors=priors), tmp_path / "model.vicinal")
+    assert io.load(tmp_path / "model.vicinal").priors == priors
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "mps", None])
+def test_devices_come_back(device, tmp_path):
+    io.save(LCA(engine=Engine("torch", device=device, memory="64 MB", threads=8)), tmp_path / "model.vicinal")
+    assert io.load(tmp_path / "model.vicinal").engine == Engine("torch", device=device, memory="64 MB", threads=8)
