@@ -1,5 +1,7 @@
 """A frame per point behind the engine's waist: every reduction beside its literal formula."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -10,6 +12,11 @@ KINDS = ["reference", "cpu", "torch"]
 # (n, D, d, noise): one column, few, more than a kernel keeps in the cache; and noises that products cannot resolve.
 SHAPES = [(30, 1, 1, 0.2), (40, 5, 2, 0.2), (50, 20, 4, 0.2), (50, 20, 4, 1e-7), (40, 5, 2, 1e-9), (60, 110, 3, 0.3)]
 TOLERANCE = {"float64": 1e-9, "float32": 3e-4}
+
+
+@cache
+def literal(n, D, d, noise, dtype):
+    return Literal(n, D, d, noise, dtype)
 
 
 class Literal:
@@ -26,6 +33,7 @@ class Literal:
         self.log_weights[7] = -np.inf
         # New rows close to points: a few standard deviations of the noise, and along the frame.
         along = np.einsum("ln,lnk->nk", rng.normal(size=(d, n)) * np.sqrt(self.variances), self.frames)
+        self.bases = [np.linalg.qr(self.frames[:, j].T.astype(np.float64), mode="complete")[0] for j in range(n)]
         self.queries = (self.X + along + 0.5 * np.sqrt(noise) * rng.normal(size=(n, D)))[:13].astype(dtype)
 
     def kernel(self):
@@ -34,9 +42,7 @@ class Literal:
     def scores(self, rows, noise=None, depth=None):
         noise, depth = self.noise if noise is None else noise, self.d if depth is None else depth
         scores = np.empty((len(rows), self.n))
-        for j in range(self.n):
-            # In the basis of the frame and its complement, where the covariance is diagonal.
-            basis = np.linalg.qr(self.frames[:, j].T.astype(np.float64), mode="complete")[0]
+        for j, basis in enumerate(self.bases):  # of the frame and its complement: there the covariance is diagonal
             spreads = np.full(basis.shape[1], noise)
             spreads[:depth] += self.variances[:depth, j]
             parts = (rows.astype(np.float64) - self.X[j]) @ basis
@@ -61,7 +67,7 @@ def skip_cases(kind, dtype, noise):
 @pytest.mark.parametrize(("n", "D", "d", "noise"), SHAPES)
 def test_every_reduction_equals_its_formula(kind, dtype, n, D, d, noise):
     skip_cases(kind, dtype, noise)
-    truth = Literal(n, D, d, noise, dtype)
+    truth = literal(n, D, d, noise, dtype)
     problem = prepare(kind, truth.X, log_weights=truth.log_weights, leave_one_out=True)
     placed = problem.at(truth.kernel())
     values = np.random.default_rng(1).normal(size=(n, 2))
@@ -101,7 +107,7 @@ def test_every_reduction_equals_its_formula(kind, dtype, n, D, d, noise):
 @pytest.mark.parametrize(("n", "D", "d", "noise"), SHAPES)
 def test_listed_scores_are_exact(kind, n, D, d, noise):
     skip_cases(kind, "float64", noise)
-    truth = Literal(n, D, d, noise, "float64")
+    truth = literal(n, D, d, noise, "float64")
     problem = prepare(kind, truth.X, log_weights=truth.log_weights)
     score = problem.at(truth.kernel()).placed.pair_scores(problem.queries(truth.queries, None))
     query, point = np.divmod(np.arange(13 * n), n)
@@ -114,7 +120,7 @@ def test_listed_scores_are_exact(kind, n, D, d, noise):
 @pytest.mark.parametrize(("n", "D", "d", "noise"), SHAPES)
 def test_a_table_serves_every_depth_and_noise(kind, dtype, n, D, d, noise):
     skip_cases(kind, dtype, noise)
-    truth = Literal(n, D, d, noise, dtype)
+    truth = literal(n, D, d, noise, dtype)
     problem = prepare(kind, truth.X, log_weights=truth.log_weights)
     depths, noises = sorted({0, d // 2, d}), [noise, 3 * noise]
     placed = problem.at(Frames(truth.frames, truth.variances, noises, depths))
@@ -141,7 +147,7 @@ def test_a_query_without_points_has_no_neighbours(kind):
 
 
 def test_what_frames_cannot_answer_is_said():
-    truth = Literal(30, 5, 2, 0.2, "float64")
+    truth = literal(30, 5, 2, 0.2, "float64")
     problem = prepare("reference", truth.X)
     with pytest.raises(TypeError, match="a metric that all points share"):
         problem.at(truth.kernel()).nearest(2)

@@ -8,7 +8,7 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import DensityClassifier, DensityOutlierDetector, ManifoldParzen, ManifoldParzenCV
+from vicinal import DensityClassifier, DensityOutlierDetector, ManifoldParzen, ManifoldParzenCV, which_engine
 
 TWINS = "the check's data hold every row several times: noise='auto' finds no scale in them and says why"
 
@@ -238,3 +238,12 @@ def test_rows_too_close_together_for_automatic_noises_are_refused():
     X = np.random.default_rng(0).normal(size=(40, 2))
     with pytest.raises(ValueError, match="the spread of X is"):
         ManifoldParzenCV([1], [5], cv=3).fit(1e-155 * X)
+
+
+@pytest.mark.parametrize("engine", [None, "cpu"])
+def test_the_engine_that_was_used_is_recorded_and_foretold(engine):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    search = ManifoldParzenCV([1, 2], [4, 6], [0.1, 0.3], cv=3, engine=engine)
+    assert which_engine(X, search).startswith(f"{search.fit(X).engine_}: ")
+    assert search.engine_ == (engine or "reference")
+    assert which_engine(np.zeros((3000, 20)), ManifoldParzenCV()).startswith("cpu: ")

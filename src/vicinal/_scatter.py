@@ -343,7 +343,7 @@ def leading_directions(rows, n_components):
     directions = np.empty((n_components, b, D))
     squares = np.empty((n_components, b))
     direct = np.arange(b)
-    if 2 * k < D or 2 * D < k:
+    if 2 * k < D or k > 2 * D:
         # A small eigenproblem, k x k or D x D, instead of a k x D decomposition, where its squaring does no harm.
         flat = rows.transpose(0, 2, 1)
         values, vectors = np.linalg.eigh(rows @ flat if k < D else flat @ rows)
