@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal._engine._settings import Engine, as_engine
-from vicinal._engine._tuning import SMALL_WORK
+from vicinal._engine._tuning import PAIR_COST, SMALL_WORK
 
 # A new backend is one file and one line here.
 BACKENDS = {
@@ -51,7 +51,7 @@ def choose(engine: Engine, work: Work) -> Choice:
     amount = f"{work.n_queries} x {work.n_points} pairs in {work.n_dims} dimensions"
     if work.passes > 1:
         amount += f", {work.passes} times,"
-    if float(work.passes) * work.n_queries * work.n_points * (work.n_dims + 8) <= SMALL_WORK:
+    if float(work.passes) * work.n_queries * work.n_points * (work.n_dims + PAIR_COST) <= SMALL_WORK:
         return Choice("reference", f"{amount} are too few to load compiled kernels")
     if _numba_is_missing():
         return Choice("reference", "Numba could not be imported")

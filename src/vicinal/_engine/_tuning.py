@@ -11,9 +11,11 @@ FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 
 # -- the choice of the backend (`_choice.py`) ---------------------------------------------------------------------
 
-# Up to this much work (passes x queries x points x (coordinates + 8)) NumPy is done in about 0.3 s on one core:
-# less than importing Numba and loading a kernel takes, and far less than compiling one.  Measured.
-SMALL_WORK = 5e8
+# Up to this much work, passes x queries x points x (coordinates + PAIR_COST), NumPy is done in about 0.5 s on one core:
+# about what importing Numba and loading a kernel takes, and far less than compiling one.  PAIR_COST is what a pair costs
+# beside its coordinates, in their units: mostly an exponential, without AVX-512.  Measured.
+SMALL_WORK = 1e9
+PAIR_COST = 40
 
 # -- memory and blocks --------------------------------------------------------------------------------------------
 
