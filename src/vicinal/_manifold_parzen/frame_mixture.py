@@ -184,5 +184,5 @@ def frame_work(n_queries, shape, n_tables=1, passes=1):
     and the exponentials of every combination.
     """
     d, n, n_features = shape
-    numbers_per_pair = (d + 1) * n_features + 24 * d + 60 * n_tables
-    return Work(n_queries, n, n_features, passes * math.ceil(numbers_per_pair / (n_features + 8)))
+    numbers_per_pair = (d + 1) * n_features + 24 * d + 60 * n_tables  # in units of a coordinate
+    return Work(n_queries, n, n_features, passes * math.ceil(numbers_per_pair / (n_features + 40)))
