@@ -142,44 +142,21 @@ def _kernel(signature):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _square_distances(queries, i, tile, out):
-    """out[r, j] = |queries[i + r] - tile[:, j]|^2 for ROWS rows, by differences, four coordinates a sweep."""
+    """out[r, j] = |queries[i + r] - tile[:, j]|^2 for ROWS rows, by differences, four coordinates per sweep."""
     d = tile.shape[0]
     last = queries.shape[0] - 1
     i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+    out[:, :] = 0
     k = 0
-    if d % 2 == 1:
-        a, b, c, e = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
+    while k < d % 4:  # what four do not divide, one by one
+        a, b, c, e = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
         for j in range(TILE):
-            t = tile[0, j]
-            out[0, j] = (a - t) * (a - t)
-            out[1, j] = (b - t) * (b - t)
-            out[2, j] = (c - t) * (c - t)
-            out[3, j] = (e - t) * (e - t)
-        k = 1
-    elif d % 4 == 2:
-        a0, b0, c0, e0 = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
-        a1, b1, c1, e1 = queries[i, 1], queries[i1, 1], queries[i2, 1], queries[i3, 1]
-        for j in range(TILE):
-            t0, t1 = tile[0, j], tile[1, j]
-            out[0, j] = (a0 - t0) * (a0 - t0) + (a1 - t1) * (a1 - t1)
-            out[1, j] = (b0 - t0) * (b0 - t0) + (b1 - t1) * (b1 - t1)
-            out[2, j] = (c0 - t0) * (c0 - t0) + (c1 - t1) * (c1 - t1)
-            out[3, j] = (e0 - t0) * (e0 - t0) + (e1 - t1) * (e1 - t1)
-        k = 2
-    else:
-        zero = out.dtype.type(0)
-        for j in range(TILE):
-            out[0, j], out[1, j], out[2, j], out[3, j] = zero, zero, zero, zero
-    if d % 4 == 3:
-        a0, b0, c0, e0 = queries[i, 1], queries[i1, 1], queries[i2, 1], queries[i3, 1]
-        a1, b1, c1, e1 = queries[i, 2], queries[i1, 2], queries[i2, 2], queries[i3, 2]
-        for j in range(TILE):
-            t0, t1 = tile[1, j], tile[2, j]
-            out[0, j] += (a0 - t0) * (a0 - t0) + (a1 - t1) * (a1 - t1)
-            out[1, j] += (b0 - t0) * (b0 - t0) + (b1 - t1) * (b1 - t1)
-            out[2, j] += (c0 - t0) * (c0 - t0) + (c1 - t1) * (c1 - t1)
-            out[3, j] += (e0 - t0) * (e0 - t0) + (e1 - t1) * (e1 - t1)
-        k = 3
+            t = tile[k, j]
+            out[0, j] += (a - t) * (a - t)
+            out[1, j] += (b - t) * (b - t)
+            out[2, j] += (c - t) * (c - t)
+            out[3, j] += (e - t) * (e - t)
+        k += 1
     while k < d:
         a0, a1, a2, a3 = queries[i, k], queries[i, k + 1], queries[i, k + 2], queries[i, k + 3]
         b0, b1, b2, b3 = queries[i1, k], queries[i1, k + 1], queries[i1, k + 2], queries[i1, k + 3]
