@@ -505,7 +505,7 @@ def scored(capsys, *arguments):
 def test_scores_of_detectors_and_weighted_densities_made_in_python(table, capsys):
     X = table[FEATURES]
     X.to_csv("features.csv", index=False)
-    new = X + 0.01
+    new = X + 0.5 * X.std().to_numpy() * np.random.default_rng(1).normal(size=X.shape)
     new.to_csv("new.csv", index=False)
     detectors = {
         "plain": vicinal.DensityOutlierDetector(vicinal.ParzenWindows(0.5), contamination=0.1).fit(X),
@@ -534,9 +534,9 @@ def test_scores_of_detectors_and_weighted_densities_made_in_python(table, capsys
 
     # The weights of a density count in the ranks: the command used to count rows.
     weight = np.linspace(0.1, 3.0, len(X))
-    density = vicinal.ParzenWindows(0.5).fit(X, sample_weight=weight)
+    density = vicinal.ParzenWindows("scott").fit(X, sample_weight=weight)
     model_io.save(density, "weighted.vicinal")
-    expected = vicinal.DensityOutlierDetector(vicinal.ParzenWindows(0.5)).fit(X, sample_weight=weight)
+    expected = vicinal.DensityOutlierDetector(vicinal.ParzenWindows("scott")).fit(X, sample_weight=weight)
     np.testing.assert_allclose(
         scored(capsys, "weighted.vicinal", "new.csv")["p_value"], expected.p_values(new), rtol=1e-9
     )
