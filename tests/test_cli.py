@@ -16,6 +16,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.mixture import GaussianMixture
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import vicinal
 from vicinal import io as model_io
@@ -353,6 +356,7 @@ def test_other_encodings_separators_and_headers(folder, capsys):
 
 def test_bad_numpy_and_parquet_files_are_explained(folder, capsys):
     np.save("objects.npy", np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
+    Path("no.npy").write_bytes(b"a,b\n1,2\n")
     np.save("cube.npy", np.zeros((2, 2, 2)))
     np.save("text.npy", np.array([["a", "b"]]))
     np.savez("two.npz", first=np.eye(3), second=np.eye(4))
@@ -362,6 +366,7 @@ def test_bad_numpy_and_parquet_files_are_explained(folder, capsys):
     Path("broken.csv.gz").write_bytes(b"a,b\n1,2\n")
     for name in (
         "objects.npy",
+        "no.npy",
         "cube.npy",
         "text.npy",
         "two.npz",
@@ -371,7 +376,9 @@ def test_bad_numpy_and_parquet_files_are_explained(folder, capsys):
         "broken.csv.gz",
     ):
         assert run("learn", name, "--method", "parzen", "-o", "m.vicinal") == DATA, name
-        assert "vicinal: error: " in capsys.readouterr().err
+        err = capsys.readouterr().err
+        assert "vicinal: error: " in err
+        assert "unsafe" not in err  # as NumPy words it for what is no file of its own
     assert run("learn", "two.npz", "--array", "second", "--method", "parzen", "-o", "m.vicinal", "-q") == OK
 
 
@@ -488,6 +495,71 @@ def test_models_made_in_python(table, capsys):
     capsys.readouterr()
     assert run("score", "thin.vicinal", "features.csv") == MODEL
     assert "saved without its training rows" in capsys.readouterr().err
+
+
+def scored(capsys, *arguments):
+    assert run("score", *arguments, "-q") == OK
+    return pd.read_csv(io.StringIO(capsys.readouterr().out))
+
+
+def test_scores_of_detectors_and_weighted_densities_made_in_python(table, capsys):
+    X = table[FEATURES]
+    X.to_csv("features.csv", index=False)
+    new = X + 0.5 * X.std().to_numpy() * np.random.default_rng(1).normal(size=X.shape)
+    new.to_csv("new.csv", index=False)
+    detectors = {
+        "plain": vicinal.DensityOutlierDetector(vicinal.ParzenWindows(0.5), contamination=0.1).fit(X),
+        "from a pipeline": vicinal.DensityOutlierDetector.from_density(
+            make_pipeline(StandardScaler(), vicinal.LCA()).fit(X), contamination=0.1
+        ),
+    }
+    for name, detector in detectors.items():
+        model_io.save(detector, f"{name}.vicinal")
+        scores = scored(capsys, f"{name}.vicinal", "new.csv")
+        np.testing.assert_allclose(scores["p_value"], detector.p_values(new), rtol=1e-9)
+        np.testing.assert_array_equal(scores["outlier"], detector.predict(new) == -1)
+        own = scored(capsys, f"{name}.vicinal", "features.csv")
+        np.testing.assert_allclose(own["p_value"], detector.training_p_values_, rtol=1e-9)
+        assert run("score", f"{name}.vicinal", "new.csv", "--contamination", "0.1", "-q") == OK
+        capsys.readouterr()
+        assert run("score", f"{name}.vicinal", "new.csv", "--contamination", "0.2", "-q") == USAGE
+        assert "--contamination: the model is a DensityOutlierDetector" in capsys.readouterr().err
+
+    scaler = StandardScaler().fit(X)
+    last = vicinal.DensityOutlierDetector(vicinal.ParzenWindows(0.5)).fit(scaler.transform(X))
+    model_io.save(Pipeline([("scale", scaler), ("detector", last)]), "last.vicinal")
+    np.testing.assert_allclose(
+        scored(capsys, "last.vicinal", "new.csv")["p_value"], last.p_values(scaler.transform(new)), rtol=1e-9
+    )
+
+    # The weights of a density count in the ranks: the command used to count rows.
+    weight = np.linspace(0.1, 3.0, len(X))
+    density = vicinal.ParzenWindows("scott").fit(X, sample_weight=weight)
+    model_io.save(density, "weighted.vicinal")
+    expected = vicinal.DensityOutlierDetector(vicinal.ParzenWindows("scott")).fit(X, sample_weight=weight)
+    np.testing.assert_allclose(
+        scored(capsys, "weighted.vicinal", "new.csv")["p_value"], expected.p_values(new), rtol=1e-9
+    )
+    np.testing.assert_allclose(
+        scored(capsys, "weighted.vicinal", "--training")["p_value"], expected.training_p_values_, rtol=1e-9
+    )
+
+
+def test_a_density_that_keeps_no_rows_is_explained(table, capsys):
+    model_io.save(make_pipeline(StandardScaler(), GaussianMixture()).fit(table[FEATURES]), "gauss.vicinal")
+    assert run("score", "gauss.vicinal", "table.csv") == FIT
+    assert "the training rows cannot be scored without themselves" in capsys.readouterr().err
+
+
+def test_a_target_that_cannot_be_used_is_told_in_the_words_of_the_command(table, capsys):
+    table.assign(one="a").to_csv("one.csv", index=False)
+    assert run("compare", "one.csv", "--target", "one", "--task", "classes") == DATA
+    assert "--target holds one class only, 'a'" in (err := capsys.readouterr().err)
+    assert "Leave --target out to compare densities." in err
+    assert run("compare", "table.csv", "--target", "hue", "--task", "classes") == DATA
+    err = capsys.readouterr().err
+    assert "--target must hold classes, got fractional numbers. Leave --task out" in err
+    assert "or leave --target out" in err
 
 
 def test_names_that_clash(table, capsys):

@@ -1,6 +1,7 @@
 """The comparison: honest by construction, and right in its arithmetic."""
 
 import json
+import pickle
 import warnings
 from typing import ClassVar
 
@@ -19,8 +20,7 @@ from sklearn.preprocessing import StandardScaler
 import vicinal
 from vicinal._compare.folds import RECALL_AT, neighbor_scores
 from vicinal._compare.intervals import corrected_interval
-from vicinal._compare.methods import groups_of_numbers
-from vicinal._compare.rows import read_targets
+from vicinal._compare.rows import TargetError, read_targets
 
 PLAIN = ["euclidean", "z-scored", "pca-whitened", "lda"]
 
@@ -211,6 +211,76 @@ def test_wide_and_dependent_columns_are_projected_and_said():
     assert any("Densities saw the 2 leading principal components of the 3" in note for note in result.notes)
 
 
+def test_wide_tables_of_few_rows_have_learned_metrics_too():
+    """64 components of 40 rows do not exist: every costly metric used to fail on such a table."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 25)
+    X = rng.normal(size=(50, 80)) + 2.0 * y[:, None]
+    result = vicinal.compare(X, y, metrics=["z-scored", "pca-whitened", "lca", "nca"], densities=[], n_repeats=1)
+    assert [found.failure for found in result.metrics] == [None] * 4
+    assert any(
+        "NCA and PCA-whitening saw the 20 leading principal components of the 80" in note for note in result.notes
+    )
+    estimator = result.estimator("metric", "nca")
+    assert [type(step).__name__ for _, step in estimator.steps] == ["StandardScaler", "PCA", "NCA"]
+    assert estimator[1].n_components == 20
+
+
+def test_densities_of_all_folds_see_the_same_number_of_dimensions():
+    """A column of few ones is constant in some training folds; log-likelihoods of other dimensions have no common mean."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(60, 2)), np.arange(60) == 7])
+    result = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
+    assert any("Densities saw the 2 leading principal components of the 3" in note for note in result.notes)
+    assert all(found.failure is None for found in result.densities)
+    expected = []
+    for train, test in RepeatedKFold(n_splits=5, n_repeats=1, random_state=0).split(X):
+        density = result.estimator("density", "gaussian").fit(X[train])
+        assert density[1].n_components_ == 2
+        expected.append(density.score_samples(X[test]).mean() - np.log(density[0].scale_).sum())
+    np.testing.assert_allclose(result.result("density", "gaussian").scores["log_likelihood"], expected)
+
+
+def test_own_densities_see_what_the_others_see():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 2)) * [100.0, 0.01]
+    result = vicinal.compare(X, densities={"scott": vicinal.ParzenWindows("scott")}, n_repeats=1)
+    np.testing.assert_array_equal(
+        result.result("density", "scott").scores["log_likelihood"],
+        result.result("density", "parzen-scott").scores["log_likelihood"],
+    )
+    assert [type(step).__name__ for _, step in result.estimator("density", "scott").steps] == [
+        "StandardScaler",
+        "ParzenWindows",
+    ]
+
+
+def test_settings_give_the_same_result_again():
+    X, y = nuisance_data(60)
+    result = vicinal.compare(
+        X,
+        y,
+        metrics={"mine": vicinal.RCA(n_components=2)},
+        densities=["gaussian", "lca"],
+        n_repeats=1,
+        engine=vicinal.Engine("reference", threads=1),
+    )
+    again = vicinal.compare(X, y, **result.settings)
+    assert str(again) == str(result)
+    plain = json.loads(json.dumps(result.to_dict()))["settings"]
+    assert plain["metrics"] == {"mine": "RCA(n_components=2)"}
+    assert plain["engine"] == "Engine(kind='reference', threads=1)"
+
+
+def test_a_bad_target_is_told_in_the_words_of_the_caller():
+    with pytest.raises(TargetError, match=r"^y holds one class only, '\{a\}': .* Leave y out") as caught:
+        read_targets(np.full(20, "{a}"), 20)
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        assert str(error) == caught.value.worded()
+        assert error.worded(y="--target").startswith("--target holds one class only, '{a}'")
+        assert error.worded(y="--target").endswith("Leave --target out to compare densities.")
+
+
 def test_data_on_which_lca_has_no_answer_get_a_penalty_and_a_note():
     X = np.repeat(np.random.default_rng(0).normal(size=(60, 2)), 2, axis=0)  # every row has a twin
     with warnings.catch_warnings():
@@ -264,10 +334,10 @@ BAD = [
     ("text as numbers", {"y": np.array(["a", "b"] * 10), "task": "numbers"}, "needs numbers in y"),
     ("constant number", {"y": np.full(20, 0.5)}, "nothing to predict"),
     ("infinite number", {"y": np.r_[np.inf, np.linspace(0, 1, 19)], "task": "numbers"}, "1 missing or infinite"),
-    ("short numbers", {"y": np.linspace(0, 1, 19)}, "one number a row"),
+    ("short numbers", {"y": np.linspace(0, 1, 19)}, "one number per row"),
     ("lda of numbers", {"y": np.linspace(0, 1, 20), "metrics": ["lda"]}, "metrics must be among .*pls"),
     ("missing", {"y": np.array([None] + ["a", "b"] * 9 + ["a"], dtype=object)}, "missing classes, got 1"),
-    ("short y", {"y": np.zeros(19)}, "one class a row"),
+    ("short y", {"y": np.zeros(19)}, "one class per row"),
     ("unknown metric", {"metrics": ["magic"]}, "metrics must be among"),
     ("unknown density", {"densities": ["magic"]}, "densities must be among"),
     ("nothing", {"y": None, "densities": []}, "nothing to compare"),
@@ -392,10 +462,3 @@ def test_which_targets_are_numbers():
     assert "taken as a number to predict (task='classes'" in notes[0]
     assert task(rng.integers(300, size=440), task="classes") == "classes"
     assert task(rng.integers(5, size=100), task="numbers") == "numbers"
-
-
-def test_groups_of_numbers_are_of_equal_size():
-    y = np.random.default_rng(0).normal(size=200)
-    counts = np.bincount(groups_of_numbers(y))
-    assert counts.tolist() == [20] * 10
-    assert len(np.unique(groups_of_numbers(np.array([0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0])))) == 2

@@ -4,6 +4,8 @@ import pytest
 from scipy.stats import ks_2samp
 from sklearn.base import clone
 from sklearn.covariance import EllipticEnvelope
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import roc_auc_score
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import KFold, PredefinedSplit
@@ -12,7 +14,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import DensityOutlierDetector, ManifoldParzen, ParzenWindows
+from vicinal import (
+    LCA,
+    DensityOutlierDetector,
+    LCAGauss,
+    LocalLCA,
+    ManifoldParzen,
+    ManifoldParzenCV,
+    ParzenWindows,
+    io,
+)
 
 AS_NEW = (
     "fit_predict judges the training rows leave-one-out, predict treats the same rows as new ones that "
@@ -200,3 +211,116 @@ def test_cv_may_be_a_list_of_folds():
     given = DensityOutlierDetector(GaussianMixture(random_state=0), cv=folds).fit(X)
     expected = DensityOutlierDetector(GaussianMixture(random_state=0), cv=KFold(2)).fit(X)
     np.testing.assert_allclose(given.training_scores_, expected.training_scores_)
+
+
+def assert_same_answers(one, other, new):
+    """All that two fitted detectors say about their training rows and about new rows."""
+    np.testing.assert_allclose(one.training_scores_, other.training_scores_, rtol=1e-12)
+    np.testing.assert_allclose(one.training_p_values_, other.training_p_values_, rtol=1e-12)
+    assert one.offset_ == pytest.approx(other.offset_, rel=1e-12)
+    np.testing.assert_allclose(one.score_samples(new), other.score_samples(new), rtol=1e-12)
+    np.testing.assert_allclose(one.p_values(new), other.p_values(new), rtol=1e-12)
+    np.testing.assert_array_equal(one.predict(new), other.predict(new))
+
+
+@pytest.mark.parametrize("contamination", ["auto", 0.1])
+@pytest.mark.parametrize(
+    "density",
+    [
+        ParzenWindows(),
+        LCA(),
+        LCAGauss(random_state=0),
+        LocalLCA(),
+        ManifoldParzen(1, 5, 0.1),
+        ManifoldParzen(0, 5, 0.1),
+        ManifoldParzenCV(n_components=[1], n_neighbors=[5], noise=[0.1]),
+    ],
+    ids=lambda density: type(density).__name__,
+)
+def test_from_density_answers_as_a_detector_fitted_to_the_rows(density, contamination):
+    rng = np.random.default_rng(8)
+    X = pd.DataFrame(np.vstack([rng.normal(size=(60, 3)), [[6.0, 6.0, -6.0]]]), columns=["a", "b", "c"])
+    new = pd.DataFrame(2.0 * rng.normal(size=(20, 3)), columns=["a", "b", "c"])
+    fitted = clone(density).fit(X)
+    expected = DensityOutlierDetector(density, contamination=contamination).fit(X)
+    detector = DensityOutlierDetector.from_density(fitted, contamination=contamination)
+    assert_same_answers(detector, expected, new)
+    assert detector.density_ is fitted
+    assert detector.n_features_in_ == 3
+    assert detector.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert detector.get_params()["contamination"] == contamination
+
+
+@pytest.mark.parametrize("density", [ParzenWindows(0.5), ManifoldParzen(1, 5, 0.1)], ids=lambda d: type(d).__name__)
+def test_from_density_counts_rows_with_the_weights_of_the_density(density):
+    rng = np.random.default_rng(9)
+    X, weight = rng.normal(size=(50, 2)), rng.uniform(0.1, 3.0, size=50)
+    weight[::10] = 0.0
+    detector = DensityOutlierDetector.from_density(clone(density).fit(X, sample_weight=weight), contamination=0.2)
+    expected = DensityOutlierDetector(density, contamination=0.2).fit(X, sample_weight=weight)
+    assert_same_answers(detector, expected, rng.normal(size=(20, 2)))
+    unweighted = DensityOutlierDetector(density, contamination=0.2).fit(X)
+    assert np.abs(detector.training_p_values_ - unweighted.training_p_values_).max() > 0.02
+
+
+def test_from_density_of_a_pipeline_keeps_the_steps_before_the_density():
+    rng = np.random.default_rng(10)
+    X = pd.DataFrame(rng.normal(size=(50, 2)) * [100.0, 0.01], columns=["a", "b"])
+    pipeline = make_pipeline(StandardScaler(), ParzenWindows(0.4)).fit(X)
+    Z = pipeline[0].transform(X)
+    detector = DensityOutlierDetector.from_density(pipeline)
+    expected = DensityOutlierDetector(ParzenWindows(0.4)).fit(Z)
+    np.testing.assert_allclose(detector.training_scores_, expected.training_scores_)
+    np.testing.assert_allclose(detector.p_values(X), expected.p_values(Z))
+    assert detector.feature_names_in_.tolist() == ["a", "b"]
+
+
+def test_from_density_can_be_cloned_and_saved(tmp_path):
+    rng = np.random.default_rng(11)
+    X, new = rng.normal(size=(50, 2)), 2.0 * rng.normal(size=(20, 2))
+    detector = DensityOutlierDetector.from_density(make_pipeline(StandardScaler(), LCA()).fit(X), contamination=0.1)
+    fresh = clone(detector)
+    with pytest.raises(NotFittedError):
+        fresh.predict(new)
+    with pytest.raises(NotFittedError):  # the parameter is unfitted, as in every meta-estimator
+        fresh.density.score_samples(new)
+    by_folds = DensityOutlierDetector(make_pipeline(StandardScaler(), LCA()), contamination=0.1).fit(X)
+    assert_same_answers(fresh.fit(X), by_folds, new)
+    io.save(detector, tmp_path / "detector.vicinal")
+    assert_same_answers(io.load(tmp_path / "detector.vicinal"), detector, new)
+
+
+@pytest.mark.parametrize("density", [KernelDensity(), make_pipeline(StandardScaler(), GaussianMixture())])
+def test_from_density_needs_training_rows_that_can_be_left_out(density):
+    X = np.random.default_rng(12).normal(size=(30, 2))
+    last = "KernelDensity" if isinstance(density, KernelDensity) else "GaussianMixture"
+    with pytest.raises(TypeError, match=rf"score its training rows without themselves .*got {last}\. Fit the detector"):
+        DensityOutlierDetector.from_density(density.fit(X))
+
+
+def test_from_density_refuses_what_is_no_fitted_density(tmp_path):
+    X = np.random.default_rng(13).normal(size=(30, 2))
+    with pytest.raises(NotFittedError):
+        DensityOutlierDetector.from_density(ParzenWindows())
+    with pytest.raises(TypeError, match="fit and score_samples, got StandardScaler"):
+        DensityOutlierDetector.from_density(StandardScaler().fit(X))
+    with pytest.raises(ValueError, match=r"at most 0\.5"):
+        DensityOutlierDetector.from_density(ParzenWindows().fit(X), contamination=0.7)
+    io.save(LCA().fit(X), tmp_path / "thin.vicinal", training_rows=False)
+    with pytest.raises(NotFittedError, match="saved without its training rows"):
+        DensityOutlierDetector.from_density(io.load(tmp_path / "thin.vicinal"))
+
+
+def test_a_frozen_density_is_sent_to_from_density():
+    """Fitted to its own training rows, a frozen density would score each of them with its own kernel."""
+    X = np.random.default_rng(14).normal(size=(30, 2))
+    for density in (ParzenWindows(0.002), ManifoldParzen(1, 5, 0.1)):
+        with pytest.raises(TypeError, match=r"density is frozen.*from_density"):
+            DensityOutlierDetector(FrozenEstimator(density.fit(X))).fit(X)
+
+
+def test_p_values_from_scores_are_those_of_the_rows():
+    rng = np.random.default_rng(15)
+    X, weight, new = rng.normal(size=(50, 2)), rng.uniform(size=50), 2.0 * rng.normal(size=(20, 2))
+    detector = DensityOutlierDetector(ParzenWindows(0.5)).fit(X, sample_weight=weight)
+    np.testing.assert_array_equal(detector.p_values_from_scores(detector.score_samples(new)), detector.p_values(new))

@@ -38,6 +38,7 @@ WEIGHT = np.where(np.arange(N) % 5 == 0, 0.0, np.linspace(0.5, 2.0, N))
 
 # How to fit each public estimator: each entry makes a fitted one. Several entries for what differs in state.
 HOW_TO_FIT = {
+    "BinnedTargetMetric": [lambda: vicinal.BinnedTargetMetric(RCA(n_components=2), n_bins=4).fit(TABLE, X[:, 0])],
     "ConstrainedGaussianMixture": [lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS)],
     "ConstrainedKMeans": [lambda: vicinal.ConstrainedKMeans(3, n_init=2, random_state=0).fit(TABLE, CHUNKLETS)],
     "DensityClassifier": [
@@ -50,6 +51,7 @@ HOW_TO_FIT = {
         lambda: vicinal.DensityOutlierDetector(GaussianMixture(2, random_state=0), contamination=0.1, cv=KFold(3)).fit(
             TABLE
         ),
+        lambda: vicinal.DensityOutlierDetector.from_density(make_pipeline(StandardScaler(), LCA()).fit(TABLE)),
     ],
     "LCA": [
         lambda: LCA().fit(X),

@@ -10,9 +10,12 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA
+from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold
 from sklearn.neighbors import NearestNeighbors
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vicinal
@@ -296,6 +299,126 @@ def test_the_code_in_the_report_runs_and_says_the_same(tmp_path, monkeypatch, ca
     assert done.stdout == said + "True\n"
 
 
+def several_data_sets():
+    """Data of every kind that changes the code: what is compared, and what the printed pipelines must hold."""
+    rng = np.random.default_rng(5)
+    states, labels = make_machine_states(150, random_state=1)
+    wide = np.hstack([states[:90], rng.normal(size=(90, 60))]) * rng.uniform(0.1, 10.0, size=68)
+    small = rng.normal(size=(120, 3)) * [0.1, 3.0, 3.0]
+    numbers = np.sin(15.0 * small[:, 0]) + 0.05 * rng.normal(size=120)
+    dependent = np.column_stack([small, small.sum(axis=1)])
+    few = {"n_repeats": 1, "n_splits": 3}
+    yield "labels", states, labels, few, ["tol=1e-05", "KNeighborsClassifier()"]
+    yield "text labels, LCA", states, labels, {**few, "metrics": ["z-scored", "lca"], "n_neighbors": 3}, ["LCA(tol=1e-05", "n_neighbors=3"]  # fmt: skip
+    nca, lca = {"metrics": ["z-scored", "nca"]}, {"metrics": ["z-scored", "lca"]}
+    yield "many columns", wide, labels[:90], {**few, **nca, "densities": ["gaussian", "manifold-parzen"]}, ["PCA(n_components=30, random_state=0)", "PCA(n_components=15, random_state=0)", "n_neighbors=10"]  # fmt: skip
+    yield "many columns, LCA", wide, labels[:90], {**few, **lca, "densities": ["gaussian", "lca-gauss"]}, ["PCA(n_components=30", "LCA(tol=1e-05", "LCAGauss(tol=1e-05"]  # fmt: skip
+    yield "numbers", small, numbers, few, ["NCA(match='gaussian'", "KNeighborsRegressor()"]
+    yield "numbers, RCA", small, numbers, {**few, "metrics": ["z-scored", "rca"], "densities": ["gaussian", "manifold-parzen"]}, ["BinnedTargetMetric(metric=RCA())", "n_neighbors=10"]  # fmt: skip
+    yield (
+        "labels, densities only",
+        states,
+        labels,
+        {**few, "metrics": [], "densities": ["gaussian", "lca"]},
+        ["    y,\n"],
+    )
+    yield "no labels", states, None, few, ["density = "]
+    yield "no labels, dependent columns", dependent, None, {**few, "densities": ["gaussian", "manifold-parzen"], "random_state": 7}, ["PCA(n_components=3, random_state=7)", "n_neighbors=10"]  # fmt: skip
+    yield "an engine", states, labels, {**few, "metrics": ["z-scored", "nca"], "densities": ["gaussian", "lca"], "engine": vicinal.Engine("reference", threads=1)}, ["engine=Engine(kind='reference', threads=1)"]  # fmt: skip
+    own = {
+        "metrics": {"mine": make_pipeline(StandardScaler(), vicinal.NCA(2, random_state=0))},
+        "densities": {"ours\n": vicinal.ParzenWindows(np.full(8, 0.5))},
+    }
+    yield "estimators of one's own", states, labels, {**few, **own}, ["metrics={'mine': make_pipeline", "np.array([0.5"]
+
+
+DATA_SETS = {name: rest for name, *rest in several_data_sets()}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_the_printed_models_are_those_that_were_compared(name, capsys):
+    """The printed code once built other models: it lost n_neighbors=10, tol=1e-5 and a PCA step.
+
+    Here it is run, and its models are cross-validated by scikit-learn on the folds of the comparison: they reach the
+    figures of the report, fold by fold.
+    """
+    X, y, settings, expected = DATA_SETS[name]
+    comparison = vicinal.compare(X, y, **settings)
+    code = vicinal.report(X, y, comparison=comparison).summary["code"]
+    for text in expected:
+        assert text in code
+    assert "._" not in code  # public names only
+    namespace = {"X": X, "y": y}
+    exec(code, namespace)
+    assert capsys.readouterr().out == f"{comparison}\n"
+    numbers, seed = comparison.task == "numbers", settings.get("random_state", 0)
+    splitter = RepeatedKFold if y is None or numbers else RepeatedStratifiedKFold
+    folds = list(splitter(n_splits=3, n_repeats=1, random_state=seed).split(X, y))
+    if comparison.metrics:
+        best = comparison.result("metric", comparison.best["metric"])
+        model = namespace["regressor" if numbers else "classifier"]
+        scores = []
+        for train, test in folds:
+            predicted = clone(model).fit(X[train], y[train]).predict(X[test])
+            error = np.mean((predicted - y[test]) ** 2) / np.var(y[train]) if numbers else np.mean(predicted != y[test])
+            scores.append(1.0 - error)
+        np.testing.assert_allclose(scores, best.scores["r2" if numbers else "accuracy"], rtol=1e-9)
+    best = comparison.result("density", comparison.best["density"])
+    scores = []
+    for train, test in folds:
+        density = clone(namespace["density"]).fit(X[train])
+        scores.append(density.score_samples(X[test]).mean() - np.log(density[0].scale_).sum())
+    np.testing.assert_allclose(scores, best.scores["log_likelihood"], rtol=1e-9)
+
+
+def test_the_code_says_where_the_folds_differ_from_a_fit_to_all_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 3)), rng.integers(2, size=200)
+    comparison = vicinal.compare(
+        X, y, metrics=["z-scored", "lca"], densities=["gaussian", "lca"], n_repeats=1, fit_rows=100
+    )
+    code = vicinal.report(X, y, comparison=comparison).summary["code"]
+    assert code.count("# (the comparison fitted it to 100 of the training rows of each fold)\n") == 2
+    # With six copies of each row no fold has an answer without a penalty.
+    copies = np.repeat(X[:20, :2], 6, axis=0)
+    folds = vicinal.compare(copies, densities=["gaussian", "lca"], n_repeats=1, n_splits=3)
+    code = vicinal.report(copies, comparison=folds).summary["code"]
+    assert "# (in the comparison it needed reg=0.01 in 3 of 3 fits)\n" in code
+    assert "reg=0.01" in code.split("density = ")[1]
+
+
+def test_the_code_runs_where_only_all_rows_together_need_a_penalty(capsys):
+    """Every row has one twin, and folds part many of them: LCA has an answer in the folds, and none for all rows."""
+    X = np.repeat(np.random.default_rng(0).normal(size=(60, 3)), 2, axis=0)
+    comparison = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
+    assert not comparison.result("density", "lca").penalised
+    code = vicinal.report(X, comparison=comparison).summary["code"]
+    assert "# (the penalty is for all rows together" in code
+    namespace = {"X": X}
+    exec(code, namespace)
+    assert capsys.readouterr().out == f"{comparison}\n"
+    assert namespace["density"][-1].reg == 0.01
+
+
+class Mine(StandardScaler):
+    """A scaler of one's own with a parameter that has no code."""
+
+    def __init__(self, function=None):
+        super().__init__()
+        self.function = function
+
+
+def test_what_has_no_code_is_named_in_the_code(machine):
+    X, y, _ = machine
+    comparison = vicinal.compare(X, y, metrics={"mine": Mine(lambda x: x)}, densities=[], n_repeats=1)
+    code = vicinal.report(X, y, comparison=comparison).summary["code"]
+    assert "# to be filled in: function of Mine: " in code
+    assert "Mine(function=...)" in code
+    compile(code, "code", "exec")
+    json.dumps(comparison.to_dict())
+
+
 def test_demo_writes_its_files_and_speaks(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "-q"]) == 0
@@ -346,8 +469,7 @@ def test_a_numeric_target_has_a_report_and_code_that_runs(tmp_path, monkeypatch,
     assert any(text.startswith("target from") for text in outline.texts)
     assert "purity" not in document[: document.index("<footer>")].split("</style>")[1]
     code = next(text for text in outline.texts if "vicinal.compare(" in text)
-    images = "metric.transform(X)" if "metric = " in code else "X"
-    (tmp_path / "again.py").write_text(code + f"print(regressor.score({images}, y) > 0.3)\n")
+    (tmp_path / "again.py").write_text(code + "print(regressor.score(X, y) > 0.3)\n")
     done = subprocess.run([sys.executable, "again.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == said + "True\n"

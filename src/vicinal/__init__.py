@@ -31,6 +31,7 @@ from vicinal._version import __version__ as __version__
 # One re-export list.  Modules load on first use: `import vicinal` imports
 # neither numba, torch nor matplotlib, nor scikit-learn's estimators.
 _HOME = {
+    "BinnedTargetMetric": "_rca.binned_target_metric",
     "ChunkletReport": "_rca.chunklets",
     "ChunkletRows": "_rca.chunklets",
     "Comparison": "_compare.results",

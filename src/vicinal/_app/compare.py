@@ -48,6 +48,7 @@ def compare(arguments, console):
 def run(X, y, console, arguments, **settings):
     """`vicinal.compare` with progress, interruptible, and with its refusals as failures of the data."""
     import vicinal
+    from vicinal._compare.rows import TargetError
 
     def progress(done, total, text):
         arguments.check_interrupted()
@@ -55,27 +56,27 @@ def run(X, y, console, arguments, **settings):
 
     try:
         return vicinal.compare(X, y, random_state=arguments.seed, progress=progress, **settings)
+    except TargetError as error:
+        raise DataFailure(one_line(error.worded(y="--target", task="--task"))) from error
     except ValueError as error:
-        words = (
-            one_line(error).replace("Leave y out", "Leave --target out").replace("leave y out", "leave --target out")
-        )
-        raise DataFailure(words.replace("Leave task out", "Leave --task out")) from error
+        raise DataFailure(one_line(error)) from error
 
 
 def _chosen(arguments):
     """Which metrics and densities ``--methods`` names."""
-    from vicinal._compare.compare import DENSITY_NAMES, METRIC_NAMES
-
     if arguments.methods is None:
         return {}
+    from vicinal._compare.methods import density_names, metric_names
+
+    metrics, densities = metric_names(), density_names()
     names = [name.strip() for name in arguments.methods.split(",") if name.strip()]
-    unknown = [name for name in names if name not in METRIC_NAMES and name not in DENSITY_NAMES]
+    unknown = [name for name in names if name not in metrics and name not in densities]
     if unknown or not names:
-        known = ", ".join(dict.fromkeys([*METRIC_NAMES, *DENSITY_NAMES]))
+        known = ", ".join(dict.fromkeys([*metrics, *densities]))
         raise UsageFailure(f"--methods: {', '.join(unknown) or 'nothing'} is not known. Choose among {known}.")
     return {
-        "metrics": [name for name in names if name in METRIC_NAMES],
-        "densities": [name for name in names if name in DENSITY_NAMES],
+        "metrics": [name for name in names if name in metrics],
+        "densities": [name for name in names if name in densities],
     }
 
 

@@ -59,13 +59,12 @@ def demo(arguments, console):
 
 
 def _densities(arguments, console, engine, path):
-    from vicinal import LCA, ParzenWindows
     from vicinal._demo import draw_densities
     from vicinal.datasets import make_slanted_bars
 
     X, _ = make_slanted_bars(random_state=arguments.seed)
     comparison = run(X, None, console, arguments, engine=engine, densities=_DENSITIES, n_repeats=1)
-    fitted = [ParzenWindows("scott").fit(X), ParzenWindows("loo").fit(X), LCA().fit(X)]
+    fitted = [comparison.estimator("density", name).fit(X) for name in _DENSITIES]
     titles = [
         f"{name}\nheld-out log-likelihood {comparison.result('density', key).main.mean:.2f}"
         for name, key in zip(

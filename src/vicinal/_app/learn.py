@@ -169,9 +169,9 @@ def _fit(estimator, X, supervision, engine, scale):
             estimator.fit(scaler.transform(X), **supervision)
             model = Pipeline([("scale", scaler), (type(estimator).__name__.lower(), estimator)])
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-        name, reason = type(estimator).__name__, one_line(error)
-        hint = " (On the command line: --set reg=0.01.)" if "Pass reg" in reason else ""
-        raise FitFailure(f"{name}: {reason.removeprefix(f'{name}: ')}{hint}") from error
+        raise FitFailure(
+            f"{type(estimator).__name__}: {one_line(error)} (--set NAME=VALUE sets a parameter.)"
+        ) from error
     set_engine(estimator, None)  # a model does not carry the threads and the memory of the machine that made it
     return model
 

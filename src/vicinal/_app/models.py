@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._app.console import one_line, shown
-from vicinal._app.errors import ModelFailure, OutputFailure, UsageFailure
+from vicinal._app.errors import ModelFailure, UsageFailure
+from vicinal._app.outputs import output_failure
 
 CLASSES = {
     "lca": "LCA",
@@ -100,9 +101,7 @@ def save_model(model, path):
     try:
         io.save(model, path)
     except OSError as error:
-        # The words of `replacing` say which file already; those of the system do not.
-        reason = f"cannot write {path}: {error.strerror}." if error.strerror else one_line(error)
-        raise OutputFailure(reason) from error
+        raise output_failure(path, error) from error
 
 
 def load_model(path, engine):

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 
+from vicinal._app.console import one_line
 from vicinal._app.errors import DataFailure, OutputFailure, UsageFailure
 from vicinal._app.paths import is_special
 from vicinal._app.tables import format_of
@@ -22,7 +23,12 @@ def output_file(path):
         with open(path, "wb") if is_special(path) else replacing(path) as file:
             yield file
     except OSError as error:
-        raise OutputFailure(f"cannot write {path}: {error.strerror or error}.".replace("..", ".")) from error
+        raise output_failure(path, error) from error
+
+
+def output_failure(path, error):
+    """The failure for an OSError: `replacing` says in its own words which file and why, the system only says why."""
+    return OutputFailure(f"cannot write {path}: {error.strerror}." if error.strerror else one_line(error))
 
 
 def check_writable(path):

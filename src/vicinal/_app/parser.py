@@ -247,7 +247,6 @@ def _general_options():
     group.add_argument(
         "--memory",
         type=_memory,
-        default="128 MB",
         metavar="SIZE",
         help="memory for pair work beyond the data, as in '2 GB'; default 128 MB",
     )

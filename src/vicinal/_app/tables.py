@@ -232,6 +232,11 @@ def _read_numpy(file, name, kind, array):
 
     import numpy as np
 
+    start = file.read(6)
+    file.seek(0)
+    if not start.startswith((np.lib.format.MAGIC_PREFIX, b"PK")):
+        # Without this check np.load would take the file for a pickle, and say how to load it unsafely.
+        raise DataFailure(f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
     try:
         content = np.load(file, allow_pickle=False)
         if kind == "npz" or hasattr(content, "files"):
@@ -239,11 +244,10 @@ def _read_numpy(file, name, kind, array):
                 raise ValueError("it holds one array; name it .npy")
             return _frame_of_arrays({key: content[key] for key in content.files}, name, array)
     except (ValueError, zipfile.BadZipFile, KeyError, SyntaxError) as error:
-        if isinstance(error, ValueError) and "pickle" in str(error).lower():
-            error = ValueError(
-                "it holds Python objects (or is no NumPy file), which are never loaded. Save numbers and text arrays"
-            )
-        raise DataFailure(f"cannot read {name} as {kind.upper()}: {one_line(error)}.") from error
+        raise DataFailure(
+            f"cannot read {name} as {kind.upper()}: {one_line(error)}. It must hold arrays of numbers or text; arrays of "
+            "Python objects are never loaded."
+        ) from error
     return _frame_of_array(content, name)
 
 

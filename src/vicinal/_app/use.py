@@ -40,7 +40,7 @@ def score(arguments, console):
         rows = np.arange(len(scores))
     else:
         scores = _ask(model.whole.score_samples, features)
-        p_values = new_p_values(scores, detector.training_scores_)
+        p_values = detector.p_values_from_scores(scores)
         own = np.full(len(scores), -1) if arguments.as_new else _training_rows(model, features)
         if (own >= 0).any():
             console.say(
@@ -62,12 +62,6 @@ def score(arguments, console):
     if table is not None:
         result = pd.concat([_kept(arguments, table, rows), result], axis=1)
     _give(result, arguments, console, model)
-
-
-def new_p_values(scores, training_scores):
-    """`DensityOutlierDetector.p_values` of rows whose scores are known already."""
-    below = np.searchsorted(np.sort(training_scores), scores, side="right")
-    return (1.0 + below) / (1.0 + len(training_scores))
 
 
 def neighbors(arguments, console):
@@ -144,48 +138,20 @@ def _ask(method, features):
 
 
 def _detector(model, contamination):
-    """A DensityOutlierDetector of the density as it was fitted: nothing is fitted again."""
-    from vicinal import DensityOutlierDetector
-
-    if isinstance(model.whole, DensityOutlierDetector):  # saved from Python
-        return model.whole
-    density = FittedDensity(model.whole, model.estimator)
-    # fit() takes the scores from the density; of the rows it only needs the number.
-    rows = np.zeros((len(density.left_out), 1))
-    return DensityOutlierDetector(density, contamination=contamination).fit(rows)
-
-
-class FittedDensity:
-    """A fitted density that stays as it is when it is cloned or fitted, and knows its training rows' own scores."""
-
-    def __init__(self, whole, estimator):
-        self.whole = whole
-        self.left_out = left_out_scores(estimator)
-
-    def __sklearn_clone__(self):
-        return self
-
-    def fit(self, X):
-        """Return itself."""
-        return self
-
-    def score_samples(self, X):
-        """Log-densities of new rows."""
-        return self.whole.score_samples(X)
-
-    def held_out_score_samples(self):
-        """Log-densities of the training rows, each under the model without it."""
-        return self.left_out
-
-
-def left_out_scores(estimator):
-    """Log-densities of the training rows of a density, each under the density without it."""
+    """The detector that was saved, or one of the density as it was fitted: nothing is fitted again."""
     from sklearn.exceptions import NotFittedError
 
+    from vicinal import DensityOutlierDetector
+
+    if isinstance(model.estimator, DensityOutlierDetector):  # saved from Python
+        if contamination not in ("auto", model.estimator.contamination):
+            raise UsageFailure(
+                "--contamination: the model is a DensityOutlierDetector, whose threshold was chosen when it was fitted. Leave "
+                "--contamination out."
+            )
+        return model.estimator
     try:
-        if hasattr(estimator, "held_out_score_samples"):
-            return estimator.held_out_score_samples()
-        return estimator.score_samples(None)
+        return DensityOutlierDetector.from_density(model.whole, contamination=contamination)
     except NotFittedError as error:
         raise ModelFailure(one_line(error)) from error
     except (ValueError, TypeError) as error:
@@ -195,23 +161,27 @@ def left_out_scores(estimator):
 def _training_rows(model, features):
     """For each row the position of an equal training row, or -1."""
     from scipy.spatial import cKDTree
+    from sklearn.pipeline import Pipeline
 
     from vicinal import DensityOutlierDetector
 
-    estimator = model.estimator
-    if isinstance(estimator, DensityOutlierDetector):
-        estimator = estimator.density_
-    centres = getattr(getattr(estimator, "mixture_", None), "centres", None)
+    density, rows = model.whole, features
+    while isinstance(density, (Pipeline, DensityOutlierDetector)):
+        if isinstance(density, Pipeline):
+            rows = density[:-1].transform(rows) if len(density) > 1 else rows
+            density = density[-1]
+        else:
+            density = density.density_
+    centres = getattr(getattr(density, "mixture_", None), "centres", None)
     if centres is None:
         return np.full(len(features), -1)
-    rows = features if model.whole is model.estimator else model.whole[:-1].transform(features)
     rows = np.ascontiguousarray(rows, dtype=centres.dtype) + 0.0  # + 0.0 turns -0.0 into 0.0
-    if hasattr(estimator, "gaussian_components_"):
+    if hasattr(density, "gaussian_components_"):
         # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.
-        if not len(estimator.components_):
+        if not len(density.components_):
             return np.full(len(rows), -1)
-        images = cKDTree(centres @ estimator.components_.T)
-        gaps, nearest = images.query(rows @ estimator.components_.T, distance_upper_bound=1e-9)
+        images = cKDTree(centres @ density.components_.T)
+        gaps, nearest = images.query(rows @ density.components_.T, distance_upper_bound=1e-9)
         return np.where(np.isfinite(gaps), nearest, -1)
     position = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(centres) + 0.0)}
     return np.array([position.get(row.tobytes(), -1) for row in rows])

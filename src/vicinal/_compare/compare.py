@@ -2,21 +2,30 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils.validation import check_array
 
 from vicinal._checks import check_integer, check_magnitude
-from vicinal._compare.folds import Outcome, Rows, density_outcome, density_rows, metric_outcome
+from vicinal._compare.folds import Outcome, Rows, density_outcome, metric_outcome, usable_dimensions
 from vicinal._compare.intervals import corrected_interval
-from vicinal._compare.methods import FALLBACK_REG, WIDE, Method, density_methods, metric_methods, own_method
+from vicinal._compare.methods import (
+    FALLBACK_REG,
+    Method,
+    density_methods,
+    metric_dimensions,
+    metric_methods,
+    own_density,
+    own_metric,
+)
 from vicinal._compare.results import Comparison, MethodResult, main_of
 from vicinal._compare.rows import make_folds, note_twins, read_targets, sample_rows
 from vicinal._compare.words import verdict_sentence
+from vicinal._engine import Engine
 from vicinal._engine._choice import as_engine
 
-METRIC_NAMES = ("euclidean", "z-scored", "pca-whitened", "lda", "pls", "rca", "lca", "lca-gauss", "nca")
-DENSITY_NAMES = ("gaussian", "parzen-scott", "parzen-loo", "lca", "lca-gauss", "manifold-parzen")
 _FEWEST_ROWS = 10
 # Dozens of fits follow: compiled kernels are worth loading well before they are for a single pass.
 _LOAD_COMPILED = 200
@@ -84,7 +93,7 @@ def compare(
     data, although the columns are standardised first.
 
     Where the target is a number, partial least squares (pls) takes the place of lda, NCA's rows agree by how close their
-    numbers are (``match="gaussian"``), RCA learns from ten groups of equal size, and metrics are judged by
+    numbers are (``match="gaussian"``), RCA learns from ten groups of equal size (:class:`BinnedTargetMetric`), and metrics are judged by
     :math:`R^2 = 1 - \\mathrm{MSE} / \\operatorname{Var}(y_\\text{train})` of the mean of k neighbours.
 
     Examples
@@ -110,41 +119,45 @@ def compare(
     note_twins(X, notes)
     splits, n_splits, n_repeats = make_folds(X, codes, n_splits, n_repeats, random_state, notes)
     n_train = len(splits[0][0])
-    engine = as_engine(engine)
+    asked_engine = engine = as_engine(engine)
     if engine.kind == "auto" and n_train > _LOAD_COMPILED:
         engine = replace(engine, kind="cpu")
+    if engine == Engine():
+        engine = None  # as in an estimator that nobody has set an engine for
     if targets is not None:
         n_neighbors = min(n_neighbors, n_train)
 
-    chosen_metrics = (
-        []
-        if targets is None
-        else _choose(metrics, metric_methods(X.shape[1], random_state, engine, targets.task), "metrics")
-    )
-    chosen_densities = _choose(densities, density_methods(X.shape[1], random_state, engine), "densities")
+    def rows_of(fold):
+        train, test = splits[fold]
+        return _rows_of_fold(X, targets, train, test, fit_rows, random_state + fold)
+
+    n_features, chosen_metrics, chosen_densities = X.shape[1], [], []
+    if targets is not None:
+        n_leading = metric_dimensions(n_features, min(fit_rows, n_train))
+        known = metric_methods(n_features, n_leading, random_state, engine, targets.task)
+        chosen_metrics = _choose(metrics, known, "metrics", own_metric)
+    if densities is None or len(densities):
+        # The smallest number over the folds: log-likelihoods in different dimensions have no common mean.
+        n_dimensions = min(usable_dimensions(rows.X_train[rows.fit]) for rows in map(rows_of, range(len(splits))))
+        known = density_methods(n_features, n_dimensions, random_state, engine)
+        prepared = {"n_features": n_features, "n_dimensions": n_dimensions, "seed": random_state}
+        chosen_densities = _choose(densities, known, "densities", partial(own_density, **prepared))
     if not chosen_metrics and not chosen_densities:
         raise ValueError("there is nothing to compare: metrics need y, and densities is empty.")
     total = len(splits) * (len(chosen_metrics) + len(chosen_densities))
     tell = _counter(progress, total)
 
     outcomes: dict[tuple[str, str], list[Outcome]] = {}
-    dimensions = set()
-    for fold, (train, test) in enumerate(splits):
-        rows = _rows_of_fold(X, targets, train, test, fit_rows, random_state + fold)
+    for fold in range(len(splits)):
+        rows = rows_of(fold)
         for method in chosen_metrics:
             tell(f"metric {method.label}, fold {fold + 1} of {len(splits)}")
             outcomes.setdefault(("metric", method.name), []).append(
                 metric_outcome(method, rows, n_neighbors, len(classes) or None)
             )
-        if chosen_densities:
-            ready = density_rows(rows)
-            dimensions.add(ready.n_dimensions)
-            fitting = density_methods(ready.n_dimensions, random_state, engine)
         for method in chosen_densities:
             tell(f"density {method.label}, fold {fold + 1} of {len(splits)}")
-            outcomes.setdefault(("density", method.name), []).append(
-                density_outcome(fitting.get(method.name, method), ready)
-            )
+            outcomes.setdefault(("density", method.name), []).append(density_outcome(method, rows))
     tell(None)
 
     share = len(splits[0][1]) / n_train
@@ -152,7 +165,17 @@ def compare(
         kind: _results(kind, chosen, outcomes, share)
         for kind, chosen in (("metric", chosen_metrics), ("density", chosen_densities))
     }
-    _note_cuts(X, n_train, fit_rows, dimensions, chosen_metrics, chosen_densities, notes)
+    _note_costs(n_train, fit_rows, chosen_metrics, chosen_densities, notes)
+    if chosen_metrics and n_leading < n_features:
+        notes.append(
+            f"LCA, LCA-Gauss, NCA and PCA-whitening saw the {n_leading} leading principal components of the {n_features:,} "
+            "standardised columns, computed on the training rows."
+        )
+    if chosen_densities and n_dimensions < n_features:
+        notes.append(
+            f"Densities saw the {n_dimensions} leading principal components of the {n_features:,} standardised columns (dependent "
+            "columns, or too few rows for so many columns)."
+        )
     judged = {kind: _judge(found) for kind, found in results.items()}
     summary = {
         "helped": {kind: found[0] for kind, found in judged.items()},
@@ -164,7 +187,7 @@ def compare(
         densities=results["density"],
         verdict=verdict_sentence(results, n_neighbors=n_neighbors, **summary),
         n_rows=len(X),
-        n_features=X.shape[1],
+        n_features=n_features,
         n_neighbors=n_neighbors,
         n_folds=len(splits),
         task=None if targets is None else targets.task,
@@ -173,14 +196,15 @@ def compare(
         notes=notes,
         settings={
             **({} if targets is None else {"task": targets.task}),
-            "metrics": [method.name for method in chosen_metrics],
-            "densities": [method.name for method in chosen_densities],
+            "metrics": _wanted(metrics, chosen_metrics),
+            "densities": _wanted(densities, chosen_densities),
             "n_neighbors": n_neighbors,
             "n_splits": n_splits,
             "n_repeats": n_repeats,
             "max_rows": max_rows,
             "fit_rows": fit_rows,
             "random_state": random_state,
+            **({} if asked_engine == Engine() else {"engine": asked_engine}),
         },
         rows=kept,
         methods={
@@ -196,19 +220,26 @@ def _check_integers(**values):
         check_integer(value, name, least=2 if name == "n_splits" else 1)
 
 
-def _choose(wanted, known, name):
+def _choose(wanted, known, name, make_own):
     """The methods to compare: all, some by name, or the plain ones besides the caller's own."""
     if wanted is None:
         return list(known.values())
     if isinstance(wanted, Mapping):
         plain = [method for method in known.values() if not method.learned]
-        return plain + [own_method(str(key), estimator) for key, estimator in wanted.items()]
+        return plain + [make_own(str(key), estimator) for key, estimator in wanted.items()]
     if isinstance(wanted, str):
         wanted = [wanted]
     unknown = [key for key in wanted if key not in known]
     if unknown:
         raise ValueError(f"{name} must be among {', '.join(known)}, got {', '.join(map(repr, unknown))}.")
     return [known[key] for key in known if key in set(wanted)]
+
+
+def _wanted(wanted, chosen):
+    """The argument that chooses these methods again: names, or the caller's own estimators by name."""
+    if isinstance(wanted, Mapping) and chosen:
+        return {str(name): clone(estimator) for name, estimator in wanted.items()}
+    return [method.name for method in chosen]
 
 
 def _counter(progress, total):
@@ -232,7 +263,7 @@ def _rows_of_fold(X, targets, train, test, fit_rows, seed):
     return Rows(X[train], X[test], targets.y[train], targets.y[test], fit)
 
 
-def _note_cuts(X, n_train, fit_rows, dimensions, metrics, densities, notes):
+def _note_costs(n_train, fit_rows, metrics, densities, notes):
     """Say what was done to keep the cost in bounds."""
     if n_train > fit_rows:
         names = ", ".join(method.label for method in metrics if method.costly)
@@ -242,16 +273,6 @@ def _note_cuts(X, n_train, fit_rows, dimensions, metrics, densities, notes):
             )
         if densities:
             notes.append(f"All densities were fitted to {fit_rows:,} of the {n_train:,} training rows of each fold.")
-    if X.shape[1] > WIDE and metrics:
-        notes.append(
-            f"LCA, LCA-Gauss, NCA and PCA-whitening saw the {WIDE} leading principal components of the {X.shape[1]:,} standardised "
-            "columns, computed on the training rows."
-        )
-    if dimensions and max(dimensions) < X.shape[1]:
-        notes.append(
-            f"Densities saw the {max(dimensions)} leading principal components of the {X.shape[1]:,} standardised columns (dependent "
-            "columns, or too few rows for so many columns)."
-        )
 
 
 def _results(kind, chosen: list[Method], outcomes, share):

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import Pipeline
@@ -135,41 +134,20 @@ def number_scores(neighbor_values, values, training_values):
     return {"r2": 1.0 - float((errors**2).mean() / np.var(training_values)), "mean_error": float(np.abs(errors).mean())}
 
 
-class DensityRows(NamedTuple):
-    """Rows of a fold made ready for densities: standardised on the training rows, projected where needed.
-
-    log_scale : add it to nothing, subtract it from a log-density to have it in the units of the data
-    n_dimensions : what is left of the columns
-    """
-
-    train: np.ndarray
-    test: np.ndarray
-    log_scale: float
-    n_dimensions: int
-
-
-def density_rows(rows):
-    """Standardise the columns, and project wide or linearly dependent ones on principal components."""
-    X = rows.X_train[rows.fit]
-    scaler = StandardScaler().fit(X)
-    train, test = scaler.transform(X), scaler.transform(rows.X_test)
-    most = max(1, min(WIDE, len(X) // _ROWS_PER_DIMENSION))
-    correlations = np.atleast_2d(np.cov(train.T, bias=True))
+def usable_dimensions(X):
+    """How many principal components of the standardised columns a density can learn from these training rows."""
+    correlations = np.atleast_2d(np.cov(StandardScaler().fit_transform(X).T, bias=True))
     eigenvalues = np.linalg.eigvalsh(correlations)
     rank = int((eigenvalues > (1.0 - ALL_VARIANCE) * eigenvalues.sum()).sum())
-    dimensions = min(most, rank)
-    if dimensions < X.shape[1]:
-        projection = PCA(dimensions, svd_solver="full").fit(train)
-        train, test = projection.transform(train), projection.transform(test)
-    return DensityRows(train, test, float(np.log(scaler.scale_).sum()), dimensions)
+    return max(1, min(WIDE, len(X) // _ROWS_PER_DIMENSION, rank))
 
 
 def density_outcome(method, rows):
     """The mean log-density of the test rows, in the units of the data."""
     start = time.perf_counter()
     try:
-        density, which, converged = fit_first(method.candidates, rows.train)
-        log_density = float(np.mean(density.score_samples(rows.test))) - rows.log_scale
+        density, which, converged = fit_first(method.candidates, rows.X_train[rows.fit])
+        log_density = float(np.mean(density.score_samples(rows.X_test))) - log_scale(density)
         if not np.isfinite(log_density):
             raise ValueError("its held-out log-likelihood is not finite")
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
@@ -177,6 +155,11 @@ def density_outcome(method, rows):
     return Outcome({"log_likelihood": log_density}, None, None, which, converged, time.perf_counter() - start)
 
 
-def last_step(estimator):
-    """The estimator that does the work: the last step of a pipeline, or the estimator itself."""
-    return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+def log_scale(density):
+    """What to subtract from the log-densities of a fitted pipeline to have them in the units of the data."""
+    return float(np.log(density[0].scale_).sum())
+
+
+def steps_of(estimator):
+    """The steps of a pipeline, or the estimator as the only one; the last one does the work."""
+    return [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]

@@ -1,12 +1,13 @@
-"""The metrics and densities that `compare` sets side by side, as unfitted scikit-learn estimators.
+"""The metrics and densities that `compare` sets side by side, each defined here once as an unfitted estimator.
 
-Plain methods are what people do without learning a metric; the learned ones are judged against the best of them.
+What is cross-validated, drawn in the report and printed as code is the same estimator: a pipeline from the raw columns
+to the metric or density, with scaling and, where there are many columns, a projection as its first steps. Plain methods
+are what people do without learning a metric; the learned ones are judged against the best of them.
 """
 
 from typing import Any, NamedTuple
 
-import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import clone
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -21,8 +22,6 @@ WIDE = 64
 ALL_VARIANCE = 1.0 - 1e-6
 # A penalty in units of a standardised column's variance, for data on which LCA has no answer without one.
 FALLBACK_REG = 0.01
-# Numbers are cut into so many groups of equal size for RCA, which learns from groups.
-N_GROUPS = 10
 # Directions of partial least squares, the plain method that sees a numeric target, as LDA sees classes.
 PLS_DIRECTIONS = 5
 
@@ -44,36 +43,22 @@ class Method(NamedTuple):
     candidates: tuple[Any, ...]
 
 
-def groups_of_numbers(y, n_groups=N_GROUPS):
-    """The group of each number: `n_groups` quantile ranges, fewer where there are few different numbers or rows."""
-    n_groups = max(2, min(n_groups, len(y) // 4))
-    edges = np.unique(np.quantile(y, np.arange(1, n_groups) / n_groups))
-    return np.digitize(y, edges)
+def metric_dimensions(n_features, n_rows):
+    """How many principal components of wide tables the costly metrics see, at most one for two training rows."""
+    return n_features if n_features <= WIDE else max(1, min(WIDE, n_rows // 2))
 
 
-class GroupedRCA(TransformerMixin, BaseEstimator):
-    """RCA on the quantile groups of a numeric target."""
+def metric_methods(n_features, n_dimensions, seed, engine, task="classes"):
+    """All metrics by name, the plain ones first.
 
-    def fit(self, X, y):
-        """Learn from the groups of y."""
-        from vicinal import RCA
-
-        self.rca_ = RCA().fit(X, groups_of_numbers(y))
-        return self
-
-    def transform(self, X):
-        """Images of the rows."""
-        return self.rca_.transform(X)
-
-
-def metric_methods(n_features, seed, engine, task="classes"):
-    """All metrics by name, the plain ones first."""
-    from vicinal import NCA, RCA
+    n_dimensions : how many principal components of the standardised columns the costly ones and whitening see; all of
+        `n_features` is no projection
+    """
+    from vicinal import NCA, RCA, BinnedTargetMetric
 
     lca, lca_gauss = _lca_pair(seed, engine)
-    wide = n_features > WIDE
-    narrow = (StandardScaler(), *((PCA(WIDE, svd_solver="randomized", random_state=seed),) if wide else ()))
-    whitening = PCA(WIDE if wide else ALL_VARIANCE, whiten=True, svd_solver="full")
+    narrow = prepared_columns(n_features, n_dimensions, seed)
+    whitening = PCA(n_dimensions if n_dimensions < n_features else ALL_VARIANCE, whiten=True, svd_solver="full")
     numbers = task == "numbers"
     supervised = (
         Method("pls", "PLS", False, False, (PLSRegression(min(n_features, PLS_DIRECTIONS)),))
@@ -86,7 +71,13 @@ def metric_methods(n_features, seed, engine, task="classes"):
         Method("z-scored", "z-scored", False, False, (StandardScaler(),)),
         Method("pca-whitened", "PCA-whitened", False, False, (make_pipeline(StandardScaler(), whitening),)),
         supervised,
-        Method("rca", "RCA", True, False, (make_pipeline(StandardScaler(), GroupedRCA() if numbers else RCA()),)),
+        Method(
+            "rca",
+            "RCA",
+            True,
+            False,
+            (make_pipeline(StandardScaler(), BinnedTargetMetric(RCA()) if numbers else RCA()),),
+        ),
         Method("lca", "LCA", True, True, _with_fallback(narrow, lca, reg=FALLBACK_REG)),
         Method(
             "lca-gauss",
@@ -100,32 +91,62 @@ def metric_methods(n_features, seed, engine, task="classes"):
     return {method.name: method for method in methods}
 
 
-def density_methods(n_features, seed, engine):
-    """All densities by name, the plain ones first; they see columns that are standardised already."""
+def density_methods(n_features, n_dimensions, seed, engine):
+    """All densities by name, the plain ones first.
+
+    n_dimensions : how many principal components of the standardised columns they see; all of `n_features` is no projection
+    """
     from vicinal import ManifoldParzen, ParzenWindows
 
     lca, lca_gauss = _lca_pair(seed, engine)
-    manifold = ManifoldParzen(n_components=min(n_features, 3), n_neighbors=10, engine=engine)
+    columns = prepared_columns(n_features, n_dimensions, seed)
+    gaussian = GaussianMixture(1, reg_covar=1e-6, random_state=seed)
+    scott, loo = ParzenWindows("scott", engine=engine), ParzenWindows("loo", engine=engine)
+    manifold = ManifoldParzen(n_components=min(n_dimensions, 3), n_neighbors=10, engine=engine)
     methods = [
-        Method("gaussian", "Gaussian", False, False, (GaussianMixture(1, reg_covar=1e-6, random_state=seed),)),
-        Method("parzen-scott", "Parzen (Scott)", False, True, (ParzenWindows("scott", engine=engine),)),
-        Method("parzen-loo", "Parzen (leave-one-out)", False, True, (ParzenWindows("loo", engine=engine),)),
-        Method("lca", "LCA", True, True, _with_fallback((), lca, reg=FALLBACK_REG)),
+        Method("gaussian", "Gaussian", False, False, (make_pipeline(*columns, gaussian),)),
+        Method("parzen-scott", "Parzen (Scott)", False, True, (make_pipeline(*columns, scott),)),
+        Method("parzen-loo", "Parzen (leave-one-out)", False, True, (make_pipeline(*columns, loo),)),
+        Method("lca", "LCA", True, True, _with_fallback(columns, lca, reg=FALLBACK_REG)),
         Method(
             "lca-gauss",
             "LCA-Gauss",
             True,
             True,
-            _with_fallback((), lca_gauss, reg=FALLBACK_REG, reg_gauss=FALLBACK_REG),
+            _with_fallback(columns, lca_gauss, reg=FALLBACK_REG, reg_gauss=FALLBACK_REG),
         ),
-        Method("manifold-parzen", "Manifold Parzen", True, True, (manifold,)),
+        Method("manifold-parzen", "Manifold Parzen", True, True, (make_pipeline(*columns, manifold),)),
     ]
     return {method.name: method for method in methods}
 
 
-def own_method(name, estimator):
-    """A line for an estimator of the caller."""
+def own_metric(name, estimator):
+    """A line for a metric of the caller, which sees the columns as they are."""
     return Method(name, name, True, False, (estimator,))
+
+
+def own_density(name, estimator, n_features, n_dimensions, seed):
+    """A line for a density of the caller, which sees what the other densities see."""
+    return Method(
+        name, name, True, False, (make_pipeline(*prepared_columns(n_features, n_dimensions, seed), estimator),)
+    )
+
+
+def prepared_columns(n_features, n_dimensions, seed):
+    """The first steps of a pipeline: standardised columns, or their leading principal components."""
+    if n_dimensions == n_features:
+        return (StandardScaler(),)
+    return StandardScaler(), PCA(n_dimensions, random_state=seed)
+
+
+def metric_names():
+    """The names of all metrics, for classes and for numbers."""
+    return tuple({name: None for task in ("classes", "numbers") for name in metric_methods(1, 1, 0, None, task)})
+
+
+def density_names():
+    """The names of all densities."""
+    return tuple(density_methods(1, 1, 0, None))
 
 
 def _lca_pair(seed, engine):
@@ -139,6 +160,4 @@ def _lca_pair(seed, engine):
 def _with_fallback(steps, estimator, **penalty):
     """The estimator after some steps, without a penalty and, should that have no answer, with one."""
     penalised = clone(estimator).set_params(**penalty)
-    if not steps:
-        return estimator, penalised
     return make_pipeline(*steps, estimator), make_pipeline(*map(clone, steps), penalised)

@@ -3,8 +3,11 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from sklearn.base import clone
 
+from vicinal._compare.estimator_code import CodeWriter
 from vicinal._compare.words import comparison_table
+from vicinal._engine import Engine
 
 # The score that decides, by kind: of those that there are, the first.
 MAIN = {"metric": ("accuracy", "r2"), "density": ("log_likelihood",)}
@@ -95,11 +98,11 @@ class Comparison:
     notes : list of str
         What was done, and what to keep in mind.
     settings : dict
-        The arguments that make `compare` give this result again.
+        The arguments that make `compare` give this result again: ``compare(X, y, **settings)``.
     rows : array
         Positions of the rows that were compared.
     methods : dict
-        By kind and name, the unfitted estimators.
+        By kind and name, how each method was fitted; `estimator` gives the estimator.
     """
 
     metrics: list
@@ -130,6 +133,26 @@ class Comparison:
                 return result
         raise KeyError(f"there is no {kind} {name!r} in this comparison.")
 
+    def estimator(self, kind, name):
+        """Return the unfitted estimator behind a line of the table, as it was cross-validated.
+
+        It takes the raw columns: scaling and projections are its first steps. Where a penalty was needed in some fold
+        (``penalised``), it has the penalty.
+
+        Parameters
+        ----------
+        kind : {"metric", "density"}
+        name : str
+
+        Returns
+        -------
+        estimator
+            With ``transform`` (a metric) or ``score_samples`` (a density; subtract ``np.log(fitted[0].scale_).sum()``
+            to have log-densities in the units of the data).
+        """
+        penalised = self.result(kind, name).penalised
+        return clone(self.methods[kind][name].candidates[1 if penalised else 0])
+
     def to_dict(self):
         """All of it as plain values for JSON."""
         return {
@@ -147,8 +170,15 @@ class Comparison:
             "metrics": [_plain(result) for result in self.metrics],
             "densities": [_plain(result) for result in self.densities],
             "notes": self.notes,
-            "settings": self.settings,
+            "settings": {name: _plain_setting(value) for name, value in self.settings.items()},
         }
+
+
+def _plain_setting(value):
+    """An argument of `compare` for JSON: estimators and an Engine as the code that makes them."""
+    if isinstance(value, dict):
+        return {name: CodeWriter().expression(estimator) for name, estimator in value.items()}
+    return CodeWriter().expression(value) if isinstance(value, Engine) else value
 
 
 def _plain(result):

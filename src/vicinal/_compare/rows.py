@@ -13,6 +13,29 @@ TASKS = ("auto", "classes", "numbers")
 _MANY_VALUES, _FEW_ROWS_EACH = 20, 10
 
 
+class TargetError(ValueError):
+    """The target cannot be used.
+
+    Parameters
+    ----------
+    template : str
+        What is wrong and what to do, with ``{y}`` and ``{task}`` where these arguments are named.
+    values : dict
+        What else stands in the template.
+    """
+
+    def __init__(self, template, values=()):
+        super().__init__(template, values)
+
+    def __str__(self):
+        return self.worded()
+
+    def worded(self, y="y", task="task"):
+        """The message, with the names under which the caller knows the two arguments."""
+        template, values = self.args
+        return template.format(y=y, task=task, **dict(values))
+
+
 class Targets(NamedTuple):
     """What is to be told from the neighbours.
 
@@ -75,17 +98,22 @@ def _read_numbers(labels, n_rows):
     try:
         values = labels.astype(np.float64)
     except (TypeError, ValueError):
-        raise ValueError(
-            f"task='numbers' needs numbers in y, got {labels.dtype}. Leave task out to compare by classes."
+        raise TargetError(
+            "{task}='numbers' needs numbers in {y}, got {dtype}. Leave {task} out to compare by classes.",
+            {"dtype": labels.dtype},
         ) from None
     if values.shape != (n_rows,):
-        raise ValueError(f"y must hold one number a row: expected {n_rows}, got shape {values.shape}.")
+        raise TargetError(
+            "{y} must hold one number per row: expected {n_rows}, got shape {shape}.",
+            {"n_rows": n_rows, "shape": values.shape},
+        )
     odd = int((~np.isfinite(values)).sum())
     if odd:
-        raise ValueError(f"y must hold finite numbers, got {odd} missing or infinite. Drop those rows.")
+        raise TargetError("{y} must hold finite numbers, got {odd} missing or infinite. Drop those rows.", {"odd": odd})
     if np.ptp(values) == 0:
-        raise ValueError(
-            f"y is {values[0]:g} in every row: there is nothing to predict. Leave y out to compare densities."
+        raise TargetError(
+            "{y} is {value:g} in every row: there is nothing to predict. Leave {y} out to compare densities.",
+            {"value": values[0]},
         )
     return values
 
@@ -96,30 +124,34 @@ def read_classes(y, n_rows):
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels.ravel()
     if labels.shape != (n_rows,):
-        raise ValueError(f"y must hold one class a row: expected {n_rows}, got shape {labels.shape}.")
+        raise TargetError(
+            "{y} must hold one class per row: expected {n_rows}, got shape {shape}.",
+            {"n_rows": n_rows, "shape": labels.shape},
+        )
+    missing = sum(label is None or label != label for label in labels) if labels.dtype.kind in "fO" else 0
+    if missing:
+        raise TargetError("{y} must not hold missing classes, got {missing}. Drop those rows.", {"missing": missing})
     if labels.dtype.kind == "f":
-        if np.isnan(labels).any():
-            raise ValueError(f"y must not hold missing classes, got {int(np.isnan(labels).sum())}. Drop those rows.")
         if (np.floor(labels) != labels).any():
-            raise ValueError(
-                "y must hold classes, got fractional numbers. Leave task out to predict them as numbers, bin them, as with "
-                "numpy.digitize, or leave y out to compare densities."
+            raise TargetError(
+                "{y} must hold classes, got fractional numbers. Leave {task} out to predict them as numbers, bin them, as "
+                "with numpy.digitize, or leave {y} out to compare densities."
             )
         labels = labels.astype(np.int64)
-    missing = sum(label is None or label != label for label in labels) if labels.dtype == object else 0
-    if missing:
-        raise ValueError(f"y must not hold missing classes, got {missing}. Drop those rows.")
     if labels.dtype.kind in "iub":
         values, codes = np.unique(labels, return_inverse=True)
     else:
         values, codes = np.unique(labels.astype(str), return_inverse=True)
     if len(values) < 2:
-        raise ValueError(
-            f"y holds one class only, {str(values[0])!r}: nothing can be told apart. Leave y out to compare densities."
+        raise TargetError(
+            "{y} holds one class only, {name!r}: nothing can be told apart. Leave {y} out to compare densities.",
+            {"name": str(values[0])},
         )
     if np.bincount(codes).max() < 2:
-        raise ValueError(
-            f"y holds {len(values)} different values in {n_rows} rows, none of them twice: it looks like an identifier, not a class."
+        raise TargetError(
+            "{y} holds {n_values} different values in {n_rows} rows, none of them twice: it looks like an identifier, not a "
+            "class.",
+            {"n_values": len(values), "n_rows": n_rows},
         )
     return [str(value) for value in values], codes
 

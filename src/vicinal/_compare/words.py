@@ -2,6 +2,7 @@
 
 _NOTHING = "Nothing could be judged: no learned method, or no plain one to compare it with, could be fitted."
 _SHORT = {"helped": "helps", "unclear": "does not clearly help", "hurt": "does not help"}
+_AFTER_ANOTHER = {**_SHORT, "unclear": "does not clearly"}  # where the sentence has said "help" before
 
 
 def headline(helped):
@@ -19,7 +20,7 @@ def headline(helped):
             "unclear": "Neither a learned metric nor a learned density clearly helps here.",
             "hurt": "Neither a learned metric nor a learned density helps here.",
         }[first]
-    return f"A learned metric {_SHORT[first]} here; a learned density {_SHORT[second].replace('does not clearly help', 'does not clearly')}."
+    return f"A learned metric {_SHORT[first]} here; a learned density {_AFTER_ANOTHER[second]}."
 
 
 def verdict_sentences(results, *, helped, reference, best, n_neighbors):
@@ -89,14 +90,15 @@ def shown(scale, value):
     return percent(value) if scale == "metric" else f"{value:.{3 if scale == 'r2' else 2}f}"
 
 
-def signed(scale, interval):
-    """A difference with its interval: in points of a percentage, of R², or in nats."""
+def signed(scale, interval, *, named=True):
+    """A difference with its interval, which is called so where `named`: in points of a percentage, of R², or in nats."""
     factor, digits, unit = {"metric": (100, 1, " points"), "r2": (1, 3, ""), "density": (1, 2, " nats")}[scale]
     mean, low, high = (factor * value for value in interval)
     # An end that is not zero must not read as zero: on which side of it the interval lies is the verdict.
     while digits < 4 and any(value and abs(value) < 0.5 * 10.0**-digits for value in (low, high)):
         digits += 1
-    return f"{mean:+.{digits}f}{unit} (95 % interval {low:+.{digits}f} to {high:+.{digits}f})"
+    name = "95 % interval " if named else ""
+    return f"{mean:+.{digits}f}{unit} ({name}{low:+.{digits}f} to {high:+.{digits}f})"
 
 
 def comparison_table(comparison):
@@ -167,7 +169,7 @@ def _difference(result, comparison):
         return "(the best plain one)"
     if result.difference is None:
         return ""
-    text = signed(result.scale, result.difference).replace("95 % interval ", "")
+    text = signed(result.scale, result.difference, named=False)
     clear = " better" if result.difference.low > 0 else " worse" if result.difference.high < 0 else ""
     return text + clear
 

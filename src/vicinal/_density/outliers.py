@@ -4,7 +4,9 @@ import numbers
 
 import numpy as np
 from sklearn.base import BaseEstimator, OutlierMixin, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold, check_cv
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal._checks import check_positive, check_weights
@@ -25,7 +27,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
     ----------
     density : estimator, optional
         An unfitted density: any of vicinal's or scikit-learn's, or a pipeline that ends in one. The default
-        is ``ParzenWindows()``.
+        is ``ParzenWindows()``. `from_density` starts from a density that is fitted already.
     contamination : "auto" or float in (0, 0.5], default="auto"
         The share of training rows to call outliers. "auto" draws the line of a box plot,
         :math:`Q_1 - 1.5 (Q_3 - Q_1)` of the leave-one-out log-densities: of 1,000 clean Gaussian rows
@@ -49,7 +51,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
     -----
     How a training row is left out depends on the density. Vicinal's mixtures drop the row's own component
     exactly (``score_samples(None)``); ManifoldParzen also rebuilds the frames of its neighbours
-    (``held_out_score_samples``); anything else is fitted again for each of ``cv`` folds.
+    (``held_out_score_samples``); anything else, pipelines included, is fitted again for each of ``cv`` folds.
 
     The p-value of a new row x is
 
@@ -77,6 +79,59 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         self.contamination = contamination
         self.cv = cv
 
+    @classmethod
+    def from_density(cls, density, *, contamination="auto"):
+        """Return a fitted detector from a fitted density, without the training rows and without fitting again.
+
+        The training rows are those of the density, each scored under the density of the others; weights that the
+        density was fitted with count as in `fit`. The answers are those of
+        ``DensityOutlierDetector(density).fit(X, sample_weight=sample_weight)`` on the rows and weights that the
+        density was fitted to. The one exception is a pipeline, for which `fit` uses folds: here the steps before
+        the density stay as they were learned from all rows, as the bandwidth does.
+
+        Parameters
+        ----------
+        density : fitted estimator
+            One of vicinal's densities, or a pipeline that ends in one. The detector keeps it as ``density_`` and
+            does not copy it; the parameter ``density`` becomes an unfitted clone.
+        contamination : "auto" or float in (0, 0.5], default="auto"
+            As in the constructor.
+
+        Returns
+        -------
+        DensityOutlierDetector
+
+        Raises
+        ------
+        TypeError
+            If the density keeps no training rows that it could leave out, such as those of scikit-learn.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from vicinal import LCA, DensityOutlierDetector
+        >>> X = np.random.default_rng(0).normal(size=(200, 2))
+        >>> lca = LCA().fit(X)
+        >>> DensityOutlierDetector.from_density(lca).predict([[0.0, 0.0], [7.0, -7.0]]).tolist()
+        [1, -1]
+        """
+        check_is_fitted(as_density(density))
+        detector = cls(clone(density), contamination=contamination)
+        detector._check_contamination()
+        last = density.steps[-1][1] if isinstance(density, Pipeline) else density
+        scores = _left_out_scores(last)
+        if scores is None:
+            raise TypeError(
+                "from_density needs a density that can score its training rows without themselves (ParzenWindows, LCA, "
+                f"LCAGauss, LocalLCA, ManifoldParzen or ManifoldParzenCV), got {type(last).__name__}. Fit the "
+                "detector to the rows instead: DensityOutlierDetector(density).fit(X)."
+            )
+        detector.density_ = density
+        detector.n_features_in_ = density.n_features_in_
+        if getattr(density, "feature_names_in_", None) is not None:
+            detector.feature_names_in_ = density.feature_names_in_
+        return detector._judge_training_rows(scores, _weights_in(last))
+
     def fit(self, X, y=None, sample_weight=None):
         """Fit the density and score the training rows without themselves.
 
@@ -95,17 +150,19 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         self._check_contamination()
         density = as_density(self.density)
+        if isinstance(density, FrozenEstimator):
+            raise TypeError(
+                "density is frozen: it learns nothing from X, and so it cannot be fitted without a row of X either. Pass "
+                "the fitted density to DensityOutlierDetector.from_density(density), or an unfitted one here."
+            )
         weight = check_weights(sample_weight, X)
         check_takes_weights(density, weight)
         rows = rows_as_passed(passed, X)
         self.density_ = clone(density).fit(rows, **_weights(weight))
-        self.training_scores_ = self._held_out_scores(density, rows, X, weight)
-        order = np.argsort(self.training_scores_)
-        self._sorted_scores = self.training_scores_[order]
-        self._cumulated = np.cumsum(np.ones(len(X)) if weight is None else weight[order])
-        self.offset_ = self._threshold()
-        self.training_p_values_ = self._weight_below(self.training_scores_) / len(X)
-        return self
+        scores = _left_out_scores(self.density_)
+        if scores is None:
+            scores = self._scores_by_folds(density, rows, X, weight)
+        return self._judge_training_rows(scores, weight)
 
     def fit_predict(self, X, y=None, sample_weight=None):
         """Fit, and return -1 for training rows whose leave-one-out score is below ``offset_``, else 1."""
@@ -129,7 +186,31 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
 
     def p_values(self, X):
         """Return the p-value of each row of X, as a new row: between 1 / (n + 1) and 1."""
-        return (1.0 + self._weight_below(self.score_samples(X))) / (len(self.training_scores_) + 1.0)
+        return self.p_values_from_scores(self.score_samples(X))
+
+    def p_values_from_scores(self, scores):
+        """Return the p-values of new rows whose `score_samples` are known already.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_samples,)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        return (1.0 + self._weight_below(np.asarray(scores))) / (len(self.training_scores_) + 1.0)
+
+    def _judge_training_rows(self, scores, weight):
+        """Set what is said about the training rows, from their leave-one-out scores."""
+        order = np.argsort(scores)
+        self.training_scores_ = scores
+        self._sorted_scores = scores[order]
+        self._cumulated = np.cumsum(np.ones(len(scores)) if weight is None else weight[order])
+        self.offset_ = self._threshold()
+        self.training_p_values_ = self._weight_below(scores) / len(scores)
+        return self
 
     def _weight_below(self, scores):
         """The weight (without weights, the number) of training rows that score no better."""
@@ -142,11 +223,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         elif check_positive(self.contamination, "contamination") > 0.5:
             raise ValueError(f"contamination must be at most 0.5, got {self.contamination}: outliers are the minority.")
 
-    def _held_out_scores(self, density, rows, X, weight):
-        if hasattr(self.density_, "held_out_score_samples"):
-            return self.density_.held_out_score_samples()
-        if isinstance(self.density_, MixtureDensityMixin):
-            return self.density_.score_samples(None)
+    def _scores_by_folds(self, density, rows, X, weight):
         cv = self.cv
         if isinstance(cv, numbers.Integral):
             cv = KFold(min(int(cv), len(X)), shuffle=True, random_state=0)
@@ -181,6 +258,22 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
             low, high = quantile(0.25), quantile(0.75)
             return float(low - 1.5 * (high - low))
         return float(quantile(self.contamination))
+
+
+def _left_out_scores(density):
+    """Log-densities of a density's training rows without themselves; None where it cannot leave rows out."""
+    if hasattr(density, "held_out_score_samples"):
+        return density.held_out_score_samples()
+    return density.score_samples(None) if isinstance(density, MixtureDensityMixin) else None
+
+
+def _weights_in(density):
+    """The weights, of mean one, that a density was fitted with; None where all rows count the same."""
+    mixture = getattr(getattr(density, "best_estimator_", density), "mixture_", None)
+    log_weights = getattr(mixture, "log_weights", None)
+    if log_weights is None or np.ptp(log_weights) == 0:
+        return None
+    return len(log_weights) * np.exp(log_weights)
 
 
 def _weights(weight):

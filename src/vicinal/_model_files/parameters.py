@@ -186,6 +186,7 @@ _MIXTURE = {"engine": _SHARED["engine"]}
 # Of single classes, and of the records that are parameters or hold one. Where the class is one of scikit-learn, these
 # replace what it declares.
 _OWN: dict[str, dict[str, list]] = {
+    "BinnedTargetMetric": {"n_bins": [_INTEGER]},
     "ConstrainedGaussianMixture": {
         "covariance_type": [_one_of("full", "tied", "diag", "spherical")],
         "priors": [_one_of("chunklets", "points")],

@@ -1,83 +1,113 @@
-"""The Python code that reproduces a report's figures."""
+"""The Python code that reproduces a report's figures, written from the comparison and its estimators."""
 
-from vicinal._compare.methods import FALLBACK_REG, N_GROUPS, PLS_DIRECTIONS
+import numpy as np
+from sklearn.base import clone
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
 
-_METRIC_STEPS = {
-    "euclidean": ([], []),
-    "z-scored": (["StandardScaler()"], []),
-    "pca-whitened": (["StandardScaler()", "PCA(whiten=True)"], ["from sklearn.decomposition import PCA"]),
-    "lda": (
-        ["LinearDiscriminantAnalysis()"],
-        ["from sklearn.discriminant_analysis import LinearDiscriminantAnalysis"],
-    ),
-    "pls": (["PLSRegression({directions})"], ["from sklearn.cross_decomposition import PLSRegression"]),
-    "rca": (["StandardScaler()", "vicinal.RCA()"], []),
-    "lca": (["StandardScaler()", "vicinal.LCA({reg})"], []),
-    "lca-gauss": (["StandardScaler()", "vicinal.LCAGauss({both})"], []),
-    "nca": (["StandardScaler()", "vicinal.NCA({match}random_state={seed})"], []),
-}
-_DENSITY_STEPS = {
-    "lca": "vicinal.LCA({reg})",
-    "lca-gauss": "vicinal.LCAGauss({both})",
-    "manifold-parzen": "vicinal.ManifoldParzen(n_components=min(X.shape[1], 3))",
-}
+from vicinal._compare.estimator_code import CodeWriter, laid_out
+from vicinal._compare.folds import fit_first, steps_of
 
 
-def reproducing_code(comparison, loading, has_labels):
-    """A script that prints the verdict again, and makes the best metric and density ready for use."""
+def reproducing_code(comparison, loading, X, y):
+    """A script that prints the verdict again, and makes the best learned metric and density ready for use.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    loading : str or None
+        Code that makes X and y.
+    X, y : arrays
+        What was compared; y is None where metrics were not.
+    """
+    writer, has_labels = CodeWriter(), comparison.task is not None
+    writer.import_module("vicinal")
+    parts = [
+        loading or ("# X: the table of features, y: the target" if has_labels else "# X: the table of features"),
+        _comparing(comparison, writer, has_labels),
+    ]
+    if comparison.best["metric"] is not None:
+        parts.append(_predicting(comparison, writer, X, y))
+    if comparison.best["density"] is not None:
+        parts.append(_density(comparison, writer, X))
+    gaps = [_comment(f"to be filled in: {gap}") for gap in dict.fromkeys(writer.gaps)]
+    return "\n\n".join(["\n".join([*writer.import_lines(), *gaps]), *parts]) + "\n"
+
+
+def _comparing(comparison, writer, has_labels):
     settings = dict(comparison.settings)
     if not has_labels:
         settings.pop("metrics")
-    arguments = "".join(f"    {name}={value!r},\n" for name, value in settings.items())
-    lines = [
-        "import vicinal",
-        "from sklearn.pipeline import make_pipeline",
-        "from sklearn.preprocessing import StandardScaler",
-        "",
-        loading or ("# X: the table of features, y: the target" if has_labels else "# X: the table of features"),
-        "",
-        "# the figures of this report",
-        f"comparison = vicinal.compare(\n    X,\n{'    y,' + chr(10) if has_labels else ''}{arguments})",
-        "print(comparison)",
-    ]
-    best = comparison.best["metric"]
-    if best in _METRIC_STEPS:
-        steps, imports = _METRIC_STEPS[best]
-        numbers = comparison.task == "numbers"
-        kind, name = ("KNeighborsRegressor", "regressor") if numbers else ("KNeighborsClassifier", "classifier")
-        lines[1:1] = [f"from sklearn.neighbors import {kind}", *imports]
-        blanks = _blanks(comparison.result("metric", best), settings)
-        inside = ", ".join([*steps, f"{kind}({comparison.n_neighbors})"]).format(**blanks)
-        lines += ["", f"# the best learned metric, {best}, in a {name}"]
-        if numbers and best == "rca":  # RCA learns from groups: the numbers are cut into ranges of equal size
-            lines.insert(1, "import numpy as np")
-            lines += [
-                f"ranges = np.digitize(y, np.unique(np.quantile(y, np.arange(1, {N_GROUPS}) / {N_GROUPS})))",
-                "metric = make_pipeline(StandardScaler(), vicinal.RCA()).fit(X, ranges)",
-                f"{name} = {kind}({comparison.n_neighbors}).fit(metric.transform(X), y)  # predict(metric.transform(new rows))",
-            ]
-        else:
-            lines.append(f"{name} = make_pipeline({inside}).fit(X, y)")
-    density = comparison.best["density"]
-    if density in _DENSITY_STEPS:
-        fitted = _DENSITY_STEPS[density].format(**_blanks(comparison.result("density", density), settings))
-        lines += [
-            "",
-            f"# the best learned density, {density}, for new rows",
-            f"density = make_pipeline(StandardScaler(), {fitted}).fit(X)",
+    arguments = ["X", *(["y"] if has_labels else [])]
+    arguments += [f"{name}={writer.expression(value, name)}" for name, value in settings.items()]
+    return (
+        f"# the figures of this report\n{laid_out('comparison = vicinal.compare(', arguments, ')')}\nprint(comparison)"
+    )
+
+
+def _predicting(comparison, writer, X, y):
+    """The best learned metric before k nearest neighbours, which is what the comparison cross-validated."""
+    name = comparison.best["metric"]
+    numbers = comparison.task == "numbers"
+    neighbors = (KNeighborsRegressor if numbers else KNeighborsClassifier)(comparison.n_neighbors)
+    kind = "regressor" if numbers else "classifier"
+    metric, remarks = _for_all_rows(comparison, "metric", name, X, y)
+    estimator = make_pipeline(*steps_of(metric), neighbors)
+    return "\n".join(
+        [
+            _comment(f"the best learned metric, {name}, in a {kind}"),
+            *remarks,
+            f"{kind} = {writer.expression(estimator, name)}",
+            f"{kind}.fit(X, y)",
         ]
-    return "\n".join(lines) + "\n"
+    )
 
 
-def _blanks(result, settings):
-    """What the comparison filled into an estimator's call."""
-    reg = f"reg={FALLBACK_REG}" if result.penalised else ""
-    both = f"{reg}, reg_gauss={FALLBACK_REG}" if result.penalised else ""
-    match = 'match="gaussian", ' if settings.get("task") == "numbers" else ""
-    return {
-        "seed": settings["random_state"],
-        "reg": reg,
-        "both": both,
-        "match": match,
-        "directions": f"min(X.shape[1], {PLS_DIRECTIONS})",
-    }
+def _density(comparison, writer, X):
+    name = comparison.best["density"]
+    density, remarks = _for_all_rows(comparison, "density", name, X)
+    return "\n".join(
+        [
+            _comment(f"the best learned density, {name}, for new rows; in the units of the data a log-density is"),
+            _comment("density.score_samples(rows) - np.log(density[0].scale_).sum()"),
+            *remarks,
+            f"density = {writer.expression(density, name)}",
+            "density.fit(X)",
+        ]
+    )
+
+
+def _for_all_rows(comparison, kind, name, X, y=None):
+    """The estimator that was compared, and comments that say how its fits differ from one to all rows."""
+    result, settings = comparison.result(kind, name), comparison.settings
+    method = comparison.methods[kind][name]
+    estimator, remarks = comparison.estimator(kind, name), []
+    if result.note:
+        remarks.append(_comment(f"(in the comparison it {result.note})"))
+    # The largest training fold.
+    n_train = comparison.n_rows - comparison.n_rows // settings["n_splits"]
+    if (kind == "density" or method.costly) and n_train > settings["fit_rows"]:
+        remarks.append(
+            _comment(f"(the comparison fitted it to {settings['fit_rows']:,} of the training rows of each fold)")
+        )
+    elif not result.penalised and _needs_penalty(method, X, y):
+        estimator = clone(method.candidates[1])
+        remarks.append(
+            _comment("(the penalty is for all rows together, among which more rows repeat than in the folds)")
+        )
+    return estimator, remarks
+
+
+def _needs_penalty(method, X, y):
+    """Whether a fit to all rows has an answer with a penalty only: rows may have twins that folds part."""
+    if len(method.candidates) == 1 or len(np.unique(X, axis=0)) == len(X):
+        return False
+    try:
+        return fit_first(method.candidates, X, y)[1] == 1
+    except (ValueError, np.linalg.LinAlgError):
+        return False
+
+
+def _comment(text):
+    """A comment of one line, whatever the names in it hold."""
+    return "# " + " ".join(text.split())

@@ -136,14 +136,14 @@ def _headline(cards):
 
 def _methods(summary):
     parts = []
-    for kind, key, head in (("metric", "metrics", "k-NN accuracy"), ("density", "densities", "Log-likelihood")):
+    for kind, key in (("metric", "metrics"), ("density", "densities")):
         lines = summary[key]
         scored = [line["score"] for line in lines if line["score"]]
         if not scored:
             continue
-        head = head.replace("k-NN", f"{summary['data']['neighbors']}-NN")
         scale = "r2" if kind == "metric" and summary["data"]["task"] == "numbers" else kind
-        head = head.replace("accuracy", "R²") if scale == "r2" else head
+        neighbors = summary["data"]["neighbors"]
+        head = {"metric": f"{neighbors}-NN accuracy", "r2": f"{neighbors}-NN R²", "density": "Log-likelihood"}[scale]
         low, high = _scale(scored, scale)
         others = next((list(line["others"]) for line in lines if line["others"]), [])
         columns = [
@@ -174,16 +174,13 @@ def _method_row(line, kind, low, high, others):
         f"<td>{interval_mark(line['score'], low, high, css, said)}<small>{_range(kind, line['score'])}</small></td>",
         *(f'<td class="number">{escape(line["others"].get(other, ""))}</td>' for other in others),
     ]
+    note = f"<small>{escape(line['note'])}</small>" if line["note"] else ""
     if line["reference"]:
-        cells.append('<td class="change even">the best plain one</td>')
+        cells.append(f'<td class="change even">the best plain one{note}</td>')
     elif line["difference"]:
-        cells.append(
-            f'<td class="change {line["state"]}">{_minus(line["difference"]["text"].replace("95 % interval ", ""))}</td>'
-        )
+        cells.append(f'<td class="change {line["state"]}">{_minus(line["difference"]["text"])}{note}</td>')
     else:
-        cells.append("<td></td>")
-    if line["note"]:
-        cells[-1] = cells[-1].replace("</td>", f"<small>{escape(line['note'])}</small></td>")
+        cells.append(f"<td>{note}</td>")
     return f'<tr class="{css}{" best" if line["best"] or line["reference"] else ""}">{name}{"".join(cells)}</tr>'
 
 

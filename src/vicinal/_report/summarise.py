@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vicinal._compare.methods import density_methods, metric_methods
+from vicinal._compare.methods import metric_dimensions, metric_methods
 from vicinal._compare.rows import read_targets
 from vicinal._compare.words import headline, percent, signed, verdict_sentences
 from vicinal._report import views
@@ -28,8 +28,9 @@ def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loadi
         targets = read_targets(y, len(X), comparison.task).take(kept)
     X, names = X[kept], names[kept]
     seed, fit_rows = comparison.settings["random_state"], comparison.settings["fit_rows"]
-    metrics = {**metric_methods(X.shape[1], seed, engine, comparison.task or "classes"), **comparison.methods["metric"]}
-    densities = {**density_methods(X.shape[1], seed, engine), **comparison.methods["density"]}
+    n_leading = metric_dimensions(X.shape[1], min(len(X), fit_rows))
+    known = metric_methods(X.shape[1], n_leading, seed, engine, comparison.task or "classes")
+    metrics = {**known, **comparison.methods["metric"]}
     summary = {
         "title": title,
         "version": __version__,
@@ -43,12 +44,14 @@ def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loadi
         "metric": None,
         "path": None,
         "outliers": None,
-        "code": reproducing_code(comparison, loading, targets is not None),
+        "code": reproducing_code(comparison, loading, X, None if targets is None else targets.y),
     }
     _add_views(summary, X, targets, names, feature_names, comparison, metrics, fit_rows, seed)
     density = comparison.best["density"] or comparison.reference["density"]
-    if density in densities:
-        summary["outliers"] = views.outliers(densities[density], X, feature_names, names, fit_rows, seed)
+    if density is not None:
+        summary["outliers"] = views.outliers(
+            comparison.methods["density"][density], X, feature_names, names, fit_rows, seed
+        )
     return summary
 
 
@@ -212,7 +215,7 @@ def _line(result, comparison):
         "others": {name.replace("_", " "): value for name, value in others.items()},
         "difference": None
         if difference is None
-        else {**_interval(difference), "text": signed(result.scale, difference)},
+        else {**_interval(difference), "text": signed(result.scale, difference, named=False)},
         "state": state,
         "failure": result.failure,
         "note": result.note,

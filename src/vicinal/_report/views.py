@@ -10,9 +10,8 @@ import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import NearestNeighbors
-from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.folds import fit_first, images_of, last_step
+from vicinal._compare.folds import fit_first, images_of, log_scale, steps_of
 
 MOST_POINTS = 1_000
 MOST_COLUMNS_SHOWN = 40
@@ -113,36 +112,29 @@ def shares_before(name, X):
 
 def path_of(metric, label):
     """The objective after each pass, where the fit has passes."""
-    objectives = getattr(last_step(metric), "objectives_", None)
+    objectives = getattr(steps_of(metric)[-1], "objectives_", None)
     if objectives is None or len(objectives) < 2:
         return None
     return {
         "label": label,
         "values": [number(value, 8) for value in objectives],
-        "converged": bool(getattr(last_step(metric), "converged_", True)),
+        "converged": bool(getattr(steps_of(metric)[-1], "converged_", True)),
     }
 
 
 def outliers(method, X, names, row_names, fit_rows, seed, most=10):
     """The least likely rows, each scored under the density of the others."""
-    from vicinal import DensityOutlierDetector
-
     rows = np.arange(len(X))
     if len(X) > fit_rows:
         rows = np.sort(np.random.default_rng(seed).choice(len(X), fit_rows, replace=False))
-    scaler = StandardScaler().fit(X[rows])
-    Z = scaler.transform(X[rows])
-    for candidate in method.candidates:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                detector = DensityOutlierDetector(candidate).fit(Z)
-            break
-        except (ValueError, np.linalg.LinAlgError):
-            continue
-    else:
+    try:
+        density, which, _ = fit_first(method.candidates, X[rows])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            detector = _detector(density, method.candidates[which], X[rows])
+    except (ValueError, np.linalg.LinAlgError):
         return None
-    volume = float(np.log(scaler.scale_).sum())
+    Z, volume = density[0].transform(X[rows]), log_scale(density)
     found = []
     for i in np.argsort(detector.training_scores_, kind="stable")[:most]:
         strange = np.argsort(-np.abs(Z[i]), kind="stable")[:3]
@@ -162,6 +154,16 @@ def outliers(method, X, names, row_names, fit_rows, seed, most=10):
         "n": len(rows),
         "typical": number(np.median(detector.training_scores_) - volume),
     }
+
+
+def _detector(density, candidate, X):
+    """A detector of the fitted density, or by folds where the density cannot leave single rows out."""
+    from vicinal import DensityOutlierDetector
+
+    try:
+        return DensityOutlierDetector.from_density(density)
+    except TypeError:
+        return DensityOutlierDetector(candidate).fit(X)
 
 
 def number(value, digits=_DIGITS):

@@ -1,0 +1,100 @@
+"""A metric from a numeric target, for methods that learn from groups."""
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from vicinal._checks import check_integer
+from vicinal._metric import LinearMetricMixin
+from vicinal._rca.rca import RCA
+
+# A bin of fewer rows than this says little about how rows that are alike differ.
+_FEWEST_ROWS = 4
+
+
+class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
+    """Learn a metric from a numeric target: rows whose numbers fall into the same bin count as alike.
+
+    The target is cut at its quantiles into bins of equal size, and the metric is fitted to the bins as to classes.
+
+    Parameters
+    ----------
+    metric : estimator, optional
+        An unfitted metric that learns from classes or groups and sets ``components_``, such as :class:`RCA`,
+        ``NCA`` or ``MMC``. The default is ``RCA()``.
+    n_bins : int, default=10
+        Bins to cut the target into. There are fewer, but at least two, where a bin would hold fewer than four rows,
+        and where quantiles coincide because many rows have the same number.
+
+    Attributes
+    ----------
+    metric_ : the metric, fitted to the bins
+    bin_edges_ : ndarray
+        The numbers between the bins, increasing; a number on an edge belongs to the bin above.
+    components_ : ndarray of shape (n_components, n_features)
+        Those of ``metric_``; ``transform`` multiplies by its transpose.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    See Also
+    --------
+    NCA : With ``match="gaussian"`` it learns from numbers without bins.
+
+    Notes
+    -----
+    The cost is that of the metric. :func:`vicinal.compare` uses this estimator for RCA where the target is a number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import BinnedTargetMetric
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 2))
+    >>> y = 10.0 * X[:, 0]                                     # the first column decides
+    >>> metric = BinnedTargetMetric().fit(X, y)
+    >>> print(np.round(np.sqrt(np.diag(metric.get_mahalanobis_matrix())), 1))
+    [4.1 1. ]
+    """
+
+    def __init__(self, metric=None, *, n_bins=10):
+        self.metric = metric
+        self.n_bins = n_bins
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def fit(self, X, y):
+        """Learn the metric from bins of the target.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Numbers.
+
+        Returns
+        -------
+        self
+        """
+        n_bins = check_integer(self.n_bins, "n_bins", least=2)
+        passed = X
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C", ensure_min_samples=2)
+        y = column_or_1d(y, dtype=np.float64)
+        self.bin_edges_ = quantile_edges(y, n_bins)
+        rows = passed if hasattr(passed, "columns") else X
+        self.metric_ = clone(RCA() if self.metric is None else self.metric).fit(rows, np.digitize(y, self.bin_edges_))
+        if not hasattr(self.metric_, "components_"):
+            raise TypeError(
+                f"metric must set components_ when it is fitted, got {type(self.metric).__name__}. Pass a linear metric such "
+                "as RCA(), NCA() or MMC()."
+            )
+        self.components_ = self.metric_.components_
+        return self
+
+
+def quantile_edges(y, n_bins):
+    """The different quantiles between bins of equal size, of at least four rows each where two bins allow it."""
+    n_bins = max(2, min(n_bins, len(y) // _FEWEST_ROWS))
+    return np.unique(np.quantile(y, np.arange(1, n_bins) / n_bins))
