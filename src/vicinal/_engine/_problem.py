@@ -414,9 +414,11 @@ class Placement:
             raise TypeError("nearest is for a metric that all points share. List neighbours with neighbors_above.")
         asked = self.problem.queries(queries, left_out)
         origin = to_images(self.problem.centre[None], self.placed.metric)[0] if by == "product" else None
-        placed = self.placed
+        placed, weights = self.placed, _presence(self.problem.points.log_weights)
+        if origin is not None:
+            weights = _product_weights(placed, origin) + (0.0 if weights is None else weights)
         if origin is not None or self.problem.points.log_weights is not None:
-            placed = self.problem.reweighted(_product_weights(placed, origin)).at(placed.metric).placed
+            placed = self.problem.reweighted(weights).at(placed.metric).placed
         return nearest(placed, asked, k, origin)
 
     def nearest_with_ties(self, k, queries=None, left_out=None):
@@ -426,7 +428,8 @@ class Placement:
         """
         placed = self.placed
         if self.problem.points.log_weights is not None:
-            placed = self.problem.reweighted(None).at(placed.metric).placed
+            weights = _presence(self.problem.points.log_weights)
+            placed = self.problem.reweighted(weights).at(placed.metric).placed
         return nearest_with_ties(placed, self.problem.queries(queries, left_out), k)
 
 
@@ -464,9 +467,14 @@ def _beside_targets(metric, problem):
     return both
 
 
-def _product_weights(placed, origin):
-    """Log-weights ``|z_j|^2 / 2``, under which scores rank points by inner product; None (no weights) without an origin."""
-    if origin is None:
+def _presence(log_weights):
+    """Log-weights that only remove points: 0, or -inf where they are -inf; None where all points are there."""
+    if log_weights is None or np.isfinite(log_weights).all():
         return None
+    return np.where(log_weights > -np.inf, 0.0, -np.inf)
+
+
+def _product_weights(placed, origin):
+    """Log-weights ``|z_j|^2 / 2``, under which scores rank points by inner product."""
     images = placed.coordinates(Queries(), "images").astype(np.float64) + origin
     return 0.5 * np.square(images).sum(axis=1)
