@@ -219,9 +219,10 @@ class Placement:
         """Return the log-sums and the softmax means of values (n, v) of the points."""
         # Means of centred values, so that an offset costs no digits.
         values = np.asarray(values)
-        offset = robust_centre(values)
+        real = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+        offset = robust_centre(values).astype(real)
         asked = self.problem.queries(queries, left_out)
-        found = self.placed.softmax_sums(asked, None, values - offset.astype(values.dtype))
+        found = self.placed.softmax_sums(asked, None, values.astype(real, copy=False) - offset)
         return Means(found.log_sums, found.gathered + offset)
 
     def mean_shifts(self, queries=None, left_out=None) -> "Means":
