@@ -89,8 +89,6 @@ WAYS = [
     Way("cpu", (each_pair_once, products)),
     Way("cpu", (each_pair_once, differences)),
 ]
-if "torch" in BACKENDS:
-    WAYS.append(Way("torch", (differences,)))
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: way.name)
@@ -98,12 +96,13 @@ def kind(request, monkeypatch):
     """The name of a backend that is made to take one of its ways."""
     if request.param.backend == "torch":
         pytest.importorskip("torch").set_num_threads(1)
+    monkeypatch.setattr(module("_arrays"), "ARRAY_BLOCK_PAIRS", 2**13)  # several blocks, however few the rows
     for force in request.param.forced:
         force(monkeypatch)
     return request.param.backend
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def threads_that_do_not_spin():
     """The libraries' own threads wait for work by spinning, which costs more than all sums of these small problems."""
     from threadpoolctl import threadpool_limits
@@ -117,12 +116,13 @@ objectives = pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
 TOLERANCE = {"float64": 1e-10, "float32": 2e-4}
 
 
-def assert_close(got, expected, dtype="float64"):
-    """Equal up to the tolerance, relative to the largest entry."""
+def assert_close(got, expected, dtype="float64", scale=None):
+    """Equal up to the tolerance, relative to the largest entry, or to a scale for sums whose terms cancel."""
     got, expected = np.asarray(got), np.asarray(expected)
     assert got.dtype == np.float64
     assert got.shape == expected.shape
-    assert np.max(np.abs(got - expected), initial=0.0) <= TOLERANCE[str(dtype)] * np.max(np.abs(expected), initial=0.0)
+    scale = np.max(np.abs(expected), initial=0.0) if scale is None else scale
+    assert np.max(np.abs(got - expected), initial=0.0) <= TOLERANCE[str(dtype)] * scale
 
 
 # -- the literal loop -------------------------------------------------------------------------------------------------
@@ -263,6 +263,19 @@ class Case:
         return literal_softmax(self.coordinates(queries, "images"), images, self.log_weights, left_out)
 
     @cache  # noqa: B019
+    def scatter(self, queries, of, weighted=True):
+        """The literal pooled scatter."""
+        w = self.softmax(queries).weights * (self.row_weights(queries)[:, None] if weighted else 1.0)
+        return literal_scatter(w, self.coordinates(queries, of), self.coordinates("all", of))
+
+    @cache  # noqa: B019
+    def local_scatters(self, queries):
+        """The literal scatter around each point in turn, of the queries that it is a neighbour of."""
+        w = self.softmax(queries).weights * self.row_weights(queries)[:, None]
+        mine, theirs = self.coordinates(queries, "rows"), self.coordinates("all", "rows")
+        return np.array([literal_scatter(w[None, :, j], x[None], mine) for j, x in enumerate(theirs)])
+
+    @cache  # noqa: B019
     def pull(self, rule, queries, objective):
         """The literal agreement and pull."""
         p, rows = self.softmax(queries).weights, self.rows(queries)
@@ -280,15 +293,20 @@ def small_cases(dtype, dimensions=(3, 1, 5, 2)):
         yield case(dtype, d=d, weights=weights, own=own)
 
 
-def large_cases(dtype):
+def large_cases(dtype, kind):
     """Several tiles of points, and a row whose terms underflow without a maximum of its own."""
     hermit = 60.0 if dtype == "float64" else 20.0
-    yield case(dtype, n=1100, d=6, weights=False, hermit=hermit)
-    yield case(dtype, n=700, d=6, weights=True, hermit=hermit)
+    yield case(dtype, n=several_tiles(kind), d=6, weights=False, hermit=hermit)
+    yield case(dtype, n=several_tiles(kind, 1), d=6, weights=True, hermit=hermit)
 
 
-def cases(dtype, size):
-    return large_cases(dtype) if size == "several tiles" else small_cases(dtype)
+def several_tiles(kind, whole=2):
+    """Rows for some whole tiles and a part of one; backends of array arithmetic have blocks, which are smaller here."""
+    return 70 * (whole + 1) if kind in ("reference", "torch") else 512 * whole + 100
+
+
+def cases(dtype, size, kind):
+    return large_cases(dtype, kind) if size == "several tiles" else small_cases(dtype)
 
 
 sizes = pytest.mark.parametrize("size", ["small", "several tiles"])
@@ -322,7 +340,7 @@ def check_softmax(case, kind):
 @precisions
 @sizes
 def test_softmax_reductions_equal_the_literal_loop(kind, dtype, size):
-    for case in cases(dtype, size):
+    for case in cases(dtype, size, kind):
         check_softmax(case, kind)
 
 
@@ -347,16 +365,20 @@ def check_scatter(case, kind):
         r = case.row_weights(queries)
         for of in ("images", "rows"):
             got = placed.scatter(r, **case.asked(queries), of=of)
-            mine, theirs = case.coordinates(queries, of), case.coordinates("all", of)
             assert_close(got.log_sums, log_sums, case.dtype)
-            assert_close(got.scatter, literal_scatter(r[:, None] * p, mine, theirs), case.dtype)
-        assert_close(placed.scatter(**case.asked(queries), of="rows").scatter, literal_scatter(p, mine, theirs), case.dtype)
+            assert_close(got.scatter, case.scatter(queries, of), case.dtype)
+        got = placed.scatter(**case.asked(queries))
+        assert_close(got.scatter, case.scatter(queries, "images", weighted=False), case.dtype)
+        local = placed.local_scatters(r, **case.asked(queries))
+        assert_close(local.log_sums, log_sums, case.dtype)
+        assert_close(local.counts, r @ p, case.dtype)
+        assert_close(local.scatters, case.local_scatters(queries), case.dtype)
 
 
 @precisions
 @sizes
 def test_scatter_equals_the_literal_loop(kind, dtype, size):
-    for case in cases(dtype, size):
+    for case in cases(dtype, size, kind):
         check_scatter(case, kind)
 
 
@@ -369,7 +391,9 @@ def check_pull(case, kind, rule, objective):
         assert_close(got.log_sums, case.softmax(queries).log_sums, case.dtype)
         assert_close(np.exp(got.log_agreement), a, case.dtype)
         assert_close(got.pull, pull, case.dtype)
-        assert_close(placed.gradient(r, asked, objective=objective).pull, pull.T @ rows, case.dtype)
+        gradient = placed.gradient(r, asked, objective=objective).pull
+        assert_close(gradient, pull.T @ rows, case.dtype, scale=np.max(np.abs(pull).T @ np.abs(rows)))
+        assert_close(np.exp(placed.log_agreement(asked)), a, case.dtype)
 
 
 @precisions
@@ -377,7 +401,7 @@ def check_pull(case, kind, rule, objective):
 @sizes
 @pytest.mark.parametrize("rule", ["class", "gaussian", "dot"])
 def test_pull_equals_the_literal_loop(kind, dtype, objective, size, rule):
-    for case in cases(dtype, size):
+    for case in cases(dtype, size, kind):
         check_pull(case, kind, rule, objective)
 
 
@@ -537,8 +561,10 @@ def test_neighbors_above_lists_every_pair_of_weight_and_no_other(kind, dtype):
                 seen.extend(starts)
             assert len(set(seen)) == len(seen)
             kept = np.where(p >= least, p, 0.0)
-            np.testing.assert_array_equal(got > 0, kept > 0)
-            assert_close(got, kept / kept.sum(axis=1, keepdims=True), dtype)
+            some = kept.any(axis=1)
+            np.testing.assert_array_equal(got[some] > 0, kept[some] > 0)
+            assert_close(got[some], kept[some] / kept[some].sum(axis=1, keepdims=True), dtype)
+            assert not got[~some].any()
 
 
 # -- laws -------------------------------------------------------------------------------------------------------------
@@ -572,11 +598,12 @@ def rows_with_a_hermit(n=1700, d=5, dtype="float64"):
 
 
 def test_blocks_and_memory_do_not_matter(kind, monkeypatch):
-    X, match = rows_with_a_hermit(1100, 3), Match("class", np.arange(1100) % 3)
+    n = several_tiles(kind)
+    X, match = rows_with_a_hermit(n, 3), Match("class", np.arange(n) % 3)
     expected = everything(placed_rows(kind, X, match=match))
     small = everything(placed_rows(kind, X, match=match, memory="1 MB"))
     monkeypatch.setattr(module("_cpu"), "LEAST_BLOCKS", 100)
-    monkeypatch.setattr(module("_arrays"), "ARRAY_BLOCK_PAIRS", 2**14)
+    monkeypatch.setattr(module("_arrays"), "ARRAY_BLOCK_PAIRS", 2**16)
     other = everything(placed_rows(kind, X, match=match))
     for answers in (small, other):
         for got, wanted in zip(answers, expected, strict=True):
@@ -585,11 +612,11 @@ def test_blocks_and_memory_do_not_matter(kind, monkeypatch):
 
 @pytest.mark.parametrize("rule", ["class", "gaussian", "dot"])
 def test_threads_do_not_matter_to_the_last_bit(kind, rule):
-    X = rows_with_a_hermit(1700 if kind == "cpu" else 600)
+    X = rows_with_a_hermit(several_tiles(kind, 3))
     rng = np.random.default_rng(4)
     match = Match(rule, rng.integers(0, 3, len(X)) if rule == "class" else rng.random((len(X), 2)))
     answers = []
-    for threads in (1, 2, 5):
+    for threads in (1, 3):
         placed = placed_rows(kind, X, match=match, threads=threads)
         answers.append(everything(placed) if rule == "class" else placed.pull())
     for other in answers[1:]:
@@ -640,7 +667,7 @@ def test_some_rows_are_the_same_rows_of_all(kind):
     placed = case.at(kind, case.match("class"))
     every, some = placed.pull(), placed.pull(queries=case.some)
     assert_close(some.log_sums, every.log_sums[case.some])
-    assert_close(some.log_agreement, every.log_agreement[case.some])
+    assert_close(np.exp(some.log_agreement), np.exp(every.log_agreement[case.some]))
     rest = np.setdiff1d(np.arange(case.n), case.some)
     assert_close(some.pull + placed.pull(queries=rest).pull, every.pull)
     parts = [placed.scatter(queries=rows).scatter for rows in (case.some, rest)]
@@ -653,6 +680,26 @@ def test_new_rows_that_are_resident_rows(kind):
     got = placed.scatter(queries=case.X, left_out=np.arange(case.n))
     assert_close(got.log_sums, placed.log_sums())
     assert_close(got.scatter, placed.scatter().scatter)
+
+
+@precisions
+@pytest.mark.parametrize("n", [3, 600])
+def test_a_row_that_sees_no_other(kind, dtype, n):
+    """The only row of weight, leaving itself out: its log-sum is -inf, and the others do not mind."""
+    X = np.random.default_rng(5).normal(size=(n, 2)).astype(dtype)
+    log_weights = np.full(n, -np.inf)
+    log_weights[1] = 0.0
+    placed = placed_rows(kind, X, log_weights=log_weights, match=Match("class", np.zeros(n, dtype=int)))
+    log_sums = -0.5 * ((X - X[1]).astype(float) ** 2).sum(axis=1)
+    log_sums[1] = -np.inf
+    np.testing.assert_allclose(placed.log_sums(), log_sums, rtol=1e-4)
+    others = np.arange(n) != 1
+    means = placed.softmax_means(X)
+    np.testing.assert_allclose(means.log_sums, log_sums, rtol=1e-4)
+    np.testing.assert_allclose(means.means[others], np.tile(X[1], (n - 1, 1)), rtol=1e-5)
+    np.testing.assert_allclose(placed.class_shares()[others, 0], 1.0, rtol=1e-6)
+    got = placed.scatter(queries=np.flatnonzero(others)).scatter
+    assert_close(got, (X - X[1]).T.astype(float) @ (X - X[1]), dtype)
 
 
 def test_no_queries_at_all(kind):
@@ -835,8 +882,9 @@ def test_outlying_coordinates_fall_back_to_differences(kind):
     np.testing.assert_allclose(placed.perplexities(), 1.0)
 
 
-@precisions
-@pytest.mark.parametrize("gap", [1e2, 1e4, 1e7])
+@pytest.mark.parametrize(
+    ("dtype", "gap"), [("float64", 1e2), ("float64", 1e4), ("float64", 1e7), ("float32", 1e2), ("float32", 1e5)]
+)
 def test_the_scatter_of_far_clusters_keeps_its_digits(kind, dtype, gap):
     # About one centre its relative error grew as eps * gap^2: 1e-8 at 1e4, everything at 1e8.
     X = 8.0 * np.random.default_rng(12).normal(size=(60, 3))
@@ -848,11 +896,13 @@ def test_the_scatter_of_far_clusters_keeps_its_digits(kind, dtype, gap):
     placed = placed_rows(kind, X, metric)
     got = placed.scatter()
     assert_close(got.log_sums, softmax.log_sums, dtype)
-    assert_close(got.scatter, literal_scatter(softmax.weights, X / 8.0, X / 8.0), dtype)
-    assert_close(placed.scatter(of="rows").scatter, literal_scatter(softmax.weights, X, X), dtype)
+    rtol = 1e-10 if dtype == "float64" else 1e-3
+    for of, coordinates in (("images", X / 8.0), ("rows", X)):
+        expected = literal_scatter(softmax.weights, coordinates, coordinates)
+        np.testing.assert_allclose(placed.scatter(of=of).scatter, expected, atol=rtol * np.abs(expected).max(), rtol=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = -np.nan_to_num(softmax.weights * np.log(softmax.weights)).sum(axis=1)
-    assert_close(placed.perplexities(), np.exp(entropy), dtype)
+    np.testing.assert_allclose(placed.perplexities(), np.exp(entropy), rtol=1e-8 if dtype == "float64" else 1e-3)
 
 
 @precisions
