@@ -1,6 +1,6 @@
 """The laws of the pair engine, on every backend and in both precisions.
 
-The tests run on every backend of `_choice.BACKENDS`, so that a new one is held to all of them by its line in that table.
+The tests run on every backend of `_backends.BACKENDS`, so that a new one is held to all of them by its line in that table.
 A backend that can do the same work in several ways (the compiled one has fused kernels, matrix products and differences,
 and sees each pair once or twice) is held to them on each of its ways: `WAYS` says how each is forced.
 """
@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 
 from vicinal import Engine
 from vicinal._engine import Match, prepare
-from vicinal._engine._choice import BACKENDS
+from vicinal._engine._backends import BACKENDS
 from vicinal._engine._contract import Queries
 
 # -- backends and their ways ------------------------------------------------------------------------------------------
@@ -255,10 +255,8 @@ class Case:
     @cache  # noqa: B019  (the cases are few and kept anyway)
     def softmax(self, queries):
         """The literal softmax."""
-        if queries == "new":
-            left_out = self.left_out_of_new
-        else:
-            left_out = self.rows(queries) if self.own else None
+        own = self.rows(queries) if self.own and queries != "new" else None
+        left_out = self.left_out_of_new if queries == "new" else own
         images = self.coordinates("all", "images")
         return literal_softmax(self.coordinates(queries, "images"), images, self.log_weights, left_out)
 
@@ -732,9 +730,7 @@ def test_weights_are_importance(kind):
         np.testing.assert_allclose(one.log_sums, other.log_sums, rtol=1e-12)
         np.testing.assert_allclose(one.scatter, other.scatter, rtol=1e-11)
     # The same among the points themselves, where each pair may be seen once.
-    np.testing.assert_allclose(
-        weighted.scatter(times).scatter, repeated.scatter().scatter, rtol=1e-10, atol=1e-10
-    )
+    np.testing.assert_allclose(weighted.scatter(times).scatter, repeated.scatter().scatter, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(weighted.perplexities(q) > 0, True)
     # Weight zero is absence.
     with np.errstate(divide="ignore"):
@@ -792,7 +788,7 @@ def test_isolated_points_keep_their_softmax(kind):
     assert got.means[2, 0] == pytest.approx(1.0)
     assert got.log_sums[2] == pytest.approx(-0.5 * (1e4 - 1) ** 2, rel=1e-14)
     assert placed.perplexities()[2] == pytest.approx(1.0)
-    [[(query, point, weight)]] = [[found for found in placed.neighbors_above(0.01, queries=np.array([2]))]]
+    [(query, point, weight)] = placed.neighbors_above(0.01, queries=np.array([2]))
     assert (query.tolist(), point.tolist(), weight.tolist()) == ([0], [1], [1.0])
 
 

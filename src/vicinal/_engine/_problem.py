@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from vicinal._engine._accuracy import largest_square, robust_centre, round_centre, scatter_is_accurate
-from vicinal._engine._choice import Work, backend_class, choose
+from vicinal._engine._backends import backend_class
+from vicinal._engine._choice import Work, choose
 from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, by_metric, to_images
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._listed import Listed
