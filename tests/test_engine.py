@@ -1,804 +1,1005 @@
-"""The pair engine: literal oracles and laws, on every backend and precision."""
+"""The laws of the pair engine, on every backend and in both precisions.
 
-import multiprocessing
-import os
-import signal
-import subprocess
-import sys
-import threading
+The tests run on every backend of `_backends.BACKENDS`, so that a new one is held to all of them by its line in that table.
+A backend that can do the same work in several ways (the compiled one has fused kernels, matrix products and differences,
+and sees each pair once or twice) is held to them on each of its ways: `WAYS` says how each is forced.
+"""
+
+import importlib
+import itertools
+from functools import cache, cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-import vicinal._engine._cpu as cpu_module
-import vicinal._engine._pairs as pairs_module
-import vicinal._engine._symmetric as symmetric_module
-from vicinal import Engine, which_engine
-from vicinal._engine import Match, pair_reductions
-from vicinal._engine._blocks import Blocks
-from vicinal._engine._pool import available_threads, blas_out_of_the_way, in_order, one_blas_thread
+from vicinal import Engine
+from vicinal._engine import Match, prepare
+from vicinal._engine._backends import BACKENDS
+from vicinal._engine._contract import Queries
 
-try:
-    import torch  # noqa: F401
+# -- backends and their ways ------------------------------------------------------------------------------------------
 
-    KINDS = ["reference", "cpu", "torch"]
-except ImportError:
-    KINDS = ["reference", "cpu"]
 
-# From how many coordinates on BLAS does the products: as it is, or always.
-AS_IS, ALWAYS = pairs_module._FEW, dict.fromkeys(pairs_module._FEW, 0)
-TOLERANCE = {"float64": 1e-10, "float32": 2e-4}
-engines = pytest.mark.parametrize("kind", KINDS)
+def module(name):
+    return importlib.import_module(f"vicinal._engine.{name}")
+
+
+def each_pair_twice(patch):
+    patch.setattr(module("_cpu").CpuPlaced, "_half", lambda *_: None)
+
+
+def each_pair_once(patch):
+    for name in ("HALF_SUMS_FROM_ROWS", "HALF_SCATTER_FROM_ROWS", "HALF_SCATTER_FROM_COORDINATES"):
+        patch.setattr(module("_cpu"), name, 0)
+    patch.setattr(module("_half"), "COLUMN_TILES", 2)  # several pieces of work, however few the rows
+
+
+def _products_from(patch, coordinates):
+    for file, names in (("_cpu", ["PRODUCTS_FROM", "PRODUCTS_FROM_WITHOUT_VALUES"]), ("_half", ["HALF_PRODUCTS_FROM"])):
+        for name in names:
+            patch.setattr(module(file), name, dict.fromkeys(getattr(module(file), name), coordinates))
+
+
+def fused(patch):
+    _products_from(patch, np.inf)
+
+
+def products(patch):
+    _products_from(patch, 0)
+    for file, name, size in (
+        ("_cpu", "PRODUCT_TILE_POINTS", 100),
+        ("_products", "PRODUCT_TILE_POINTS", 100),
+        ("_cpu", "PRODUCT_TILE_ROWS", 24),
+        ("_half", "HALF_PRODUCT_ROWS", 200),
+        ("_half", "HALF_PRODUCT_POINTS", 300),
+    ):
+        patch.setattr(module(file), name, size)
+
+
+def differences(patch):
+    for file in ("_pairs", "_arrays"):
+        patch.setattr(module(file), "products_are_accurate", lambda *_: False)
+
+
+def nothing_kept(patch):
+    patch.setattr(module("_cpu"), "KEPT_POINTS", 0)
+
+
+class Way(NamedTuple):
+    """A backend, and what makes it take one of its ways."""
+
+    backend: str
+    forced: tuple = ()
+
+    @property
+    def name(self):
+        return "-".join([self.backend, *(force.__name__ for force in self.forced)])
+
+
+WAYS = [
+    *(Way(backend) for backend in BACKENDS),
+    Way("reference", (differences,)),
+    Way("cpu", (each_pair_twice, fused)),
+    Way("cpu", (each_pair_twice, fused, nothing_kept)),
+    Way("cpu", (each_pair_twice, products)),
+    Way("cpu", (each_pair_twice, differences)),
+    Way("cpu", (each_pair_once, fused)),
+    Way("cpu", (each_pair_once, products)),
+    Way("cpu", (each_pair_once, differences)),
+]
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: way.name)
+def kind(request, monkeypatch):
+    """The name of a backend that is made to take one of its ways."""
+    if request.param.backend == "torch":
+        pytest.importorskip("torch").set_num_threads(1)
+    monkeypatch.setattr(module("_arrays"), "ARRAY_BLOCK_PAIRS", 2**13)  # several blocks, however few the rows
+    for force in request.param.forced:
+        force(monkeypatch)
+    return request.param.backend
+
+
+@pytest.fixture(autouse=True, scope="module")
+def threads_that_do_not_spin():
+    """The libraries' own threads wait for work by spinning, which costs more than all sums of these small problems."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield
+
+
 precisions = pytest.mark.parametrize("dtype", ["float64", "float32"])
+objectives = pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+TOLERANCE = {"float64": 1e-10, "float32": 2e-4}
 
 
-def backend(kind, **options):
-    return pair_reductions(Engine(kind, **options), 1, 1, 1)
+def assert_close(got, expected, dtype="float64", scale=None):
+    """Equal up to the tolerance, relative to the largest entry, or to a scale for sums whose terms cancel."""
+    got, expected = np.asarray(got), np.asarray(expected)
+    assert got.dtype == np.float64
+    assert got.shape == expected.shape
+    scale = np.max(np.abs(expected), initial=0.0) if scale is None else scale
+    assert np.max(np.abs(got - expected), initial=0.0) <= TOLERANCE[str(dtype)] * scale
 
 
-class Problem:
-    """Queries against points, with everything optional switched on."""
-
-    def __init__(self, d=3, m=37, n=61, seed=0, dtype="float64", offset=0.0):
-        rng = np.random.default_rng(seed)
-        self.queries = (rng.normal(size=(m, d)) + offset).astype(dtype)
-        self.points = (1.5 * rng.normal(size=(n, d)) + offset).astype(dtype)
-        self.query_values = rng.normal(size=(m, 4)).astype(dtype)
-        self.point_values = rng.normal(size=(n, 4)).astype(dtype)
-        self.log_weights = rng.normal(size=n)
-        self.left_out = np.where(np.arange(m) % 3 == 0, -1, rng.permutation(max(n, m))[:m] % n)
-        self.row_weights = rng.random(m)
-        self.classes, self.query_classes = rng.integers(0, 4, n), rng.integers(0, 4, m)
-        self.options = {"log_weights": self.log_weights, "left_out": self.left_out}
+# -- the literal loop -------------------------------------------------------------------------------------------------
 
 
-def literal_softmax(p):
-    """The scores, log-sums and softmax weights of `_contract`, by loops over pairs."""
-    q, z = p.queries.astype(float), p.points.astype(float)
-    scores = np.empty((len(q), len(z)))
-    for i in range(len(q)):
-        for j in range(len(z)):
-            scores[i, j] = -0.5 * np.sum((q[i] - z[j]) ** 2) + p.log_weights[j]
-            if p.left_out[i] == j:
-                scores[i, j] = -np.inf
-    top = scores.max(axis=1)
-    log_sums = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
-    return log_sums, np.exp(scores - log_sums[:, None])
+class Softmax(NamedTuple):
+    """The log-sums (m,) and the softmax weights (m, n) of `_contract`."""
+
+    log_sums: np.ndarray
+    weights: np.ndarray
+
+
+def literal_softmax(queries, points, log_weights=None, left_out=None):
+    """The softmax neighbours of each query, one query after the other, from differences in float64."""
+    log_sums, weights = np.empty(len(queries)), np.empty((len(queries), len(points)))
+    points = points.astype(float)
+    for i, query in enumerate(queries.astype(float)):
+        scores = -0.5 * np.sum((query - points) ** 2, axis=1)
+        if log_weights is not None:
+            scores += log_weights
+        if left_out is not None and left_out[i] >= 0:
+            scores[left_out[i]] = -np.inf
+        exponentials = np.exp(scores - scores.max())
+        log_sums[i] = scores.max() + np.log(exponentials.sum())
+        weights[i] = exponentials / exponentials.sum()
+    return Softmax(log_sums, weights)
 
 
 def literal_scatter(weights, u, v):
+    """``sum_ij w_ij (u_i - v_j)(u_i - v_j)'``."""
     total = np.zeros((u.shape[1], v.shape[1]))
-    for i in range(len(u)):
-        for j in range(len(v)):
-            difference = u[i].astype(float) - v[j]
-            total += weights[i, j] * np.outer(difference, difference)
+    for row, mine in zip(weights, u.astype(float), strict=True):
+        difference = mine - v
+        total += (row[:, None] * difference).T @ difference
     return total
 
 
-def assert_close(got, expected, dtype):
-    scale = np.max(np.abs(expected))
-    assert np.max(np.abs(np.asarray(got) - expected)) <= TOLERANCE[str(dtype)] * max(scale, 1e-300)
+def literal_match(match):
+    """m_ij for all pairs."""
+    values = match.values
+    if match.kind == "class":
+        return (values[:, None] == values).astype(float)
+    if match.kind == "gaussian":
+        return np.exp(-0.5 * ((values[:, None] - values) ** 2).sum(-1))
+    return values @ values.T
 
 
-# -- agreement with the literal loop ------------------------------------------------------------------------------
+def literal_pull(p, m, row_weights, rows, images, objective):
+    """The agreement a_i of the queries, which are resident rows, and the pull on all images, as `_contract.Pull` says."""
+    m = m[rows]
+    a = (p * m).sum(axis=1, keepdims=True)
+    w = np.zeros((len(images), len(images)))
+    w[rows] = p * (a - m) if objective == "accuracy" else p - p * m / np.where(a > 0, a, 1.0)
+    w[rows] *= row_weights[:, None]
+    pull = np.zeros_like(images)
+    for j, image in enumerate(images):
+        pull[j] = (w[:, j] + w[j]) @ (image - images)
+    return a[:, 0], pull
 
 
-@engines
+class Case:
+    """Rows under a metric, with everything optional, and what the literal loop makes of them.
+
+    Parameters
+    ----------
+    d : int
+        Dimensions of the images; the rows have one more.
+    hermit : float, optional
+        How far row 7 is from all others.
+    """
+
+    def __init__(self, dtype, n=61, d=3, weights=True, own=True, hermit=0.0, seed=0):
+        rng = np.random.default_rng(seed)
+        self.n, self.d, self.own, self.dtype = n, d, own, dtype
+        X, new = rng.normal(size=(n, d + 1)), 1.2 * rng.normal(size=(9, d + 1))
+        X[3] = X[2]
+        X[7, 0] += hermit
+        new[0] = X[2]
+        offset = 50.0 * rng.normal(size=d + 1)
+        self.X, self.new = (X + offset).astype(dtype), (new + offset).astype(dtype)
+        self.metric = 2.0 * rng.normal(size=(d, d + 1)) / np.sqrt(d * (d + 1))  # typical scores are about -4
+        self.log_weights = rng.normal(size=n) if weights else None
+        if weights:
+            self.log_weights[[1, n - 1]] = -np.inf  # not there at all
+        self.left_out_of_new = np.array([2, -1, 5, 6, -1, 5, 0, 1, 3])
+        self.some = rng.permutation(n)[:17]
+        self.codes = rng.integers(0, 4, n)
+        self.codes[self.codes == 2] = 3  # class 2 is empty
+        self.codes[9] = 4  # a class of one row
+        self.values = (rng.normal(size=(n, 3)) + 5.0).astype(dtype)
+        self.targets = rng.random((n, 2))
+        self.targets[5, 0] = 0.0
+        self._row_weights = rng.random(n)
+
+    def at(self, kind, match=None, **options):
+        """The case on a backend."""
+        engine = Engine(kind, **{"threads": 2} | options)
+        problem = prepare(engine, self.X, log_weights=self.log_weights, leave_one_out=self.own, match=match)
+        assert problem.backend == kind
+        return problem.at(self.metric)
+
+    def match(self, kind):
+        """The match of this kind, of the classes or the targets."""
+        return Match(kind, self.codes if kind == "class" else self.targets)
+
+    def asked(self, queries):
+        """The arguments of a call, for all rows, some positions or new rows."""
+        if queries == "new":
+            return {"queries": self.new, "left_out": self.left_out_of_new}
+        return {"queries": None if queries == "all" else self.some}
+
+    def rows(self, queries):
+        """The queries' positions, where they are resident."""
+        return np.arange(self.n) if queries == "all" else self.some
+
+    def row_weights(self, queries):
+        """A weight per query."""
+        return self._row_weights[: len(self.new)] if queries == "new" else self._row_weights[self.rows(queries)]
+
+    @cached_property
+    def _origin(self):
+        return self.X.astype(float).mean(axis=0)
+
+    def coordinates(self, queries, of):
+        """The rows or images of the queries, in float64, about an origin that does not matter."""
+        rows = self.new if queries == "new" else self.X[self.rows(queries)]
+        rows = rows.astype(float) - self._origin
+        return rows if of == "rows" else rows @ self.metric.T
+
+    @cache  # noqa: B019  (the cases are few and kept anyway)
+    def softmax(self, queries):
+        """The literal softmax."""
+        own = self.rows(queries) if self.own and queries != "new" else None
+        left_out = self.left_out_of_new if queries == "new" else own
+        images = self.coordinates("all", "images")
+        return literal_softmax(self.coordinates(queries, "images"), images, self.log_weights, left_out)
+
+    @cache  # noqa: B019
+    def scatter(self, queries, of, weighted=True):
+        """The literal pooled scatter."""
+        w = self.softmax(queries).weights * (self.row_weights(queries)[:, None] if weighted else 1.0)
+        return literal_scatter(w, self.coordinates(queries, of), self.coordinates("all", of))
+
+    @cache  # noqa: B019
+    def local_scatters(self, queries):
+        """The literal scatter around each point in turn, of the queries that it is a neighbour of."""
+        w = self.softmax(queries).weights * self.row_weights(queries)[:, None]
+        mine, theirs = self.coordinates(queries, "rows"), self.coordinates("all", "rows")
+        return np.array([literal_scatter(w[None, :, j], x[None], mine) for j, x in enumerate(theirs)])
+
+    @cache  # noqa: B019
+    def pull(self, rule, queries, objective):
+        """The literal agreement and pull."""
+        p, rows = self.softmax(queries).weights, self.rows(queries)
+        images = self.coordinates("all", "images")
+        return literal_pull(p, literal_match(self.match(rule)), self.row_weights(queries), rows, images, objective)
+
+
+case = cache(Case)  # the same case serves all backends
+
+
+def small_cases(dtype, dimensions=(3, 1, 5, 2)):
+    """With weights or without, with the row itself or without, in turn."""
+    options = itertools.cycle(itertools.product((True, False), repeat=2))
+    for d, (weights, own) in zip(dimensions, options, strict=False):
+        yield case(dtype, d=d, weights=weights, own=own)
+
+
+def large_cases(dtype, kind):
+    """Several tiles of points, and a row whose terms underflow without a maximum of its own."""
+    hermit = 60.0 if dtype == "float64" else 20.0
+    yield case(dtype, n=several_tiles(kind), d=6, weights=False, hermit=hermit)
+    yield case(dtype, n=several_tiles(kind, 1), d=6, weights=True, hermit=hermit)
+
+
+def several_tiles(kind, whole=2):
+    """Rows for some whole tiles and a part of one; backends of array arithmetic have blocks, which are smaller here."""
+    return 70 * (whole + 1) if kind in ("reference", "torch") else 512 * whole + 100
+
+
+def cases(dtype, size, kind):
+    return large_cases(dtype, kind) if size == "several tiles" else small_cases(dtype)
+
+
+sizes = pytest.mark.parametrize("size", ["small", "several tiles"])
+
+
+# -- agreement with the literal loop ----------------------------------------------------------------------------------
+
+
+def check_softmax(case, kind):
+    placed = case.at(kind, case.match("class"))
+    for queries in ("all", "some", "new"):
+        asked = case.asked(queries)
+        log_sums, p = case.softmax(queries)
+        assert_close(placed.log_sums(**asked), log_sums, case.dtype)
+        means = placed.softmax_means(case.values, **asked)
+        assert_close(means.log_sums, log_sums, case.dtype)
+        assert_close(means.means, p @ case.values, case.dtype)
+        shifts = placed.mean_shifts(**asked)
+        images = case.coordinates("all", "images"), case.coordinates(queries, "images")
+        expected = np.array([row @ (images[0] - mine) for row, mine in zip(p, images[1], strict=True)])
+        assert_close(shifts.log_sums, log_sums, case.dtype)
+        assert_close(shifts.means, expected, case.dtype)
+        shares = placed.class_shares(**asked)
+        assert_close(shares, p @ np.eye(5)[case.codes], case.dtype)
+        assert np.all(shares[:, 2] == 0)  # a class without points
+        with np.errstate(divide="ignore", invalid="ignore"):
+            entropy = -np.where(p > 0, p * np.log(p), 0.0).sum(axis=1)
+        assert_close(placed.perplexities(**asked), np.exp(entropy), case.dtype)
+
+
 @precisions
-@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 6, 7, 8, 50])
-def test_softmax_reductions_equal_the_literal_loop(kind, dtype, d):
-    p = Problem(d=d, dtype=dtype)
-    pairs = backend(kind)
-    log_sums, w = literal_softmax(p)
-    assert_close(pairs.log_sums(p.queries, p.points, **p.options), log_sums, dtype)
-    means = pairs.softmax_means(p.queries, p.points, p.point_values, **p.options)
-    assert_close(means.log_sums, log_sums, dtype)
-    assert_close(means.means, w @ p.point_values, dtype)
-    spread = pairs.softmax_spread(p.queries, p.points, p.query_values, **p.options)
-    assert_close(spread, w.T @ p.query_values, dtype)
-    shares = pairs.class_shares(p.queries, p.points, p.classes, 5, **p.options)
-    assert_close(shares.shares, w @ np.eye(5)[p.classes], dtype)
-    assert np.all(shares.shares[:, 4] == 0)  # a class without points
+@sizes
+def test_softmax_reductions_equal_the_literal_loop(kind, dtype, size):
+    for case in cases(dtype, size, kind):
+        check_softmax(case, kind)
 
 
-@engines
 @precisions
-@pytest.mark.parametrize("d", [1, 2, 3, 8, 50])
-def test_scatter_equals_the_literal_loop(kind, dtype, d):
-    p = Problem(d=d, dtype=dtype)
-    pairs = backend(kind)
-    w = literal_softmax(p)[1] * p.row_weights[:, None]
-    got = pairs.softmax_scatter(p.queries, p.points, row_weights=p.row_weights, **p.options)
-    assert_close(got.scatter, literal_scatter(w, p.queries, p.points), dtype)
-    got = pairs.softmax_scatter(
-        p.queries,
-        p.points,
-        query_values=p.query_values,
-        point_values=p.point_values,
-        row_weights=p.row_weights,
-        **p.options,
-    )
-    assert_close(got.scatter, literal_scatter(w, p.query_values, p.point_values), dtype)
+def test_any_number_of_dimensions(kind, dtype):
+    """Kernels take coordinates in groups of two and four, and what is left over."""
+    for case in small_cases(dtype, (1, 2, 3, 4, 5, 6, 7, 8, 50)):
+        placed, expected = case.at(kind), case.softmax("all")
+        assert_close(placed.log_sums(), expected.log_sums, dtype)
+        assert_close(placed.softmax_means(case.values).means, expected.weights @ case.values, dtype)
+        images = case.coordinates("all", "images")
+        assert_close(placed.scatter().scatter, literal_scatter(expected.weights, images, images), dtype)
+        placed, r = case.at(kind, case.match("class")), case.row_weights("all")
+        for objective in ("accuracy", "likelihood"):
+            assert_close(placed.pull(r, objective=objective).pull, case.pull("class", "all", objective)[1], dtype)
 
 
-def literal_signed(p, m, objective):
-    """w_ij of `_contract.SignedPull` and a_i."""
-    w = literal_softmax(p)[1]
-    a = (w * m).sum(axis=1)
-    signed = w * (a[:, None] - m) if objective == "accuracy" else w - w * m / a[:, None]
-    return signed * p.row_weights[:, None], a
+def check_scatter(case, kind):
+    placed = case.at(kind)
+    for queries in ("all", "some", "new"):
+        log_sums, p = case.softmax(queries)
+        r = case.row_weights(queries)
+        for of in ("images", "rows"):
+            got = placed.scatter(r, **case.asked(queries), of=of)
+            assert_close(got.log_sums, log_sums, case.dtype)
+            assert_close(got.scatter, case.scatter(queries, of), case.dtype)
+        got = placed.scatter(**case.asked(queries))
+        assert_close(got.scatter, case.scatter(queries, "images", weighted=False), case.dtype)
+        local = placed.local_scatters(r, **case.asked(queries))
+        assert_close(local.log_sums, log_sums, case.dtype)
+        assert_close(local.counts, r @ p, case.dtype)
+        assert_close(local.scatters, case.local_scatters(queries), case.dtype)
 
 
-@engines
 @precisions
-@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
-@pytest.mark.parametrize("kind_of_match", ["class", "gaussian", "dot"])
-@pytest.mark.parametrize("d", [2, 5, 50])
-def test_signed_pull_equals_the_literal_loop(kind, dtype, objective, kind_of_match, d):
-    p = Problem(d=d, dtype=dtype)
-    if kind_of_match == "class":
-        match = Match("class", p.query_classes, p.classes)
-        m = (p.query_classes[:, None] == p.classes[None, :]).astype(float)
-    elif kind_of_match == "gaussian":
-        match = Match("gaussian", p.query_values, p.point_values)
-        m = np.exp(-0.5 * ((p.query_values[:, None, :].astype(float) - p.point_values[None]) ** 2).sum(-1))
-    else:
-        match = Match("dot", p.query_values**2, p.point_values**2)
-        m = (p.query_values.astype(float) ** 2) @ (p.point_values.astype(float) ** 2).T
-    w, a = literal_signed(p, m, objective)
-    got = backend(kind).signed_pull(
-        p.queries, p.points, match, objective=objective, row_weights=p.row_weights, **p.options
-    )
-    q, z = p.queries.astype(float), p.points.astype(float)
-    assert_close(np.exp(got.log_agreement), a, dtype)
-    assert_close(got.on_queries, w.sum(1)[:, None] * q - w @ z, dtype)
-    assert_close(got.on_points, w.sum(0)[:, None] * z - w.T @ q, dtype)
+@sizes
+def test_scatter_equals_the_literal_loop(kind, dtype, size):
+    for case in cases(dtype, size, kind):
+        check_scatter(case, kind)
 
 
-# -- points against themselves: each pair once ------------------------------------------------------------------------
+def check_pull(case, kind, rule, objective):
+    placed, rows = case.at(kind, case.match(rule)), case.coordinates("all", "rows")
+    for queries in ("all", "some"):
+        asked, r = case.asked(queries)["queries"], case.row_weights(queries)
+        a, pull = case.pull(rule, queries, objective)
+        got = placed.pull(r, asked, objective=objective)
+        assert_close(got.log_sums, case.softmax(queries).log_sums, case.dtype)
+        assert_close(np.exp(got.log_agreement), a, case.dtype)
+        assert_close(got.pull, pull, case.dtype)
+        gradient = placed.gradient(r, asked, objective=objective).pull
+        assert_close(gradient, pull.T @ rows, case.dtype, scale=np.max(np.abs(pull).T @ np.abs(rows)))
+        assert_close(np.exp(placed.log_agreement(asked)), a, case.dtype)
 
 
-@pytest.fixture(params=["fused", "products", "differences"])
-def symmetric_road(request, monkeypatch):
-    """Every road of the symmetric sweeps, however few the rows."""
-    monkeypatch.setattr(symmetric_module, "_ROWS_FOR_ONE_SWEEP", 0)
-    monkeypatch.setattr(symmetric_module, "_ROWS_FOR_TWO_SWEEPS", 0)
-    monkeypatch.setattr(symmetric_module, "_COLUMN_TILES", 2)
-    if request.param == "products":
-        monkeypatch.setattr(pairs_module, "_FEW", ALWAYS)
-        monkeypatch.setattr(pairs_module, "_FEW_WITHOUT_VALUES", ALWAYS)
-    elif request.param == "differences":
-        monkeypatch.setattr(pairs_module, "products_are_accurate", lambda *args: False)
+@precisions
+@objectives
+@sizes
+@pytest.mark.parametrize("rule", ["class", "gaussian", "dot"])
+def test_pull_equals_the_literal_loop(kind, dtype, objective, size, rule):
+    for case in cases(dtype, size, kind):
+        check_pull(case, kind, rule, objective)
 
 
-def rows_with_a_hermit(dtype, n=1700, d=5):
-    """Four tiles and a part of one, a pair of twins, and a row so far away that its terms underflow."""
+@precisions
+@objectives
+def test_diagonal_metrics_and_none(kind, dtype, objective):
+    """A vector is a diagonal matrix, whose gradient is a diagonal; without a metric the rows are their own images."""
+    case = Case(dtype, d=4)
+    scales = np.array([1.0, 0.5, 2.0, 0.1, 0.7])
+    problem = prepare(Engine(kind), case.X, leave_one_out=True, match=case.match("class"))
+    rows = case.coordinates("all", "rows")
+    for metric, scale in ((scales, scales), (None, np.ones(5))):
+        expected = problem.at(np.diag(scale)).gradient(objective=objective)
+        placed = problem.at(metric)
+        got = placed.gradient(objective=objective)
+        assert_close(got.log_sums, literal_softmax(rows * scale, rows * scale, None, np.arange(case.n)).log_sums, dtype)
+        assert_close(got.pull, np.diag(expected.pull) if metric is not None else expected.pull, dtype)
+        assert_close(placed.scatter().scatter, problem.at(np.diag(scale)).scatter().scatter, dtype)
+
+
+@precisions
+def test_the_verbs_of_the_contract(kind, dtype):
+    """What a backend must implement, with all options: what points receive, and sums over a query's own class."""
+    for case in small_cases(dtype):
+        placed = case.at(kind, case.match("class")).placed
+        for queries in ("all", "some", "new"):
+            log_sums, p = case.softmax(queries)
+            asked = placed_queries(case, queries)
+            f = case.row_weights(queries)
+            f[2] = 0.0
+            spread = case.values[: len(f)]
+            got = placed.softmax_sums(asked, f, case.values, spread)
+            w = f[:, None] * p
+            assert_close(got.log_sums, log_sums, dtype)
+            assert_close(got.gathered, w @ case.values, dtype)
+            assert_close(got.received, w.T @ spread, dtype)
+            assert_close(placed.softmax_sums(asked, -f, None, spread).received, -w.T @ spread, dtype)
+            assert_close(placed.softmax_sums(asked, None, None, spread[:, :1]).received, p.T @ spread[:, :1], dtype)
+            assert placed.softmax_sums(asked, f, None).gathered.shape == (len(f), 0)
+            if queries == "new":
+                continue
+            same = case.codes[case.rows(queries), None] == case.codes
+            with np.errstate(invalid="ignore"):
+                own = np.nan_to_num(w * same / (p * same).sum(axis=1, keepdims=True)) * f.astype(bool)[:, None]
+            got = placed.softmax_sums(asked, f, case.values, spread, own_class=True)
+            own = own * f[:, None] / np.where(f > 0, f, 1.0)[:, None]
+            assert_close(got.gathered, own @ case.values, dtype)
+            assert_close(got.received, own.T @ spread, dtype)
+
+
+def placed_queries(case, queries):
+    """The queries as a backend receives them."""
+    if queries == "new":
+        centre = prepare("reference", case.X).centre
+        return Queries(rows=(case.new - centre).astype(case.dtype), left_out=case.left_out_of_new)
+    positions = None if queries == "all" else case.some
+    return Queries(positions=positions, left_out=case.rows(queries) if case.own else None)
+
+
+# -- neighbours -------------------------------------------------------------------------------------------------------
+
+
+def grid_case(dtype, n=90, d=3, seed=0):
+    """Rows on a grid of whole numbers, hence many twins and ties, under a metric that keeps all digits."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-3, 4, size=(n, d)).astype(dtype)
+    metric = np.array([[1.0, 0.0, 0.0], [0.0, 2.0, -1.0]])
+    return X, metric, rng.integers(-3, 4, size=(11, d)).astype(dtype)
+
+
+def literal_nearest(scores, k, left_out=None):
+    """The k largest scores of each row, ties in the order of the points."""
+    scores = scores.astype(float)
+    if left_out is not None:
+        hit = np.flatnonzero(left_out >= 0)
+        scores[hit, left_out[hit]] = -np.inf
+    return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+
+
+@precisions
+@pytest.mark.parametrize("by", ["distance", "product"])
+@pytest.mark.parametrize("k", [1, 4, 20])
+def test_nearest_equals_a_sort_of_all_pairs_with_ties_by_index(kind, dtype, by, k):
+    X, metric, new = grid_case(dtype)
+    some, left_out = np.array([40, 3, 77]), np.array([3, -1] * 5 + [0])
+    images, new_images = X @ metric.T, new @ metric.T
+    for own in (True, False):
+        placed = prepare(Engine(kind, threads=2), X, leave_one_out=own).at(metric)
+        for mine, asked, skipped in (
+            (images, {}, np.arange(len(X)) if own else None),
+            (images[some], {"queries": some}, some if own else None),
+            (new_images, {"queries": new, "left_out": left_out}, left_out),
+        ):
+            scores = -cdist(mine, images, "sqeuclidean") if by == "distance" else mine @ images.T
+            expected = literal_nearest(scores, k, skipped)
+            got = placed.nearest(k, **asked, by=by)
+            np.testing.assert_array_equal(got.indices, expected)
+            found = np.take_along_axis(scores, expected, axis=1)
+            np.testing.assert_array_equal(got.scores, -found if by == "distance" else found)
+
+
+@precisions
+@pytest.mark.parametrize("d", [2, 12])
+def test_nearest_neighbours_of_many_rows(kind, dtype, d):
+    """Without ties, in few and in many coordinates and over several tiles, far from the origin."""
+    X = (np.random.default_rng(1).normal(size=(1100, d)) * 2.0 + 64.0).astype(dtype)
+    got = prepare(Engine(kind, threads=2), X, leave_one_out=True).at(None).nearest(3)
+    squares = cdist(X.astype(float), X.astype(float), "sqeuclidean")
+    np.fill_diagonal(squares, np.inf)
+    found = np.take_along_axis(squares, got.indices, axis=1)
+    # Rows are centred in their own precision, so that near ties of float32 rows may change places.
+    np.testing.assert_allclose(found, np.sort(squares, axis=1)[:, :3], rtol=1e-12 if dtype == "float64" else 1e-5)
+    np.testing.assert_allclose(got.scores, found, rtol=1e-12 if dtype == "float64" else 1e-5)
+
+
+def test_nearest_finds_what_products_would_confuse(kind):
+    """Two tight pairs a million apart: by products every distance within a pair would be lost in rounding."""
+    X = np.array([[1e6, 0.0], [1e6 + 1e-4, 0.0], [-1e6, 0.0], [-1e6, 1e-4], [1e6, 3e-4]])
+    got = prepare(Engine(kind), X, leave_one_out=True).at(None).nearest(2)
+    np.testing.assert_array_equal(got.indices[:, 0], [1, 0, 3, 2, 0])
+    np.testing.assert_array_equal(got.indices[[0, 1, 4], 1], [4, 4, 1])
+
+
+def test_weights_do_not_change_who_is_near_but_weight_zero_is_absence(kind):
+    X, metric, _ = grid_case("float64")
+    weights = np.random.default_rng(2).normal(size=len(X))
+    weights[::3] = -np.inf
+    present = np.flatnonzero(weights > -np.inf)
+    for by in ("distance", "product"):
+        expected = prepare(Engine(kind), X[present]).at(metric).nearest(5, X + 0.0, by=by).indices
+        got = prepare(Engine(kind), X, log_weights=weights).at(metric).nearest(5, X + 0.0, by=by)
+        np.testing.assert_array_equal(got.indices, present[expected])
+
+
+def test_more_neighbours_than_there_are_is_refused(kind):
+    placed = prepare(Engine(kind), np.arange(6.0)[:, None], leave_one_out=True).at(None)
+    np.testing.assert_array_equal(np.sort(placed.nearest(5).indices[0]), np.arange(1, 6))
+    with pytest.raises(ValueError, match="k=6"):
+        placed.nearest(6)
+
+
+@precisions
+def test_neighbors_above_lists_every_pair_of_weight_and_no_other(kind, dtype):
+    for case in small_cases(dtype):
+        placed = case.at(kind)
+        for queries in ("all", "some", "new"):
+            _, p = case.softmax(queries)
+            least = 0.03
+            assert np.abs(p - least).min() > 1e-6  # no pair is at the border
+            got = np.zeros_like(p)
+            seen = []
+            for query, point, weight in placed.neighbors_above(least, **case.asked(queries)):
+                assert np.all(got[query, point] == 0)
+                got[query, point] = weight
+                starts = query[np.flatnonzero(np.append(True, query[1:] != query[:-1]))]
+                assert len(np.unique(starts)) == len(starts)  # the pairs of a query come together
+                seen.extend(starts)
+            assert len(set(seen)) == len(seen)
+            kept = np.where(p >= least, p, 0.0)
+            some = kept.any(axis=1)
+            np.testing.assert_array_equal(got[some] > 0, kept[some] > 0)
+            assert_close(got[some], kept[some] / kept[some].sum(axis=1, keepdims=True), dtype)
+            assert not got[~some].any()
+
+
+# -- laws -------------------------------------------------------------------------------------------------------------
+
+
+def placed_rows(kind, X, metric=None, own=True, match=None, log_weights=None, **options):
+    engine = Engine(kind, **options)
+    return prepare(engine, X, leave_one_out=own, match=match, log_weights=log_weights).at(metric)
+
+
+def everything(placed):
+    """All reductions of a placement with classes, as a list of arrays."""
+    pulls = [array for objective in ("accuracy", "likelihood") for array in placed.pull(objective=objective)]
+    return [
+        *placed.softmax_means(placed.images),
+        placed.mean_shifts().means,
+        *placed.scatter(),
+        placed.class_shares(),
+        placed.perplexities(),
+        *pulls,
+        *placed.nearest(3),
+    ]
+
+
+def rows_with_a_hermit(n=1700, d=5, dtype="float64"):
+    """Three tiles and a part of one, a pair of twins, and a row so far away that its terms underflow."""
     X = np.random.default_rng(3).normal(size=(n, d)).astype(dtype)
     X[9] = X[8]
-    X[700] += 60.0
+    X[70] += 60.0
     return X
 
 
-@precisions
-@pytest.mark.parametrize("leave_out", [True, False])
-def test_each_pair_once_equals_each_pair_twice(symmetric_road, dtype, leave_out):
-    X = rows_with_a_hermit(dtype)
-    left_out = np.arange(len(X)) if leave_out else None
-    row_weights = np.random.default_rng(4).random(len(X))
-    exact = X.astype(float)
-    truth, ours = backend("reference"), backend("cpu", threads=2)
-    assert_close(ours.log_sums(X, X, left_out=left_out), truth.log_sums(exact, exact, left_out=left_out), dtype)
-    expected = truth.softmax_means(exact, exact, exact[:, :3], left_out=left_out)
-    got = ours.softmax_means(X, X, X[:, :3], left_out=left_out)
-    assert_close(got.means, expected.means, dtype)
-    expected = truth.softmax_scatter(exact, exact, row_weights=row_weights, left_out=left_out)
-    got = ours.softmax_scatter(X, X, row_weights=row_weights, left_out=left_out)
-    assert_close(got.log_sums, expected.log_sums, dtype)
-    assert_close(got.scatter, expected.scatter, dtype)
+def test_blocks_and_memory_do_not_matter(kind, monkeypatch):
+    n = several_tiles(kind)
+    X, match = rows_with_a_hermit(n, 3), Match("class", np.arange(n) % 3)
+    expected = everything(placed_rows(kind, X, match=match))
+    small = everything(placed_rows(kind, X, match=match, memory="1 MB"))
+    monkeypatch.setattr(module("_cpu"), "LEAST_BLOCKS", 100)
+    monkeypatch.setattr(module("_arrays"), "ARRAY_BLOCK_PAIRS", 2**16)
+    other = everything(placed_rows(kind, X, match=match))
+    for answers in (small, other):
+        for got, wanted in zip(answers, expected, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-11 * np.abs(wanted).max())
 
 
-@precisions
-@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
-def test_mutual_pull_equals_the_two_pulls(symmetric_road, dtype, objective):
-    X = rows_with_a_hermit(dtype)
-    rng = np.random.default_rng(5)
-    y = rng.integers(0, 6, len(X))
-    options = {"objective": objective, "row_weights": rng.random(len(X))}
-    exact = X.astype(float)
-    expected = backend("reference").signed_pull(
-        exact, exact, Match("class", y, y), left_out=np.arange(len(X)), **options
-    )
-    got = backend("cpu", threads=2).mutual_pull(X, Match("class", y, y), **options)
-    assert_close(got.log_sums, expected.log_sums, dtype)
-    assert_close(np.exp(got.log_agreement), np.exp(expected.log_agreement), dtype)
-    assert_close(got.pull, expected.on_queries + expected.on_points, dtype)
-
-
-@engines
-def test_mutual_pull_takes_weights_and_soft_targets(kind):
-    rng = np.random.default_rng(6)
-    X, targets, weights = rng.normal(size=(50, 3)), rng.random((50, 2)), rng.random(50)
-    match = Match("dot", targets, targets)
-    options = {"row_weights": weights, "log_weights": np.log(weights)}
-    expected = backend("reference").signed_pull(X, X, match, left_out=np.arange(50), **options)
-    got = backend(kind).mutual_pull(X, match, **options)
-    assert_close(got.pull, expected.on_queries + expected.on_points, "float64")
-
-
-def test_symmetric_sweeps_do_not_depend_on_the_threads(symmetric_road):
-    X, y = rows_with_a_hermit("float64"), np.arange(1700) % 3
-    match = Match("class", y, y)
-    one, three = (backend("cpu", threads=threads) for threads in (1, 3))
-    np.testing.assert_array_equal(one.mutual_pull(X, match).pull, three.mutual_pull(X, match).pull)
-    np.testing.assert_array_equal(one.softmax_scatter(X, X).scatter, three.softmax_scatter(X, X).scatter)
-
-
-def test_rows_far_from_all_others_need_no_second_look(symmetric_road, monkeypatch):
-    """On data in large units every row's exponentials used to underflow, and every row was done twice."""
-    X = 6.3 * np.random.default_rng(7).normal(size=(700, 40))
-    half_squares = 0.5 * cdist(X, X, "sqeuclidean") + np.diag(np.full(700, np.inf))
-    assert 600 < np.median(half_squares.min(axis=1)) < half_squares.min(axis=1).max() < 1200
-    y = np.arange(700) % 3
-    expected = backend("reference").mutual_pull(X, Match("class", y, y))
-    monkeypatch.setattr("vicinal._engine._cpu.CpuReductions.signed_pull", None)
-    got = backend("cpu", threads=2).mutual_pull(X, Match("class", y, y))
-    assert_close(got.log_sums, expected.log_sums, "float64")
-    assert_close(got.pull, expected.pull, "float64")
-
-
-@precisions
-@pytest.mark.parametrize("leave_out", [True, False])
-def test_headroom_does_not_overflow_beside_large_values(symmetric_road, dtype, leave_out):
-    X = np.random.default_rng(7).normal(size=(700, 40)).astype(dtype) * (6.3 if dtype == "float64" else 1.6)
-    X[1] = X[0]  # twins: the largest exponential there can be
-    values = X[:, :2] * np.asarray(1e100 if dtype == "float64" else 1e20, dtype=dtype)
-    left_out = np.arange(700) if leave_out else None
-    exact = [array.astype(float) for array in (X, X, values)]
-    expected = backend("reference").softmax_means(*exact, left_out=left_out)
-    got = backend("cpu", threads=2).softmax_means(X, X, values, left_out=left_out)
-    assert_close(got.means, expected.means, dtype)
-
-
-def test_symmetric_sweeps_do_not_depend_on_the_memory(symmetric_road):
-    """With room for them, the exponentials of the first sweep are what the second would make anew, digit for digit."""
-    X, y = rows_with_a_hermit("float64"), np.arange(1700) % 3
-    match = Match("class", y, y)
-    little, much = (backend("cpu", threads=2, memory=memory) for memory in ("1 MB", "128 MB"))
-    np.testing.assert_array_equal(little.mutual_pull(X, match).pull, much.mutual_pull(X, match).pull)
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_blas_tiles_and_fused_kernels_agree(dtype, monkeypatch):
-    # More rows than a block and more points than a tile, on both of the CPU backend's roads and by differences.
-    p = Problem(d=6, m=301, n=2100, dtype=dtype)
-    match = Match("class", p.query_classes, p.classes)
-
-    def everything():
-        pairs = backend("cpu", threads=2)
-        return [
-            *pairs.softmax_scatter(p.queries, p.points, row_weights=p.row_weights, **p.options),
-            *pairs.class_shares(p.queries, p.points, p.classes, 4, **p.options),
-            *pairs.signed_pull(p.queries, p.points, match, row_weights=p.row_weights, **p.options),
-            *pairs.signed_pull(p.queries, p.points, match, objective="likelihood", **p.options),
-        ]
-
-    fused = everything()
-    monkeypatch.setattr(cpu_module, "_KEPT_POINTS", 0)
-    nothing_kept = everything()
-    for got, expected in zip(nothing_kept, fused, strict=True):
-        assert_close(got, expected, dtype)
-    monkeypatch.setattr(pairs_module, "_FEW", ALWAYS)
-    tiles = everything()
-    monkeypatch.setattr(pairs_module, "products_are_accurate", lambda *args: False)
-    differences = everything()
-    for a, b, c in zip(fused, tiles, differences, strict=True):
-        assert_close(b, a, dtype)
-        assert_close(c, a, dtype)
-
-
-# -- laws -----------------------------------------------------------------------------------------------------------
-
-
-def scatter_of(kind, X, **options):
-    left_out = np.arange(len(X))
-    return backend(kind, **options).softmax_scatter(X, X, left_out=left_out)
-
-
-@engines
-def test_tiles_do_not_matter(kind, monkeypatch):
-    X = np.random.default_rng(1).normal(size=(1100, 3))
-    expected = scatter_of(kind, X)
-    small = scatter_of(kind, X, memory="1 MB")
-    monkeypatch.setattr(cpu_module, "_LEAST_BLOCKS", 100)
-    other = scatter_of(kind, X)
-    for got in (small, other):
-        np.testing.assert_allclose(got.log_sums, expected.log_sums, rtol=1e-13)
-        np.testing.assert_allclose(got.scatter, expected.scatter, rtol=1e-11)
-
-
-@pytest.mark.parametrize("kind", ["reference", "cpu"])
-@pytest.mark.parametrize("few", [AS_IS, ALWAYS], ids=["fused", "blas"])
-def test_threads_do_not_matter_at_all(kind, few, monkeypatch):
-    monkeypatch.setattr(pairs_module, "_FEW", few)
-    rng = np.random.default_rng(2)
-    X, y = rng.normal(size=(900, 5)), rng.integers(0, 3, 900)
+@pytest.mark.parametrize("rule", ["class", "gaussian", "dot"])
+def test_threads_do_not_matter_to_the_last_bit(kind, rule):
+    X = rows_with_a_hermit(several_tiles(kind, 3))
+    rng = np.random.default_rng(4)
+    match = Match(rule, rng.integers(0, 3, len(X)) if rule == "class" else rng.random((len(X), 2)))
     answers = []
-    for threads in (1, 2, 5):
-        pairs = backend(kind, threads=threads)
-        scatter = pairs.softmax_scatter(X, X, left_out=np.arange(900))
-        pull = pairs.signed_pull(X, X, Match("class", y, y), left_out=np.arange(900))
-        answers.append([*scatter, *pull])
+    for threads in (1, 3):
+        placed = placed_rows(kind, X, match=match, threads=threads)
+        answers.append(everything(placed) if rule == "class" else placed.pull())
     for other in answers[1:]:
         for a, b in zip(answers[0], other, strict=True):
             if kind == "cpu":
-                assert np.array_equal(a, b)
-            else:
-                np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+                np.testing.assert_array_equal(a, b)
+            else:  # NumPy's and torch's own sums may depend on the alignment of memory
+                np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12 * np.abs(a).max())
 
 
-@engines
+def test_blocks_do_not_depend_on_threads_whatever_the_memory(kind):
+    X = np.random.default_rng(15).normal(size=(700, 5))
+    for memory in ("1 MB", "128 MB"):
+        first, second = (placed_rows(kind, X, threads=t, memory=memory).scatter().scatter for t in (1, 6))
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("force", [fused, products])
+def test_exponentials_that_are_kept_are_those_made_anew(force, monkeypatch):
+    """With room for them, the exponentials of the first sweep serve the second: the same bits with little memory."""
+    each_pair_once(monkeypatch)
+    force(monkeypatch)
+    X, match = rows_with_a_hermit(), Match("class", np.arange(1700) % 3)
+    little, much = (placed_rows("cpu", X, match=match, memory=memory, threads=2) for memory in ("1 MB", "128 MB"))
+    np.testing.assert_array_equal(little.pull().pull, much.pull().pull)
+    np.testing.assert_array_equal(little.scatter().scatter, much.scatter().scatter)
+
+
 def test_permutation_and_translation(kind):
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(150, 4))
-    expected = scatter_of(kind, X)
+    X, codes = rng.normal(size=(150, 4)), rng.integers(0, 3, 150)
     order = rng.permutation(150)
-    permuted = scatter_of(kind, X[order])
-    np.testing.assert_allclose(permuted.log_sums, expected.log_sums[order], rtol=1e-12)
-    np.testing.assert_allclose(permuted.scatter, expected.scatter, rtol=1e-10)
-    moved = scatter_of(kind, X + 1e4)
-    np.testing.assert_allclose(moved.log_sums, expected.log_sums, rtol=1e-8)
+    expected = placed_rows(kind, X, match=Match("class", codes))
+    permuted = placed_rows(kind, X[order], match=Match("class", codes[order]))
+    moved = placed_rows(kind, X + 1e4, match=Match("class", codes))
+    np.testing.assert_allclose(permuted.log_sums(), expected.log_sums()[order], rtol=1e-12)
+    np.testing.assert_allclose(permuted.scatter().scatter, expected.scatter().scatter, rtol=1e-10)
+    np.testing.assert_allclose(permuted.pull().pull, expected.pull().pull[order], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(permuted.perplexities(), expected.perplexities()[order], rtol=1e-10)
+    np.testing.assert_array_equal(order[permuted.nearest(3).indices], expected.nearest(3).indices[order])
+    np.testing.assert_allclose(moved.log_sums(), expected.log_sums(), rtol=1e-8)
+    np.testing.assert_allclose(moved.scatter().scatter, expected.scatter().scatter, rtol=1e-8)
+    np.testing.assert_allclose(moved.pull().pull, expected.pull().pull, rtol=1e-7, atol=1e-9)
 
 
-@engines
-def test_centring_keeps_float32_digits_of_data_far_from_the_origin(kind):
-    # Raw, float32 products lose all digits here (relative error 0.2); centred they keep what the input has.
-    rng = np.random.default_rng(4)
-    X = (rng.normal(size=(300, 8)) + 1e3).astype(np.float32)
-    exact = scatter_of("reference", X.astype(np.float64))
-    got = scatter_of(kind, X)
-    assert np.max(np.abs(got.scatter - exact.scatter)) <= 2e-5 * np.max(np.abs(exact.scatter))
+def test_some_rows_are_the_same_rows_of_all(kind):
+    case = Case("float64", n=200, d=4)
+    placed = case.at(kind, case.match("class"))
+    every, some = placed.pull(), placed.pull(queries=case.some)
+    assert_close(some.log_sums, every.log_sums[case.some])
+    assert_close(np.exp(some.log_agreement), np.exp(every.log_agreement[case.some]))
+    rest = np.setdiff1d(np.arange(case.n), case.some)
+    assert_close(some.pull + placed.pull(queries=rest).pull, every.pull)
+    parts = [placed.scatter(queries=rows).scatter for rows in (case.some, rest)]
+    assert_close(sum(parts), placed.scatter().scatter)
 
 
-@engines
+def test_new_rows_that_are_resident_rows(kind):
+    case = Case("float64", n=100, d=3)
+    placed = case.at(kind)
+    got = placed.scatter(queries=case.X, left_out=np.arange(case.n))
+    assert_close(got.log_sums, placed.log_sums())
+    assert_close(got.scatter, placed.scatter().scatter)
+
+
+@precisions
+@pytest.mark.parametrize("n", [3, 600])
+def test_a_row_that_sees_no_other(kind, dtype, n):
+    """The only row of weight, leaving itself out: its log-sum is -inf, and the others do not mind."""
+    X = np.random.default_rng(5).normal(size=(n, 2)).astype(dtype)
+    log_weights = np.full(n, -np.inf)
+    log_weights[1] = 0.0
+    placed = placed_rows(kind, X, log_weights=log_weights, match=Match("class", np.zeros(n, dtype=int)))
+    log_sums = -0.5 * ((X - X[1]).astype(float) ** 2).sum(axis=1)
+    log_sums[1] = -np.inf
+    np.testing.assert_allclose(placed.log_sums(), log_sums, rtol=1e-4)
+    others = np.arange(n) != 1
+    means = placed.softmax_means(X)
+    np.testing.assert_allclose(means.log_sums, log_sums, rtol=1e-4)
+    np.testing.assert_allclose(means.means[others], np.tile(X[1], (n - 1, 1)), rtol=1e-5)
+    np.testing.assert_allclose(placed.class_shares()[others, 0], 1.0, rtol=1e-6)
+    got = placed.scatter(queries=np.flatnonzero(others)).scatter
+    assert_close(got, (X - X[1]).T.astype(float) @ (X - X[1]), dtype)
+
+
+def test_no_queries_at_all(kind):
+    case = Case("float64")
+    placed = case.at(kind, case.match("class"))
+    for queries in (case.new[:0], case.some[:0]):
+        assert placed.log_sums(queries).shape == (0,)
+        assert placed.softmax_means(case.values, queries).means.shape == (0, 3)
+        assert placed.class_shares(queries).shape == (0, 5)
+        assert placed.perplexities(queries).shape == (0,)
+        assert placed.nearest(2, queries).indices.shape == (0, 2)
+
+
 def test_the_row_left_out_is_skipped_by_index_not_by_distance(kind):
     X = np.zeros((5, 2))
     X[3:] = [[1.0, 0.0], [0.0, 2.0]]
-    got = backend(kind).log_sums(X, X, left_out=np.arange(5))
+    got = placed_rows(kind, X).log_sums()
     # Row 0 has two twins at distance zero which stay: log(2 + exp(-1/2) + exp(-2)).
     assert got[0] == pytest.approx(np.log(2 + np.exp(-0.5) + np.exp(-2.0)), rel=1e-14)
 
 
-@engines
-@pytest.mark.parametrize("few", [AS_IS, ALWAYS], ids=["fused", "blas"])
-def test_weights_are_importance(kind, few, monkeypatch):
+def test_weights_are_importance(kind):
     # A point of weight 3 is three points, where nothing is left out.
-    monkeypatch.setattr(pairs_module, "_FEW", few)
     rng = np.random.default_rng(5)
     q, z, times = rng.normal(size=(20, 3)), rng.normal(size=(30, 3)), rng.integers(1, 4, 30)
-    pairs = backend(kind)
-    weighted = pairs.softmax_scatter(q, z, log_weights=np.log(times))
-    repeated = pairs.softmax_scatter(q, np.repeat(z, times, axis=0))
-    np.testing.assert_allclose(weighted.log_sums, repeated.log_sums, rtol=1e-12)
-    np.testing.assert_allclose(weighted.scatter, repeated.scatter, rtol=1e-11)
+    weighted = placed_rows(kind, z, own=False, log_weights=np.log(times))
+    repeated = placed_rows(kind, np.repeat(z, times, axis=0), own=False)
+    for queries in (q, z):
+        one, other = weighted.scatter(queries=queries), repeated.scatter(queries=queries)
+        np.testing.assert_allclose(one.log_sums, other.log_sums, rtol=1e-12)
+        np.testing.assert_allclose(one.scatter, other.scatter, rtol=1e-11)
+    # The same among the points themselves, where each pair may be seen once.
+    np.testing.assert_allclose(weighted.scatter(times).scatter, repeated.scatter().scatter, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(weighted.perplexities(q) > 0, True)
     # Weight zero is absence.
     with np.errstate(divide="ignore"):
-        gone = pairs.log_sums(q, z, log_weights=np.log(np.arange(30) % 2))
-    np.testing.assert_allclose(gone, pairs.log_sums(q, z[1::2]), rtol=1e-12)
+        gone = placed_rows(kind, z, own=False, log_weights=np.log(np.arange(30) % 2))
+    np.testing.assert_allclose(gone.log_sums(q), placed_rows(kind, z[1::2], own=False).log_sums(q), rtol=1e-12)
 
 
-@engines
+@precisions
+def test_a_constant_added_to_all_log_weights_adds_to_the_log_sums_alone(kind, dtype):
+    for shift in (300.0, -300.0):
+        expected = case(dtype, d=4, n=120)
+        moved = prepare(Engine(kind), expected.X, log_weights=expected.log_weights + shift, leave_one_out=True)
+        placed = moved.at(expected.metric)
+        assert_close(placed.log_sums() - shift, expected.softmax("all").log_sums, "float32")
+        wanted = literal_scatter(expected.softmax("all").weights, *[expected.coordinates("all", "images")] * 2)
+        assert_close(placed.scatter().scatter, wanted, dtype)
+
+
+@precisions
+def test_log_weights_of_a_wide_range(kind, dtype):
+    """Such weights cannot multiply values instead of being added to scores: they would underflow."""
+    rng = np.random.default_rng(6)
+    X, log_weights = rng.normal(size=(600, 3)).astype(dtype), rng.uniform(-1e3, 0.0, size=600)
+    placed = placed_rows(kind, X, log_weights=log_weights)
+    expected = literal_softmax(X, X, log_weights, np.arange(600))
+    assert_close(placed.log_sums(), expected.log_sums, dtype)
+    assert_close(placed.scatter().scatter, literal_scatter(expected.weights, X, X), dtype)
+
+
+# -- accuracy ---------------------------------------------------------------------------------------------------------
+
+
+def test_centring_keeps_float32_digits_of_data_far_from_the_origin(kind):
+    # Raw, float32 products lose all digits here (relative error 0.2); centred they keep what the input has.
+    X = (np.random.default_rng(4).normal(size=(300, 8)) + 1e3).astype(np.float32)
+    exact = placed_rows("reference", X.astype(np.float64)).scatter().scatter
+    got = placed_rows(kind, X).scatter().scatter
+    assert np.max(np.abs(got - exact)) <= 2e-5 * np.max(np.abs(exact))
+
+
 @precisions
 def test_far_queries_have_finite_log_sums(kind, dtype):
     z = np.random.default_rng(6).normal(size=(40, 3)).astype(dtype)
     q = np.full((2, 3), 1e4, dtype=dtype)
     expected = -0.5 * ((q[0].astype(float) - z) ** 2).sum(1)
-    got = backend(kind).log_sums(q, z)
-    assert np.allclose(got, expected.max(), rtol=1e-5 if dtype == "float32" else 1e-12)
+    got = placed_rows(kind, z, own=False).log_sums(q)
+    np.testing.assert_allclose(got, expected.max(), rtol=1e-5 if dtype == "float32" else 1e-12)
 
 
-@engines
 def test_isolated_points_keep_their_softmax(kind):
     # Every exponential of the last row underflows without a shift; its nearest neighbour must still weigh one.
     z = np.array([[0.0], [1.0], [1e4]])
-    got = backend(kind).softmax_means(z, z, z, left_out=np.arange(3))
+    placed = placed_rows(kind, z)
+    got = placed.softmax_means(z)
     assert got.means[2, 0] == pytest.approx(1.0)
     assert got.log_sums[2] == pytest.approx(-0.5 * (1e4 - 1) ** 2, rel=1e-14)
+    assert placed.perplexities()[2] == pytest.approx(1.0)
+    [(query, point, weight)] = placed.neighbors_above(0.01, queries=np.array([2]))
+    assert (query.tolist(), point.tolist(), weight.tolist()) == ([0], [1], [1.0])
 
 
-@engines
+def test_a_row_at_1e20_does_not_harm_the_others(kind):
+    """A mean that such a row takes part in would round every other row away."""
+    X = np.random.default_rng(7).normal(size=(600, 3))
+    codes = np.arange(600) % 2
+    far = np.vstack([X, np.full((1, 3), 1e20)])
+    alone = placed_rows(kind, X, match=Match("class", codes))
+    beside = placed_rows(kind, far, match=Match("class", np.append(codes, 0)))
+    assert_close(beside.log_sums()[:-1], alone.log_sums())
+    assert_close(beside.mean_shifts(X).means, alone.mean_shifts(X).means)
+    assert_close(beside.perplexities()[:-1], alone.perplexities())
+    rows = np.arange(600)
+    assert_close(beside.scatter(queries=rows).scatter, alone.scatter().scatter)
+    for objective in ("accuracy", "likelihood"):
+        assert_close(beside.pull(queries=rows, objective=objective).pull[:-1], alone.pull(objective=objective).pull)
+    np.testing.assert_array_equal(beside.nearest(4).indices[:-1], alone.nearest(4).indices)
+    assert np.isfinite(beside.log_sums()[-1])
+
+
 def test_far_queries_keep_weights_that_sum_to_one(kind):
     # A score of -1e20 plus log 2 is -1e20: weights taken from such a log-sum would sum to 2.
     z, q = np.array([[0.0], [0.0], [5.0]]), np.array([[-1e10]])
-    got = backend(kind).softmax_means(q, z, np.array([[1.0], [3.0], [9.0]]))
-    assert got.means[0, 0] == pytest.approx(2.0, rel=1e-12)
+    placed = placed_rows(kind, z, own=False)
+    assert placed.softmax_means(np.array([[1.0], [3.0], [9.0]]), q).means[0, 0] == pytest.approx(2.0, rel=1e-12)
+    assert placed.perplexities(q)[0] == pytest.approx(2.0, rel=1e-9)
 
 
-@engines
-@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+@objectives
 def test_soft_agreement_beside_huge_distances(kind, objective):
     # Each row's nearest neighbour takes all, at scores of about -1e21: a_i is their agreement, not 1.
     z = 1e10 * np.array([[0.0], [1.0], [3.0], [3.5]])
     targets = np.array([[0.6, 0.4], [0.5, 0.5], [0.2, 0.8], [1.0, 0.0]])
-    match = Match("dot", targets, targets)
-    got = backend(kind).signed_pull(z, z, match, objective=objective, left_out=np.arange(4))
-    nearest = [1, 0, 3, 2]
-    np.testing.assert_allclose(np.exp(got.log_agreement), (targets * targets[nearest]).sum(1), rtol=1e-12)
+    got = placed_rows(kind, z, match=Match("dot", targets)).pull(objective=objective)
+    np.testing.assert_allclose(np.exp(got.log_agreement), (targets * targets[[1, 0, 3, 2]]).sum(1), rtol=1e-12)
 
 
-@engines
-@pytest.mark.parametrize("few", [AS_IS, ALWAYS], ids=["fused", "blas"])
-def test_likelihood_weights_survive_class_mates_that_underflow(kind, few, monkeypatch):
+def test_likelihood_weights_survive_class_mates_that_underflow(kind):
     # Row 0's only class mate is 60 units away behind a crowd: p_i is about e^-1800, yet the weights are exact.
-    monkeypatch.setattr(pairs_module, "_FEW", few)
     z = np.array([[0.0], [0.1], [0.2], [60.0]])
     y = np.array([0, 1, 1, 0])
-    got = backend(kind).signed_pull(z, z, Match("class", y, y), objective="likelihood", left_out=np.arange(4))
     scores = -0.5 * (z - z.T) ** 2
     np.fill_diagonal(scores, -np.inf)
     log_sums = np.logaddexp.reduce(scores, axis=1)
-    assert got.log_agreement[0] == pytest.approx(scores[0, 3] - log_sums[0], rel=1e-12)
-    # on_queries_0 = sum_j (p_0j - [j=3]) (z_0 - z_j), with p_03 = 0 in double precision.
     p = np.exp(scores[0] - log_sums[0])
-    assert got.on_queries[0, 0] == pytest.approx(p[1:] @ -z[1:, 0] + 60.0, rel=1e-12)
+    for match in (Match("class", y), Match("dot", np.eye(2)[y])):
+        got = placed_rows(kind, z, match=match).pull(np.array([1.0, 0.0, 0.0, 0.0]), objective="likelihood")
+        assert got.log_agreement[0] == pytest.approx(scores[0, 3] - log_sums[0], rel=1e-12)
+        # pull_0 = sum_j (p_0j - [j=3]) (z_0 - z_j), with p_03 = 0 in double precision.
+        assert got.pull[0, 0] == pytest.approx(p[1:] @ -z[1:, 0] + 60.0, rel=1e-12)
+        assert got.pull[3, 0] == pytest.approx(-60.0, rel=1e-12)
 
 
-@engines
-def test_outlying_coordinates_fall_back_to_differences(kind):
-    # |z|^2 = 1e12: by products the exponent would err by 1e-4.
-    z = np.array([[1e6], [1e6 + 1.0], [-1e6], [-1e6 + 2.0]])
-    got = backend(kind).log_sums(z, z, left_out=np.arange(4))
-    np.testing.assert_allclose(got, [-0.5, -0.5, -2.0, -2.0], rtol=1e-12)
-
-
-# -- resources ------------------------------------------------------------------------------------------------------
-
-
-def test_memory_budget_is_kept():
-    # 40,000^2 pairs would be 12.8 GB; numpy reports its allocations to tracemalloc.
-    import tracemalloc
-
-    X = np.random.default_rng(7).normal(size=(20000, 2)).astype(np.float32)
-    backend("cpu").log_sums(X[:8], X[:8])  # compile outside the measurement
-    tracemalloc.start()
-    backend("cpu", memory="16 MB", threads=2).softmax_scatter(X, X, left_out=np.arange(len(X)))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 16 * 2**20 + 4 * X.nbytes + 10 * 8 * len(X)
-
-
-def test_two_python_threads_at_once():
-    rng = np.random.default_rng(8)
-    problems = [rng.normal(size=(700, d)) for d in (3, 120)]
-    expected = [scatter_of("cpu", X).scatter for X in problems]
-    got = [None, None]
-
-    def work(k):
-        for _ in range(3):
-            got[k] = scatter_of("cpu", problems[k], threads=2).scatter
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for k in range(2):
-        assert np.array_equal(got[k], expected[k])
-
-
-def _log_sum_in_worker(X):
-    return backend("cpu").log_sums(X, X, left_out=np.arange(len(X)))
-
-
-def test_loky_workers_and_this_process_at_once():
-    from joblib import Parallel, delayed
-
-    X = np.random.default_rng(9).normal(size=(400, 3))
-    expected = _log_sum_in_worker(X)
-    results = Parallel(n_jobs=2)(delayed(_log_sum_in_worker)(X) for _ in range(3))
-    for result in results:
-        np.testing.assert_allclose(result, expected, rtol=1e-13)  # NumPy's own sums depend on memory alignment
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_works():
-    X = np.random.default_rng(10).normal(size=(400, 3))
-    expected = _log_sum_in_worker(X)  # the parent has used its threads and compiled kernels
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        result = pool.apply_async(_log_sum_in_worker, (X,)).get(timeout=120)
-    np.testing.assert_allclose(result, expected, rtol=1e-13)
-
-
-def test_an_interruption_is_heard_between_blocks():
-    done = []
-
-    def work(item):
-        if item == 3:
-            raise KeyboardInterrupt
-        done.append(item)
-        return item
-
-    with pytest.raises(KeyboardInterrupt):
-        for _ in in_order(work, range(1000), 2):
-            pass
-    assert len(done) < 20
-
-
-_LONG_WORK = """
-import signal
-import numpy as np
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background inherits "ignore"
-from vicinal._engine._cpu import CpuReductions
-X = np.random.default_rng(0).normal(size=(400_000, 3))  # an hour
-CpuReductions(threads=2).log_sums(X[:50], X[:50])
-print("started", flush=True)
-CpuReductions(threads=2).log_sums(X, X)
-"""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
-def test_ctrl_c_ends_long_work():
-    process = subprocess.Popen(
-        [sys.executable, "-c", _LONG_WORK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "started\n"
-    process.send_signal(signal.SIGINT)
-    try:
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
-    assert errors.rstrip().endswith("KeyboardInterrupt")
-
-
-def test_in_order_yields_in_order_and_holds_few():
-    alive, most = [], []
-
-    def work(item):
-        alive.append(item)
-        return item
-
-    for k, item in enumerate(in_order(work, range(50), 4)):
-        assert item == k
-        most.append(len(alive) - k)
-    assert max(most) <= 4 + 2
-
-
-def blas_threads():
-    from threadpoolctl import threadpool_info
-
-    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
-
-
-def test_blas_is_limited_inside_and_restored_after():
-    before = blas_threads()
-    with one_blas_thread():
-        with one_blas_thread():
-            assert set(blas_threads()) == {1}
-        assert set(blas_threads()) == {1}
-    assert blas_threads() == before
-
-
-def test_blas_is_limited_where_its_products_are_small_beside_the_pairs():
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(2, user_api="blas"):
-        before = blas_threads()
-        with blas_out_of_the_way(400, 100):
-            assert set(blas_threads()) == {1}
-        assert blas_threads() == before
-        with blas_out_of_the_way(399, 100):
-            assert blas_threads() == before
-
-
-def test_threads_honour_the_environment(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert available_threads() == 1
-    assert available_threads(3) == 3
-
-
-_COMPILE = """
-import numpy as np
-from vicinal._engine import _kernels
-from vicinal._engine._cpu import CpuReductions
-X = np.random.default_rng(0).normal(size=(50, 2))
-CpuReductions().softmax_scatter(X, X, left_out=np.arange(50))
-stats = _kernels.softmax_rows._dispatcher.stats
-print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
-"""
-
-
-def test_a_second_process_does_not_compile_again(tmp_path):
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", _COMPILE], env=environment, check=True, capture_output=True, text=True
-        ).stdout
-        for _ in range(2)
-    ]
-    assert runs[0].split() == ["0", "1"]
-    assert runs[1].split() == ["1", "0"]
-
-
-# -- choosing -------------------------------------------------------------------------------------------------------
-
-
-def test_auto_takes_the_reference_for_small_problems():
-    assert which_engine(np.zeros((200, 5))).startswith("reference")
-    assert which_engine(np.zeros((50_000, 5))).startswith("cpu")
-    assert which_engine(np.zeros((200, 5)), "cpu") == "cpu: it was asked for"
-
-
-def test_small_problems_never_load_numba():
-    code = """
-import sys, numpy as np
-from vicinal import ParzenWindows
-ParzenWindows().fit(np.random.default_rng(0).normal(size=(300, 3))).score_samples(np.zeros((5, 3)))
-assert "numba" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_import_is_light():
-    code = """
-import sys
-import vicinal
-assert not {"numba", "torch", "dask", "matplotlib", "sklearn", "scipy"} & set(sys.modules), sys.modules.keys()
-for name in vicinal.__all__:
-    getattr(vicinal, name)
-assert set(vicinal.__all__) <= set(dir(vicinal))
-assert not {"torch", "dask", "matplotlib"} & set(sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_precision_casts_the_pair_work():
-    X = np.random.default_rng(11).normal(size=(100, 3))
-    double = backend("cpu").log_sums(X, X)
-    single = backend("cpu", precision="float32").log_sums(X, X)
-    assert single.dtype == np.float64
-    assert 0 < np.max(np.abs(double - single)) < 1e-4
-
-
-def test_without_numba_the_reference_serves_with_one_warning():
-    code = """
-import sys, warnings
-sys.modules["numba"] = None  # import numba fails
-import numpy as np
-from vicinal._engine import pair_reductions
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    for _ in range(2):
-        assert pair_reductions("cpu", 10, 10, 2).name == "reference"
-assert len(caught) == 1 and "Numba" in str(caught[0].message)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "words"),
-    [
-        (lambda: Engine("gpu"), ValueError, "'cpu'"),
-        (lambda: Engine(threads=0), ValueError, "threads"),
-        (lambda: Engine(memory="lots"), ValueError, "memory"),
-        (lambda: Engine(memory=100), ValueError, "at least 1 MB"),
-        (lambda: Engine(precision="half"), ValueError, "precision"),
-        (lambda: Engine(device="cuda"), ValueError, "torch"),
-        (lambda: pair_reductions(3, 1, 1, 1), TypeError, "Engine"),
-        (lambda: which_engine(np.zeros(3)), ValueError, "two dimensions"),
-    ],
-)
-def test_bad_engines(make, error, words):
-    with pytest.raises(error, match=words):
-        make()
-
-
-def test_engines_copy_and_pickle():
-    import copy
-    import pickle
-
-    engine = Engine("cpu", threads=2, memory="1 GB")
-    assert pickle.loads(pickle.dumps(engine)) == engine == copy.deepcopy(engine)
-    assert Engine(memory="1.5 GiB").memory_bytes == 3 * 2**29
-    assert Engine().memory_bytes == 128 * 2**20
-
-
-def test_blocks_cover_the_rows_once():
-    blocks = Blocks.for_pairs(103, 50, 1000)
-    rows = [i for block in blocks for i in range(block.start, block.stop)]
-    assert rows == list(range(103))
-    assert blocks.rows == 20
-    assert len(list(blocks)) == len(blocks)
-
-
-# -- regressions: what once went wrong ------------------------------------------------------------------------------
-
-
-@engines
-@pytest.mark.parametrize("gap", [1e2, 1e4, 1e7])
-def test_the_scatter_of_far_clusters_keeps_its_digits(kind, gap):
-    # About one centre its relative error grew as eps * gap^2: 1e-8 at 1e4, everything at 1e8.
-    X = np.random.default_rng(12).normal(size=(60, 3))
-    X[:20] += gap
-    X[20:30, 1] -= gap
-    differences = X[:, None] - X[None]
-    scores = -0.5 * (differences**2).sum(-1)
-    np.fill_diagonal(scores, -np.inf)
-    weights = np.exp(scores - np.logaddexp.reduce(scores, axis=1)[:, None])
-    expected = np.einsum("ij,ijk,ijl", weights, differences, differences)
-    got = scatter_of(kind, X)
-    np.testing.assert_allclose(got.scatter, expected, atol=1e-10 * np.abs(expected).max())
-    np.testing.assert_allclose(got.log_sums, np.logaddexp.reduce(scores, axis=1), rtol=1e-10)
-
-
-@pytest.mark.parametrize("kind", ["reference", "cpu"])
-def test_partial_results_do_not_pile_up(kind):
-    # The reference once kept an n-vector for every block of rows: 142 MB here.
-    import tracemalloc
-
-    rng = np.random.default_rng(13)
-    n = 9000
-    Z, targets = rng.normal(size=(n, 2)), rng.dirichlet(np.ones(3), n)
-    pairs = backend(kind, threads=1, memory="8 MB")
-    pairs.log_sums(Z[:8], Z[:8])
-    tracemalloc.start()
-    pairs.softmax_scatter(Z, Z, left_out=np.arange(n))
-    pairs.signed_pull(Z[:1500], Z, Match("dot", targets[:1500], targets))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 8 * 2**20 + 8 * Z.nbytes + 100 * n
-
-
-@engines
-def test_values_of_another_precision(kind):
-    p = Problem()
-    single, double = p.queries.astype(np.float32), p.point_values.astype(np.float64)
-    got = backend(kind).softmax_means(single, p.points.astype(np.float32), double, **p.options)
-    assert_close(got.means, literal_softmax(p)[1] @ double, "float32")
-
-
-@engines
 @pytest.mark.parametrize(("dtype", "near", "mid", "far"), [("float32", 50, 86, 87.5), ("float64", 598, 700, 709.5)])
 def test_far_class_mates_are_not_flushed(kind, dtype, near, mid, far):
     # Mates whose exponentials vanish under the row's bound count all the same.
-    z = np.sqrt(2 * np.r_[near, mid, np.full(5000, far)])[:, None].astype(dtype)
-    mates = np.r_[0, np.ones(5001, dtype=int)]
-    got = backend(kind).signed_pull(
-        np.zeros((1, 1), dtype), z, Match("class", np.array([1]), mates), objective="likelihood"
-    )
-    scores = -0.5 * z[:, 0].astype(float) ** 2
+    z = np.sqrt(2 * np.r_[0.0, near, mid, np.full(3000, far)])[:, None].astype(dtype)
+    codes = np.r_[1, 0, np.ones(3001, dtype=int)]
+    got = placed_rows(kind, z, match=Match("class", codes)).pull(queries=np.array([0]), objective="likelihood")
+    scores = -0.5 * z[1:, 0].astype(float) ** 2
     expected = np.logaddexp.reduce(scores[1:]) - np.logaddexp.reduce(scores)
     assert got.log_agreement[0] == pytest.approx(expected, rel=1e-4 if dtype == "float32" else 1e-12)
 
 
-@engines
-def test_spread_where_a_point_is_left_out_by_everyone(kind):
+@objectives
+def test_rows_without_class_mates_are_only_pushed_away(kind, objective):
+    """a_i is 0: under "accuracy" such a row has no weight, under "likelihood" its own class pulls nothing."""
+    X = np.random.default_rng(8).normal(size=(30, 2))
+    codes = np.r_[5, np.zeros(29, dtype=int)]
+    placed = placed_rows(kind, X, match=Match("class", codes))
+    got = placed.pull(np.eye(30)[0], objective=objective)
+    assert got.log_agreement[0] == -np.inf
+    p = literal_softmax(X[:1], X, None, np.array([0])).weights[0]
+    expected = np.zeros_like(X)
+    if objective == "likelihood":
+        expected = p[:, None] * (X - X[0])
+        expected[0] = -expected.sum(axis=0)
+    np.testing.assert_allclose(got.pull, expected, atol=1e-12)
+
+
+def test_outlying_coordinates_fall_back_to_differences(kind):
+    # |z|^2 = 1e12: by products the exponent would err by 1e-4.
+    z = np.array([[1e6], [1e6 + 1.0], [-1e6], [-1e6 + 2.0]])
+    placed = placed_rows(kind, z)
+    np.testing.assert_allclose(placed.log_sums(), [-0.5, -0.5, -2.0, -2.0], rtol=1e-12)
+    np.testing.assert_allclose(placed.perplexities(), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gap"), [("float64", 1e2), ("float64", 1e4), ("float64", 1e7), ("float32", 1e2), ("float32", 1e5)]
+)
+def test_the_scatter_of_far_clusters_keeps_its_digits(kind, dtype, gap):
+    # About one centre its relative error grew as eps * gap^2: 1e-8 at 1e4, everything at 1e8.
+    X = 8.0 * np.random.default_rng(12).normal(size=(60, 3))
+    X[:20] += gap
+    X[20:30, 1] -= gap
+    X = np.round(X).astype(dtype)  # whole numbers, which float32 holds beside the gap
+    metric = np.eye(3) / 8.0
+    softmax = literal_softmax(X / 8.0, X / 8.0, None, np.arange(60))
+    placed = placed_rows(kind, X, metric)
+    got = placed.scatter()
+    assert_close(got.log_sums, softmax.log_sums, dtype)
+    rtol = 1e-10 if dtype == "float64" else 1e-3
+    for of, coordinates in (("images", X / 8.0), ("rows", X)):
+        expected = literal_scatter(softmax.weights, coordinates, coordinates)
+        np.testing.assert_allclose(placed.scatter(of=of).scatter, expected, atol=rtol * np.abs(expected).max(), rtol=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = -np.nan_to_num(softmax.weights * np.log(softmax.weights)).sum(axis=1)
+    np.testing.assert_allclose(placed.perplexities(), np.exp(entropy), rtol=1e-8 if dtype == "float64" else 1e-3)
+
+
+@precisions
+@pytest.mark.parametrize("own", [True, False])
+def test_headroom_does_not_overflow_beside_large_values(kind, dtype, own):
+    X = np.random.default_rng(7).normal(size=(700, 40)).astype(dtype) * (6.3 if dtype == "float64" else 1.6)
+    X = X.astype(dtype)
+    X[1] = X[0]  # twins: the largest exponential there can be
+    values = X[:, :2] * np.asarray(1e100 if dtype == "float64" else 1e20, dtype=dtype)
+    expected = _headroom_means(dtype, own, X.tobytes(), values.tobytes())
+    assert_close(placed_rows(kind, X, own=own).softmax_means(values).means, expected, dtype)
+
+
+@cache
+def _headroom_means(dtype, own, X, values):
+    X, values = np.frombuffer(X, dtype).reshape(-1, 40), np.frombuffer(values, dtype).reshape(-1, 2)
+    return literal_softmax(X, X, None, np.arange(700) if own else None).weights @ values.astype(float)
+
+
+def test_rows_far_from_all_others_need_no_second_look(monkeypatch):
+    """On data in large units every row's exponentials used to underflow, and every row was done twice."""
+    X = 6.3 * np.random.default_rng(7).normal(size=(700, 40))
+    half_squares = 0.5 * cdist(X, X, "sqeuclidean") + np.diag(np.full(700, np.inf))
+    assert 600 < np.median(half_squares.min(axis=1)) < half_squares.min(axis=1).max() < 1200
+    match = Match("class", np.arange(700) % 3)
+    expected = placed_rows("reference", X, match=match).pull()
+    monkeypatch.setattr(module("_cpu").CpuPlaced, "_signed_pull", None)
+    for force in (fused, products):
+        force(monkeypatch)
+        got = placed_rows("cpu", X, match=match, threads=2).pull()
+        assert_close(got.log_sums, expected.log_sums)
+        assert_close(got.pull, expected.pull)
+
+
+@precisions
+def test_data_in_huge_units(kind, dtype):
+    """No exponential of any row survives a common bound: every row needs a maximum of its own."""
+    X = (1e3 * np.random.default_rng(9).normal(size=(600, 3))).astype(dtype)
+    softmax = literal_softmax(X, X, None, np.arange(600))
+    placed = placed_rows(kind, X, match=Match("class", np.arange(600) % 2))
+    assert_close(placed.log_sums(), softmax.log_sums, dtype)
+    nearest = placed.nearest(1).indices[:, 0]
+    assert_close(placed.softmax_means(X).means, softmax.weights @ X, dtype)
+    if dtype == "float64":
+        assert_close(placed.scatter().scatter, literal_scatter(softmax.weights, X, X))
+    shares = placed.class_shares()
+    np.testing.assert_allclose(shares[np.arange(600), nearest % 2] > 0.4, True)
+
+
+@precisions
+def test_values_of_another_precision_or_of_whole_numbers(kind, dtype):
+    c = case(dtype, d=3)
+    placed, p = c.at(kind), c.softmax("all").weights
+    other = c.values.astype("float64" if dtype == "float32" else "float32")
+    assert_close(placed.softmax_means(other).means, p @ other, "float32")
+    whole = np.arange(c.n)[:, None] % 7 + 10
+    for values in (whole, whole.astype(np.uint8), whole > 12):
+        assert_close(placed.softmax_means(values).means, p @ values, dtype)
+
+
+def test_a_point_that_everyone_leaves_out_receives_nothing(kind):
     z = np.random.default_rng(14).normal(size=(5, 2))
-    got = backend(kind).softmax_spread(z[:1] + 1, z, np.ones((1, 1)), left_out=np.array([0]))
-    assert got[0, 0] == 0
-    assert got.sum() == pytest.approx(1)
+    placed = prepare(Engine(kind), z).at(None).placed
+    asked = Queries(rows=z[:1] + 1, left_out=np.array([0]))
+    for spread in (np.ones((1, 1)), np.ones((1, 3))):
+        got = placed.softmax_sums(asked, None, None, spread).received
+        assert np.all(got[0] == 0)
+        np.testing.assert_allclose(got.sum(axis=0), 1.0)
 
 
-def test_blocks_do_not_depend_on_threads_whatever_the_memory(monkeypatch):
-    monkeypatch.setattr(pairs_module, "_FEW", ALWAYS)
-    X = np.random.default_rng(15).normal(size=(700, 5))
-    for kind in ("reference", "cpu"):
-        for memory in ("1 MB", "128 MB"):
-            first, second = (scatter_of(kind, X, threads=t, memory=memory).scatter for t in (1, 6))
-            assert np.array_equal(first, second)
+def test_precision_casts_the_pair_work(kind):
+    X = np.random.default_rng(11).normal(size=(100, 3))
+    double = placed_rows(kind, X).log_sums()
+    single = placed_rows(kind, X, precision="float32").log_sums()
+    assert single.dtype == np.float64
+    assert 0 < np.max(np.abs(double - single)) < 1e-4
 
 
-def test_classes_are_compared_where_the_points_are(monkeypatch):
+def test_nothing_that_was_handed_over_is_changed(kind):
+    """Rows, weights and targets may be read-only, and an answer of one call is not changed by the next."""
+    case = Case("float64", n=600, d=3)
+    for array in (case.X, case.metric, case.log_weights, case.codes, case.new, case.values, case.some):
+        array.flags.writeable = False
+    r = case.row_weights("all")
+    r.flags.writeable = False
+    placed = case.at(kind, case.match("class"))
+    first = [*placed.scatter(r), *placed.pull(r), placed.images]
+    copies = [array.copy() for array in first]
+    placed.pull(0.5 * r, objective="likelihood")
+    placed.softmax_means(case.values, case.some)
+    placed.scatter(0.5 * r)
+    for array, copy in zip(first, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_classes_are_compared_where_the_points_are():
     """The matrix of matches used to be made by NumPy and sent to the device, block by block: 50 times the pair work."""
     torch = pytest.importorskip("torch")
-    from vicinal._engine import _reference
-
-    X = torch.asarray(np.random.default_rng(0).normal(size=(30, 2)))
-    codes = np.arange(30) % 3
-    agreement = _reference._Agreement(Match("class", codes, codes), X)
-    monkeypatch.setattr(_reference, "_like", None)  # nothing else travels
-    block = agreement.block(slice(0, 7))
-    assert isinstance(block, torch.Tensor)
-    assert block.dtype == X.dtype
-    np.testing.assert_array_equal(block.numpy(), codes[:7, None] == codes)
+    X, codes = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3
+    placed = placed_rows("torch", X, match=Match("class", codes)).placed
+    mine, theirs = placed._codes(Queries(positions=np.arange(7)))
+    assert isinstance(mine, torch.Tensor)
+    assert isinstance(theirs, torch.Tensor)
+    np.testing.assert_array_equal((mine[:, None] == theirs[None, :]).numpy(), codes[:7, None] == codes)

@@ -84,9 +84,9 @@ class BlockScores(Placed):
             rest = _log_sum_exp(below)
             if not by_class:
                 return top + rest, None
-            return top + rest, xp.stack([_log_sum_exp(below[:, some]) for some in self._members], axis=1) - rest[
-                :, None
-            ]
+            parts = xp.stack([_log_sum_exp(below[:, some]) for some in self._members], axis=1)
+            # A row that sees no point at all has no shares either.
+            return top + rest, parts - xp.where(rest > -math.inf, rest, xp.zeros_like(rest))[:, None]
 
         for rows, (sums, shares) in self._in_blocks(work, pairs.m):
             log_sums[rows] = as_numpy(sums) + pairs.shift
@@ -98,7 +98,7 @@ class BlockScores(Placed):
     def _members(self) -> list[Array]:
         """The positions of the points of each class."""
         found = [np.flatnonzero(self.points.classes == code) for code in range(self.points.n_classes)]
-        return [like(some, self._images, array_namespace(self._images).int64) for some in found]
+        return [as_index(some, self._images) for some in found]
 
     def _blocks(self, m):
         """Blocks of queries within the memory, and the threads that may work on them at once."""
@@ -158,8 +158,7 @@ class BlockScores(Placed):
         codes = self.points.classes
         assert codes is not None
         mine = codes if queries.positions is None else codes[queries.positions]
-        integer = array_namespace(self._images).int64
-        return like(mine, self._images, integer), like(codes, self._images, integer)
+        return as_index(mine, self._images), as_index(codes, self._images)
 
     def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
         pairs = self._pairs(queries, listing=True)
@@ -225,7 +224,7 @@ class _Pairs:
             self.images = placed._map(self.rows)
             self._squares = (self.images**2).sum(1)
         else:
-            some = slice(None) if queries.positions is None else queries.positions
+            some = slice(None) if queries.positions is None else as_index(queries.positions, placed._images)
             self.rows, self.images = placed._backend.rows[some], placed._images[some]
             self._squares = placed._squares[some]
         self.m = self.images.shape[0]
@@ -324,6 +323,11 @@ def like(array: Any, other: Array, dtype: Any = None) -> Array:
     if is_numpy_namespace(xp):
         return np.asarray(array, dtype=dtype)
     return xp.asarray(array if hasattr(array, "cpu") else np.array(array), dtype=dtype, device=device(other))
+
+
+def as_index(positions: np.ndarray, other: Array) -> Array:
+    """Positions as an index of arrays of the namespace and device of `other`."""
+    return like(positions, other, array_namespace(other).int64)
 
 
 def as_numpy(array: Array) -> np.ndarray:

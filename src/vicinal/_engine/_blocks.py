@@ -20,7 +20,7 @@ class Blocks:
     @classmethod
     def for_pairs(cls, n_queries, n_points, pairs):
         """Blocks of about `pairs` pairs."""
-        return cls(n_queries, min(max(pairs // n_points, 1), n_queries))
+        return cls(n_queries, max(min(pairs // n_points, n_queries), 1))
 
     def __iter__(self):
         """Yield the slices of the queries, in order."""

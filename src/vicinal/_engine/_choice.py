@@ -1,6 +1,5 @@
 """Which backend does the pair work: a pure function of shapes and parameters."""
 
-import importlib
 import importlib.util
 import warnings
 from dataclasses import replace
@@ -11,13 +10,6 @@ import numpy as np
 
 from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import PAIR_COST, SMALL_WORK
-
-# A new backend is one file and one line here.
-BACKENDS = {
-    "reference": "vicinal._engine._arrays:ArrayBackend",
-    "cpu": "vicinal._engine._cpu:CpuBackend",
-    "torch": "vicinal._engine._torch:TorchBackend",
-}
 
 
 class Work(NamedTuple):
@@ -34,12 +26,6 @@ class Choice(NamedTuple):
 
     backend: str
     reason: str
-
-
-def backend_class(name):
-    """The class of a backend, imported at its first use."""
-    module, _, attribute = BACKENDS[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
 
 
 def choose(engine: Engine, work: Work) -> Choice:

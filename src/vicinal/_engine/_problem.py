@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from vicinal._engine._accuracy import largest_square, robust_centre, round_centre, scatter_is_accurate
-from vicinal._engine._choice import Work, backend_class, choose
+from vicinal._engine._backends import backend_class
+from vicinal._engine._choice import Work, choose
 from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, by_metric, to_images
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._listed import Listed
@@ -219,9 +220,10 @@ class Placement:
         """Return the log-sums and the softmax means of values (n, v) of the points."""
         # Means of centred values, so that an offset costs no digits.
         values = np.asarray(values)
-        offset = robust_centre(values)
+        real = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+        offset = robust_centre(values).astype(real)
         asked = self.problem.queries(queries, left_out)
-        found = self.placed.softmax_sums(asked, None, values - offset.astype(values.dtype))
+        found = self.placed.softmax_sums(asked, None, values.astype(real, copy=False) - offset)
         return Means(found.log_sums, found.gathered + offset)
 
     def mean_shifts(self, queries=None, left_out=None) -> "Means":
@@ -414,9 +416,11 @@ class Placement:
             raise TypeError("nearest is for a metric that all points share. List neighbours with neighbors_above.")
         asked = self.problem.queries(queries, left_out)
         origin = to_images(self.problem.centre[None], self.placed.metric)[0] if by == "product" else None
-        placed = self.placed
+        placed, weights = self.placed, _presence(self.problem.points.log_weights)
+        if origin is not None:
+            weights = _product_weights(placed, origin) + (0.0 if weights is None else weights)
         if origin is not None or self.problem.points.log_weights is not None:
-            placed = self.problem.reweighted(_product_weights(placed, origin)).at(placed.metric).placed
+            placed = self.problem.reweighted(weights).at(placed.metric).placed
         return nearest(placed, asked, k, origin)
 
     def nearest_with_ties(self, k, queries=None, left_out=None):
@@ -426,7 +430,8 @@ class Placement:
         """
         placed = self.placed
         if self.problem.points.log_weights is not None:
-            placed = self.problem.reweighted(None).at(placed.metric).placed
+            weights = _presence(self.problem.points.log_weights)
+            placed = self.problem.reweighted(weights).at(placed.metric).placed
         return nearest_with_ties(placed, self.problem.queries(queries, left_out), k)
 
 
@@ -464,9 +469,14 @@ def _beside_targets(metric, problem):
     return both
 
 
-def _product_weights(placed, origin):
-    """Log-weights ``|z_j|^2 / 2``, under which scores rank points by inner product; None (no weights) without an origin."""
-    if origin is None:
+def _presence(log_weights):
+    """Log-weights that only remove points: 0, or -inf where they are -inf; None where all points are there."""
+    if log_weights is None or np.isfinite(log_weights).all():
         return None
+    return np.where(log_weights > -np.inf, 0.0, -np.inf)
+
+
+def _product_weights(placed, origin):
+    """Log-weights ``|z_j|^2 / 2``, under which scores rank points by inner product."""
     images = placed.coordinates(Queries(), "images").astype(np.float64) + origin
     return 0.5 * np.square(images).sum(axis=1)

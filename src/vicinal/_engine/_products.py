@@ -20,13 +20,13 @@ def softmax_by_products(pairs, values, row_weights, blocks, threads):
             if values.shape[1]:
                 sums *= block.rescale[:, None]
                 sums += weights @ values[tile]
-        log_sums[rows] = block.top + np.log(block.total)
-        means[rows] = sums / block.total[:, None]
+        log_sums[rows] = block.log_sums()
+        means[rows] = sums * block.inverse_totals[:, None]
         if not wanted:
             return None
         columns = np.empty(pairs.n)
         for t, tile in enumerate(block.tiles):
-            factors = row_weights[rows] * np.exp(block.shifts[t] - block.top) / block.total
+            factors = row_weights[rows] * block.back(t) * block.inverse_totals
             columns[tile] = factors.astype(pairs.dtype) @ block.kept(t)
         return columns
 
@@ -55,7 +55,7 @@ def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, b
             weights = block.exponentials(t)
             matched *= block.rescale
             kernels.add_matched(weights, mates_from, mates_to, tile.start, matched)
-        log_sums[rows] = block.top + np.log(block.total)
+        log_sums[rows] = block.log_sums()
         inside, outside = np.empty(block.n_rows), np.empty(block.n_rows)
         queries = pairs.queries[rows]
         kernels.class_factors(
@@ -66,8 +66,7 @@ def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, b
         sums = np.zeros((block.n_rows, pairs.k + 1))
         gathered = np.empty((pairs.n, pairs.k + 1), dtype=pairs.dtype)
         for t, tile in enumerate(block.tiles):
-            back = np.exp(block.shifts[t] - block.top)
-            weights = block.kept(t)
+            back, weights = block.back(t), block.kept(t)
             kernels.scale_sides(weights, mates_from, mates_to, inside * back, outside * back, tile.start)
             sums += weights @ points_and_one[tile]
             np.matmul(weights.T, queries_and_one, out=gathered[tile])
@@ -102,6 +101,20 @@ class _ProductBlock:
         tile = self.tiles[t]
         start = self.n_rows * tile.start if self._keep else 0
         return self._buffer[start : start + self.n_rows * (tile.stop - tile.start)].reshape(self.n_rows, -1)
+
+    def back(self, t):
+        """What brings kept exponentials of tile t under the last top of each row."""
+        return np.exp(self.shifts[t] - np.where(self.top > -np.inf, self.top, 0.0))
+
+    def log_sums(self):
+        """The log-sums so far; -inf for a row that sees no point."""
+        with np.errstate(divide="ignore"):
+            return self.top + np.log(self.total)
+
+    @property
+    def inverse_totals(self):
+        """One over the sums; 0 for a row that sees no point, all of whose exponentials are 0."""
+        return np.divide(1.0, self.total, out=np.zeros(self.n_rows), where=self.total > 0)
 
     def exponentials(self, t):
         """Make the exponentials of tile t, and take them into the log-sum-exp state of each row."""

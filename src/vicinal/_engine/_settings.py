@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vicinal._engine._backends import BACKENDS
 from vicinal._engine._tuning import DEFAULT_MEMORY
-
-KINDS = ("auto", "cpu", "reference", "torch")
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -49,8 +48,8 @@ class Engine:
     device: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"engine must be one of {', '.join(map(repr, KINDS))} or an Engine, got {self.kind!r}.")
+        if self.kind != "auto" and self.kind not in BACKENDS:
+            raise ValueError(f"engine must be one of {_kinds()} or an Engine, got {self.kind!r}.")
         integer = isinstance(self.threads, numbers.Integral) and not isinstance(self.threads, bool)
         if self.threads is not None and not (integer and self.threads >= 1):
             raise ValueError(f"threads must be a positive integer or None, got {self.threads!r}.")
@@ -82,6 +81,8 @@ def as_engine(engine: "Engine | str | None") -> Engine:
         return engine
     if isinstance(engine, str):
         return Engine(engine)
-    raise TypeError(
-        f"engine must be None, one of {', '.join(map(repr, KINDS))} or a vicinal.Engine, got {type(engine).__name__}."
-    )
+    raise TypeError(f"engine must be None, one of {_kinds()} or a vicinal.Engine, got {type(engine).__name__}.")
+
+
+def _kinds() -> str:
+    return ", ".join(map(repr, ["auto", *BACKENDS]))

@@ -1,0 +1,27 @@
+"""The table of backends: a new one is one file and one line here, and another line for mypy."""
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vicinal._engine._arrays import ArrayBackend
+    from vicinal._engine._contract import Backend, Points
+    from vicinal._engine._cpu import CpuBackend
+    from vicinal._engine._settings import Engine
+    from vicinal._engine._torch import TorchBackend
+
+    # mypy holds every backend to the contract here: how it is made, and what it answers.
+    _CHECKED: list[Callable[[Points, Engine], Backend]] = [ArrayBackend, CpuBackend, TorchBackend]
+
+BACKENDS = {
+    "reference": "vicinal._engine._arrays:ArrayBackend",
+    "cpu": "vicinal._engine._cpu:CpuBackend",
+    "torch": "vicinal._engine._torch:TorchBackend",
+}
+
+
+def backend_class(name: str) -> "Callable[[Points, Engine], Backend]":
+    """The class of a backend, imported at its first use."""
+    module, _, attribute = BACKENDS[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)

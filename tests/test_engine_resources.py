@@ -1,0 +1,481 @@
+"""What the pair engine does with threads, processes, memory and compilers, and how a backend is chosen."""
+
+import ast
+import copy
+import inspect
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from vicinal import Engine, which_engine
+from vicinal._engine import (
+    Match,
+    Work,
+    _backends,
+    _pool,
+    available_threads,
+    in_order,
+    one_blas_thread,
+    prepare,
+    quiet_blas,
+)
+from vicinal._engine._backends import BACKENDS, backend_class
+from vicinal._engine._blocks import Blocks
+from vicinal._engine._choice import choose
+from vicinal._engine._contract import Placed
+
+
+def placed(kind, X, match=None, **options):
+    return prepare(Engine(kind, **options), X, leave_one_out=True, match=match).at(None)
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------
+
+
+def test_two_python_threads_at_once():
+    rng = np.random.default_rng(8)
+    problems = [rng.normal(size=(700, d)) for d in (3, 120)]
+    expected = [placed("cpu", X).scatter().scatter for X in problems]
+    got = [None, None]
+
+    def work(k):
+        for _ in range(3):
+            got[k] = placed("cpu", problems[k], threads=2).scatter().scatter
+
+    in_threads(lambda: work(0), lambda: work(1))
+    for k in range(2):
+        np.testing.assert_array_equal(got[k], expected[k])
+
+
+def test_two_python_threads_on_one_placement():
+    """A placement makes what it needs at the first use: two threads that ask at once get the same answer."""
+    X = np.random.default_rng(9).normal(size=(600, 4))
+    match = Match("class", np.arange(600) % 3)
+    for kind in ("reference", "cpu"):
+        expected = placed(kind, X, match).pull().pull
+        shared, got = placed(kind, X, match, threads=2), []
+        in_threads(*[lambda shared=shared, got=got: got.append(shared.pull().pull)] * 3)
+        assert len(got) == 3
+        for pull in got:
+            np.testing.assert_allclose(pull, expected, rtol=1e-12, atol=1e-12)
+
+
+def in_threads(*works):
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+
+
+def test_in_order_yields_in_order_and_holds_few():
+    alive, most = [], []
+
+    def work(item):
+        alive.append(item)
+        return item
+
+    for k, item in enumerate(in_order(work, range(50), 4)):
+        assert item == k
+        most.append(len(alive) - k)
+    assert max(most) <= 4 + 2
+
+
+def test_an_interruption_is_heard_between_blocks():
+    done = []
+
+    def work(item):
+        if item == 3:
+            raise KeyboardInterrupt
+        done.append(item)
+        return item
+
+    with pytest.raises(KeyboardInterrupt):
+        for _ in in_order(work, range(1000), 2):
+            pass
+    assert len(done) < 20
+
+
+_LONG_WORK = """
+import signal
+import numpy as np
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background inherits "ignore"
+from vicinal import Engine
+from vicinal._engine import prepare
+X = np.random.default_rng(0).normal(size=(400_000, 3))  # an hour
+prepare(Engine("cpu", threads=2), X[:50]).at(None).log_sums()
+placed = prepare(Engine("cpu", threads=2), X).at(None)
+print("started", flush=True)
+placed.log_sums()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+def test_ctrl_c_ends_long_work():
+    process = subprocess.Popen(
+        [sys.executable, "-c", _LONG_WORK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "started\n"
+    process.send_signal(signal.SIGINT)
+    try:
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_threads_honour_the_environment(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert available_threads() == 1
+    assert available_threads(3) == 3
+
+
+# -- BLAS's own threads -----------------------------------------------------------------------------------------------
+
+
+def blas_libraries():
+    """Those that were there when the engine looked: NumPy's is."""
+    return [library for library in _pool._thread_pools().lib_controllers if library.user_api == "blas"]
+
+
+def blas_threads():
+    return [library.get_num_threads() for library in blas_libraries()]
+
+
+@pytest.fixture
+def two_blas_threads():
+    """Two threads for BLAS, whatever the machine has.
+
+    Set directly: inside of threadpoolctl's own limits no thread but this one could change them.
+    """
+    before = blas_threads()
+    for library in blas_libraries():
+        _pool._set_threads(library, 2)
+    assert set(blas_threads()) == {2}
+    yield
+    for library, threads in zip(blas_libraries(), before, strict=True):
+        _pool._set_threads(library, threads)
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_blas_is_limited_inside_and_restored_after():
+    with one_blas_thread():
+        with one_blas_thread():
+            assert set(blas_threads()) == {1}
+        assert set(blas_threads()) == {1}
+    assert set(blas_threads()) == {2}
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_blas_is_restored_after_threads_that_overlap():
+    """The first thread to come left first, and its limit stayed for the rest of the process.
+
+    threadpoolctl 3.8 restores a limit only from the thread that set it.
+    """
+    inside, left = threading.Event(), threading.Event()
+    seen = []
+
+    def first():
+        with one_blas_thread():
+            inside.wait(60)
+        left.set()
+
+    def second():
+        with one_blas_thread():
+            inside.set()
+            left.wait(60)
+            seen.extend(blas_threads())
+
+    in_threads(first, second)
+    assert set(seen) == {1}  # still limited while the second is inside
+    assert set(blas_threads()) == {2}
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_blas_is_restored_after_overlapping_pair_work():
+    rng = np.random.default_rng(3)
+    problems = [placed("cpu", rng.normal(size=(n, 150)), threads=2) for n in (900, 300)]
+    in_threads(*[lambda p=p, k=k: [p.scatter() for _ in range(k)] for p, k in zip(problems, (2, 7), strict=True)])
+    assert set(blas_threads()) == {2}
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_blas_is_restored_after_an_error():
+    def fail(item):
+        raise RuntimeError(str(item))
+
+    with pytest.raises(RuntimeError, match="0"):
+        list(in_order(fail, range(5), 2))
+    assert set(blas_threads()) == {2}
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_blas_is_limited_where_its_products_are_small_beside_the_pairs():
+    with quiet_blas(400, 100):
+        assert set(blas_threads()) == {1}
+    assert set(blas_threads()) == {2}
+    with quiet_blas(399, 100):
+        assert set(blas_threads()) == {2}
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+
+def _log_sums_in_worker(X):
+    return placed("cpu", X).log_sums()
+
+
+def test_loky_workers_and_this_process_at_once():
+    from joblib import Parallel, delayed
+
+    X = np.random.default_rng(9).normal(size=(400, 3))
+    expected = _log_sums_in_worker(X)
+    results = Parallel(n_jobs=2)(delayed(_log_sums_in_worker)(X) for _ in range(3))
+    for result in results:
+        np.testing.assert_allclose(result, expected, rtol=1e-13)  # NumPy's own sums depend on memory alignment
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_works():
+    X = np.random.default_rng(10).normal(size=(400, 3))
+    expected = _log_sums_in_worker(X)  # the parent has used its threads and compiled kernels
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        result = pool.apply_async(_log_sums_in_worker, (X,)).get(timeout=120)
+    np.testing.assert_allclose(result, expected, rtol=1e-13)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.usefixtures("two_blas_threads")
+def test_a_child_forked_inside_of_pair_work_has_all_blas_threads():
+    with one_blas_thread(), multiprocessing.get_context("fork").Pool(1) as pool:
+        assert set(pool.apply_async(blas_threads).get(timeout=120)) == {2}
+    assert set(blas_threads()) == {2}
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def traced_peak(work):
+    """The peak of the allocations that NumPy makes; it reports them to tracemalloc."""
+    tracemalloc.start()
+    work()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_memory_budget_is_kept():
+    # 20,000^2 pairs would be 1.6 GB.  Beyond the budget: ordered, packed and mapped copies, and vectors of length n.
+    X = np.random.default_rng(7).normal(size=(20_000, 2)).astype(np.float32)
+    placed("cpu", X[:1100]).scatter()  # compile outside the measurement
+    peak = traced_peak(lambda: placed("cpu", X, memory="16 MB", threads=2).scatter())
+    assert peak < 16 * 2**20 + 4 * X.nbytes + 10 * 8 * len(X)
+
+
+@pytest.mark.parametrize("kind", ["reference", "cpu"])
+def test_partial_results_do_not_pile_up(kind):
+    # The reference once kept an n-vector for every block of rows: 142 MB here.
+    rng = np.random.default_rng(13)
+    n = 9000
+    Z, targets = rng.normal(size=(n, 2)), rng.dirichlet(np.ones(3), n)
+    some = np.arange(1500)
+    placed(kind, Z[:600], Match("dot", targets[:600])).pull(queries=some[:8])
+
+    def work():
+        here = placed(kind, Z, Match("dot", targets), threads=1, memory="8 MB")
+        here.scatter()
+        here.pull(queries=some)
+
+    assert traced_peak(work) < 8 * 2**20 + 20 * Z.nbytes + 200 * n
+
+
+# -- compilers --------------------------------------------------------------------------------------------------------
+
+
+_COMPILE = """
+import numpy as np
+from vicinal._engine import _kernels, prepare
+X = np.random.default_rng(0).normal(size=(50, 2))
+prepare("cpu", X, leave_one_out=True).at(None).scatter()
+stats = _kernels.softmax_rows._dispatcher.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+kernels = [thing for thing in vars(_kernels).values() if isinstance(thing, _kernels._Kernel)]
+print(sum(bool(kernel._ready) for kernel in kernels), len(kernels) > 5)
+"""
+
+
+def test_a_second_process_does_not_compile_again_and_only_what_is_used_is_compiled(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", _COMPILE], env=environment, check=True, capture_output=True, text=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert runs[0].split() == ["0", "1", "1", "True"]
+    assert runs[1].split() == ["1", "0", "1", "True"]
+
+
+def test_small_problems_never_load_numba():
+    code = """
+import sys, warnings
+import numpy as np
+from sklearn.datasets import load_wine
+from vicinal import LCA, NCA, ManifoldParzen, ParzenWindows
+warnings.simplefilter("ignore")
+X, y = load_wine(return_X_y=True)
+ParzenWindows().fit(X).score_samples(X[:5])
+LCA().fit(X)
+NCA(max_iter=1000).fit(X, y)
+ManifoldParzen(noise=0.1).fit(X).score_samples(X[:5])
+assert "numba" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_import_is_light():
+    code = """
+import sys
+import vicinal
+assert not {"numba", "torch", "dask", "matplotlib", "sklearn", "scipy"} & set(sys.modules), sys.modules.keys()
+for name in vicinal.__all__:
+    getattr(vicinal, name)
+assert set(vicinal.__all__) <= set(dir(vicinal))
+assert not {"numba", "torch", "dask", "matplotlib"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_numba_the_reference_serves_with_one_warning():
+    code = """
+import sys, warnings
+sys.modules["numba"] = None  # import numba fails
+import numpy as np
+from vicinal._engine import prepare
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        problem = prepare("cpu", np.zeros((10, 2)))
+        assert problem.backend == "reference"
+assert len(caught) == 1 and "Numba" in str(caught[0].message)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- the choice of a backend ------------------------------------------------------------------------------------------
+
+
+def test_auto_takes_the_reference_for_small_problems():
+    assert which_engine(np.zeros((200, 5))).startswith("reference")
+    assert which_engine(np.zeros((50_000, 5))).startswith("cpu")
+    assert which_engine(np.zeros((200, 5)), "cpu") == "cpu: it was asked for"
+
+
+def test_the_choice_is_a_pure_function_of_the_work(monkeypatch):
+    """Neither threads nor memory nor what is imported or was chosen before: the work alone."""
+    works = [Work(n, n, d, passes) for n in (100, 2000, 30_000) for d in (2, 50) for passes in (1, 20)]
+    expected = [choose(Engine(), work) for work in works]
+    assert {choice.backend for choice in expected} == {"reference", "cpu"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for engine in (Engine(threads=1), Engine(memory="1 MB"), Engine(precision="float32")):
+        assert [choose(engine, work) for work in reversed(works)] == expected[::-1]
+
+
+def test_prepare_takes_what_was_chosen():
+    X = np.zeros((1000, 3))
+    for passes, n_queries, n_dims in ((1, None, None), (100, None, None), (1, 5, None), (100, None, 1)):
+        work = Work(n_queries or 1000, 1000, n_dims or 3, passes)
+        problem = prepare(None, X, passes=passes, n_queries=n_queries, n_dims=n_dims)
+        assert problem.backend == choose(Engine(), work).backend
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: Engine("gpu"), ValueError, "'cpu'"),
+        (lambda: Engine(threads=0), ValueError, "threads"),
+        (lambda: Engine(memory="lots"), ValueError, "memory"),
+        (lambda: Engine(memory=100), ValueError, "at least 1 MB"),
+        (lambda: Engine(precision="half"), ValueError, "precision"),
+        (lambda: Engine(device="cuda"), ValueError, "torch"),
+        (lambda: prepare(3, np.zeros((2, 2))), TypeError, "Engine"),
+        (lambda: which_engine(np.zeros(3)), ValueError, "two dimensions"),
+    ],
+)
+def test_bad_engines(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
+
+
+def test_engines_copy_and_pickle():
+    engine = Engine("cpu", threads=2, memory="1 GB")
+    assert pickle.loads(pickle.dumps(engine)) == engine == copy.deepcopy(engine)
+    assert Engine(memory="1.5 GiB").memory_bytes == 3 * 2**29
+    assert Engine().memory_bytes == 128 * 2**20
+
+
+def test_blocks_cover_the_rows_once():
+    blocks = Blocks.for_pairs(103, 50, 1000)
+    rows = [i for block in blocks for i in range(block.start, block.stop)]
+    assert rows == list(range(103))
+    assert blocks.rows == 20
+    assert len(list(blocks)) == len(blocks)
+    assert list(Blocks.for_pairs(0, 50, 1000)) == []
+
+
+# -- the table of backends --------------------------------------------------------------------------------------------
+
+
+def test_every_backend_is_in_the_list_that_mypy_checks():
+    """mypy holds a class to the contract where it is assigned; a backend that is only in the table would escape it."""
+    tree = ast.parse(inspect.getsource(_backends))
+    checked = next(node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and node.target.id == "_CHECKED")
+    names = {element.id for element in checked.value.elts}
+    assert names == {path.partition(":")[2] for path in BACKENDS.values()}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_backend_says_its_name_and_is_an_engine(name):
+    if name == "torch":
+        pytest.importorskip("torch")
+    assert backend_class(name).name == name
+    here = prepare(Engine(name), np.zeros((3, 2)))
+    assert here.backend == name
+    assert Placed in type(here.at(None).placed).__mro__  # whose abstract members it cannot do without
+
+
+def test_a_new_backend_is_one_line(monkeypatch):
+    """A class in the table is an engine of that name, and does the work."""
+    from vicinal import ParzenWindows
+    from vicinal._engine import _arrays
+
+    asked = []
+
+    class Counting(_arrays.ArrayBackend):
+        name = "counting"
+
+        def at(self, kernel):
+            asked.append(len(self.points.rows))
+            return super().at(kernel)
+
+    monkeypatch.setattr(_arrays, "Counting", Counting, raising=False)
+    monkeypatch.setitem(BACKENDS, "counting", "vicinal._engine._arrays:Counting")
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    expected = ParzenWindows(0.5, engine="reference").fit(X).score_samples(X)
+    model = ParzenWindows(0.5, engine="counting").fit(X)
+    np.testing.assert_array_equal(model.score_samples(X), expected)
+    assert model.engine_ == "counting"
+    assert asked
