@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from vicinal._density.incomplete_rows import incomplete_log_density
-from vicinal._density.mixture import (
+from vicinal._engine import Covariances, Work, prepare, resident
+from vicinal._mixtures.incomplete_rows import incomplete_log_density
+from vicinal._mixtures.shared_mixture import (
     LOG_2PI,
     _finite,
     check_queries,
@@ -13,7 +14,6 @@ from vicinal._density.mixture import (
     normalised_log_weights,
     split_features,
 )
-from vicinal._engine import Covariances, Work, prepare, resident
 
 
 class LocalMixture:

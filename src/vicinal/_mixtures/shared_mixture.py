@@ -12,8 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _get_feature_names, check_array, check_is_fitted, validate_data
 
 from vicinal._checks import check_magnitude, check_rows
-from vicinal._density.incomplete_rows import incomplete_log_density
 from vicinal._engine import Work, prepare, resident, robust_centre
+from vicinal._mixtures.incomplete_rows import incomplete_log_density
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
