@@ -8,7 +8,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from vicinal import LCA, RCA, LCAGauss, ParzenWindows
 from vicinal._engine import Match, prepare
-from vicinal._mixtures.shared_mixture import SharedMixture
+from vicinal._mixtures import SharedMixture
 
 
 @pytest.fixture

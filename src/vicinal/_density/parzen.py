@@ -6,10 +6,11 @@ from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import check_positive, check_rows, check_spread, check_weights
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
+from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Work, as_engine, choose
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out
-from vicinal._mixtures.shared_mixture import MixtureDensityMixin, SharedMixture
+from vicinal._mixtures import SharedMixture
 
 _RULES = ("loo", "scott", "silverman")
 

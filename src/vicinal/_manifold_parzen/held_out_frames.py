@@ -17,7 +17,7 @@ from vicinal._engine import (
     prepare,
     products_are_accurate,
 )
-from vicinal._mixtures.shared_mixture import LOG_2PI, log_weight_of_others, normalised_log_weights
+from vicinal._mixtures import LOG_2PI, log_weight_of_others, normalised_log_weights
 from vicinal._scatter import GRAM_RATIO, leading_directions, neighbor_differences, soft_frames
 
 

@@ -27,8 +27,7 @@ from vicinal._manifold_parzen.manifold_parzen import (
 )
 from vicinal._manifold_parzen.neighbors import nearest_neighbors
 from vicinal._manifold_parzen.noise_choice import noise_range
-from vicinal._mixtures.frame_mixture import frame_work
-from vicinal._mixtures.shared_mixture import LOG_2PI
+from vicinal._mixtures import LOG_2PI, frame_work
 from vicinal._scatter import local_frames
 
 _AUTO_NOISES = 16  # values of "auto"

@@ -1,4 +1,4 @@
-"""Gaussian mixtures with a low-rank frame for each component: log-density, sampling, marginals, conditionals.
+"""Gaussian mixtures with a low-rank frame for each component.
 
 Manifold Parzen Windows is such a mixture: at every training row a Gaussian "pancake", wide along a few
 directions.
@@ -8,21 +8,13 @@ import math
 
 import numpy as np
 
-from vicinal._engine import Frames, Work, as_engine, prepare, resident
-from vicinal._mixtures.incomplete_rows import incomplete_log_density
-from vicinal._mixtures.shared_mixture import (
-    LOG_2PI,
-    _finite,
-    check_queries,
-    draw_components,
-    feature_positions,
-    normalised_log_weights,
-    split_features,
-)
+from vicinal._engine import Frames, Work, as_engine
+from vicinal._mixtures.base import MixtureBase
+from vicinal._mixtures.neighbor_steps import neighbor_steps
 from vicinal._scatter import leading_directions
 
 
-class FrameMixture:
+class FrameMixture(MixtureBase):
     r"""The density :math:`p(x) = \sum_j w_j N(x; c_j, \sigma^2 I + \sum_l v_{jl} V_{jl} V_{jl}^T)`.
 
     Parameters
@@ -46,100 +38,60 @@ class FrameMixture:
     """
 
     def __init__(self, centres, frames, variances, noise, log_weights=None, engine=None, feature_names=None):
-        self.centres = centres
+        super().__init__(centres, log_weights, engine, feature_names)
         self.frames = frames
         self.variances = variances
         self.noise = noise
-        self.engine = engine
-        self.feature_names = feature_names
-        self.log_weights = normalised_log_weights(log_weights, len(centres))
 
     @property
-    def n_features(self):
-        """The number of dimensions."""
-        return self.centres.shape[1]
+    def kernel_units(self):
+        """What divides rows by the standard deviation of the noise, the smallest of the kernels: a vector (D,)."""
+        return np.full(self.n_features, 1.0 / np.sqrt(self.noise))
 
-    def score_samples(self, X):
-        """Return the log-density of each row of X, shape (m,)."""
-        X = check_queries(X, self.n_features, self.feature_names)
-        return _finite(self.placement(len(X)).log_sums(X) - 0.5 * self.n_features * LOG_2PI)
+    def _kernel(self):
+        return Frames(self.frames, self.variances, self.noise)
 
-    def left_out_score_samples(self):
-        """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
-        n = len(self.centres)
-        weights = np.exp(self.log_weights)
-        # Sums before and after, rather than 1 - w, which loses the others beside a large weight.
-        before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
-        after = np.concatenate([np.cumsum(weights[:0:-1])[::-1], [0.0]])
-        with np.errstate(divide="ignore"):
-            others = np.log(before + after)
-        if n < 2 or not np.all(np.isfinite(others)):
-            raise ValueError(
-                "leave-one-out needs at least two rows of positive weight: no component is left without the row."
-            )
-        sums = self.placement(n).log_sums()
-        return _finite(sums - others - 0.5 * self.n_features * LOG_2PI)
+    def _work(self, n_queries, passes):
+        return frame_work(n_queries, self.frames.shape, passes=passes)
 
-    def placement(self, n_queries, passes=1):
-        """The components as the engine keeps them to score so many rows, so many times; a centre may be left out."""
-        work = frame_work(n_queries, self.frames.shape, passes=passes)
-        return resident(self, self.engine, work, lambda: self._placed(work))
+    def mean_shift(self, X, placed=None):
+        """Return the step of each row of X, shape (m, D)."""
+        placed = self.placement(len(X)) if placed is None else placed
+        gains = 1.0 / self.noise - 1.0 / (self.noise + self.variances)  # (d, n)
 
-    def _placed(self, work):
-        problem = prepare(
-            self.engine,
-            self.centres,
-            log_weights=self.log_weights,
-            leave_one_out=True,
-            n_queries=work.n_queries,
-            n_dims=work.n_dims,
-            passes=work.passes,
-        )
-        return problem.at(Frames(self.frames, self.variances, self.noise))
+        def step_of_row(near, p, x):
+            differences = self.centres[near] - x
+            frames = self.frames[:, near].astype(np.float64)  # (d, k, D)
+            gain = gains[:, near]
+            along = np.einsum("lnk,nk->ln", frames, differences)
+            gradient = p @ differences / self.noise - np.einsum("ln,lnk->k", p * gain * along, frames)
+            # sum_j p_j C_j^-1 = I / noise - U'U with the rows of U sqrt(p_j gain_jl) V_jl.
+            U = (np.sqrt(p * gain)[:, :, None] * frames).reshape(-1, len(x))
+            if len(U) < len(x):
+                inner = np.eye(len(U)) - self.noise * (U @ U.T)
+                return self.noise * (gradient + self.noise * U.T @ np.linalg.solve(inner, U @ gradient))
+            return np.linalg.solve(np.eye(len(x)) / self.noise - U.T @ U, gradient)
 
-    def score(self, X):
-        """Return the mean log-density of the rows of X."""
-        return float(self.score_samples(X).mean())
+        return neighbor_steps(self, placed, X, step_of_row)
 
-    def score_incomplete(self, X):
-        """Return the log-density of what is known of each row of X, NaN where a value is missing, shape (m,)."""
-        return incomplete_log_density(self, check_queries(X, self.n_features, self.feature_names, gaps=True))
-
-    def sample(self, n_samples=1, random_state=None):
-        """Draw rows from the density, shape (n_samples, D)."""
-        rng, chosen = draw_components(self.log_weights, n_samples, random_state)
-        rows = self.centres[chosen] + np.sqrt(self.noise) * rng.standard_normal((n_samples, self.n_features))
+    def _draw(self, chosen, rng):
+        rows = self.centres[chosen] + np.sqrt(self.noise) * rng.standard_normal((len(chosen), self.n_features))
         for frame, variance in zip(self.frames, self.variances, strict=True):
-            rows += (np.sqrt(variance[chosen]) * rng.standard_normal(n_samples))[:, None] * frame[chosen]
-        return rows.astype(self.centres.dtype)
+            rows += (np.sqrt(variance[chosen]) * rng.standard_normal(len(chosen)))[:, None] * frame[chosen]
+        return rows
 
-    def marginal(self, features):
-        """Return the density of some features alone, exactly, as another `FrameMixture`.
+    def _marginal(self, kept, names):
+        """A component keeps the rows of its frame that belong to the features; `_rebuilt` makes them orthonormal again."""
+        return self._rebuilt(kept, names, lambda part, factors: (self.centres[part][:, kept], factors[:, :, kept]), 0.0)
 
-        A component keeps the rows of its frame that belong to those features; these are no longer
-        orthonormal, and are brought back to that form.
-
-        Parameters
-        ----------
-        features : list of column positions, or of names where the density was fitted on named columns
-        """
-        kept = feature_positions(features, self.n_features, self.feature_names)
-        return self._rebuilt(kept, lambda part, factors: (self.centres[part][:, kept], factors[:, :, kept]), 0.0)
-
-    def conditional(self, given):
-        """Return the density of the other features given the values of some, exactly, as a `FrameMixture`.
+    def _conditional(self, fixed, values, rest, names):
+        """Every component given the values is of the same form.
 
         With ``F_j`` the rows ``sqrt(v_jl) V_jl`` a component is ``x = c_j + z F_j + noise``, z standard
         normal.  The given values are explained best by ``z_j = M_j^-1 F_jB (b - c_jB) / sigma^2``, ``M_j = I
         + F_jB F_jB' / sigma^2``; the rest has mean ``c_jA + z_j F_jA`` and covariance ``sigma^2 I + F_jA'
-        M_j^-1 F_jA``: of the same form.  The component is weighted by how well it explains the values.
-
-        Parameters
-        ----------
-        given : dict
-            Values by column position, or by name where the density was fitted on named columns.
+        M_j^-1 F_jA``.
         """
-        fixed, values, rest = split_features(given, self.n_features, self.feature_names, self.centres.dtype)
         log_likelihoods = np.empty(len(self.centres))
 
         def condition(part, factors):
@@ -157,9 +109,9 @@ class FrameMixture:
             centres = self.centres[part][:, rest] + np.einsum("nl,nlk->nk", latent, free)
             return centres, np.linalg.solve(lower, free)
 
-        return self._rebuilt(rest, condition, log_likelihoods)
+        return self._rebuilt(rest, names, condition, log_likelihoods)
 
-    def _rebuilt(self, kept, change, log_likelihoods):
+    def _rebuilt(self, kept, names, change, log_likelihoods):
         """The mixture on some features; ``change(part, factors)`` gives new centres and factors."""
         d, n, _ = self.frames.shape
         depth = min(d, len(kept))
@@ -172,7 +124,6 @@ class FrameMixture:
             factors = np.sqrt(self.variances[:, part])[:, :, None] * self.frames[:, part].astype(np.float64)
             centres[part], changed = change(part, factors.transpose(1, 0, 2))
             frames[:, part], variances[:, part] = leading_directions(changed, depth)
-        names = None if self.feature_names is None else np.asarray(self.feature_names)[kept]
         log_weights = self.log_weights + log_likelihoods
         return FrameMixture(centres, frames, variances, self.noise, log_weights, self.engine, names)
 

@@ -2,21 +2,12 @@
 
 import numpy as np
 
-from vicinal._engine import Covariances, Work, prepare, resident
-from vicinal._mixtures.incomplete_rows import incomplete_log_density
-from vicinal._mixtures.shared_mixture import (
-    LOG_2PI,
-    _finite,
-    check_queries,
-    draw_components,
-    feature_positions,
-    log_weight_of_others,
-    normalised_log_weights,
-    split_features,
-)
+from vicinal._engine import Covariances, Work
+from vicinal._mixtures.base import MixtureBase
+from vicinal._mixtures.neighbor_steps import neighbor_steps
 
 
-class LocalMixture:
+class LocalMixture(MixtureBase):
     r"""The density :math:`p(x) = \sum_j w_j N(x; c_j, \Sigma_j)`.
 
     Parameters
@@ -35,79 +26,57 @@ class LocalMixture:
     """
 
     def __init__(self, centres, covariances, log_weights=None, engine=None, feature_names=None):
-        self.centres, self.covariances = centres, covariances
-        self.engine, self.feature_names = engine, feature_names
-        self.log_weights = normalised_log_weights(log_weights, len(centres))
+        super().__init__(centres, log_weights, engine, feature_names)
+        self.covariances = covariances
 
     @property
-    def n_features(self):
-        """The number of dimensions."""
-        return self.centres.shape[1]
+    def kernel_units(self):
+        r"""A with :math:`A'A = \sum_j w_j \Sigma_j^{-1}`, shape (d, d).
 
-    def score_samples(self, X):
-        """Return the log-density of each row of X, shape (m,)."""
-        X = check_queries(X, self.n_features, self.feature_names)
-        return _finite(self.placement(len(X)).log_sums(X) + self._log_norm)
+        The square of a distance is then the mean over the components of its squares in their own standard deviations,
+        in which the narrow components count most.
+        """
+        roots = np.exp(0.5 * self.log_weights)[:, None, None] * inverse_roots(self.covariances)
+        roots = roots.reshape(-1, self.n_features)
+        return np.linalg.cholesky(roots.T @ roots).T
 
-    def left_out_score_samples(self):
-        """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
-        sums = self.placement(len(self.centres)).log_sums()
-        return _finite(sums + self._log_norm - log_weight_of_others(self.log_weights))
+    def _kernel(self):
+        return Covariances(inverse_roots(self.covariances))
 
-    def placement(self, n_queries, passes=1):
-        """The components as the engine keeps them to score so many rows, so many times; a centre may be left out."""
-        work = covariance_work(n_queries, len(self.centres), self.n_features, passes)
+    def _work(self, n_queries, passes):
+        return covariance_work(n_queries, len(self.centres), self.n_features, passes)
 
-        def make():
-            problem = prepare(
-                self.engine,
-                self.centres,
-                log_weights=self.log_weights,
-                leave_one_out=True,
-                n_queries=work.n_queries,
-                n_dims=work.n_dims,
-                passes=work.passes,
-            )
-            return problem.at(Covariances(inverse_roots(self.covariances)))
+    def mean_shift(self, X, placed=None):
+        """Return the step of each row of X, shape (m, d)."""
+        placed = self.placement(len(X)) if placed is None else placed
+        roots = placed.kernel.inverse_roots
 
-        return resident(self, self.engine, work, make)
+        def step_of_row(near, p, x):
+            # The step s minimises sum_j p_j |R_j (x + s - c_j)|^2, with R_j' R_j the inverse of each covariance.
+            some = np.sqrt(p)[:, None, None] * roots[near]
+            images = np.einsum("nkl,nl->nk", some, self.centres[near] - x).ravel()
+            some = some.reshape(-1, len(x))
+            return np.linalg.solve(some.T @ some, some.T @ images)
 
-    @property
-    def _log_norm(self):
-        return -0.5 * self.n_features * LOG_2PI
+        return neighbor_steps(self, placed, X, step_of_row)
 
-    def score(self, X):
-        """Return the mean log-density of the rows of X."""
-        return float(self.score_samples(X).mean())
-
-    def score_incomplete(self, X):
-        """Return the log-density of what is known of each row of X, NaN where a value is missing, shape (m,)."""
-        return incomplete_log_density(self, check_queries(X, self.n_features, self.feature_names, gaps=True))
-
-    def sample(self, n_samples=1, random_state=None):
-        """Draw rows from the density, shape (n_samples, d)."""
-        rng, chosen = draw_components(self.log_weights, n_samples, random_state)
-        noise = rng.standard_normal((n_samples, self.n_features, 1))
+    def _draw(self, chosen, rng):
+        noise = rng.standard_normal((len(chosen), self.n_features, 1))
         return self.centres[chosen] + (np.linalg.cholesky(self.covariances[chosen]) @ noise)[:, :, 0]
 
-    def marginal(self, features):
-        """Return the density of some features alone, exactly, as another `LocalMixture`."""
-        kept = feature_positions(features, self.n_features, self.feature_names)
-        names = None if self.feature_names is None else np.asarray(self.feature_names)[kept]
+    def _marginal(self, kept, names):
         covariances = self.covariances[:, kept[:, None], kept]
         return LocalMixture(self.centres[:, kept], covariances, self.log_weights, self.engine, names)
 
-    def conditional(self, given):
-        """Return the density of the other features given the values of some, exactly, as a `LocalMixture`."""
-        fixed, values, rest = split_features(given, self.n_features, self.feature_names)
-        names = None if self.feature_names is None else np.asarray(self.feature_names)[rest]
+    def _conditional(self, fixed, values, rest, names):
         known = self.covariances[:, fixed[:, None], fixed]
         cross = self.covariances[:, rest[:, None], fixed]
         gain = np.linalg.solve(known, cross.transpose(0, 2, 1)).transpose(0, 2, 1)
         deviations = values - self.centres[:, fixed]
         roots = inverse_roots(known)
         images = (roots @ deviations[:, :, None])[:, :, 0]
-        log_weights = self.log_weights + log_dets(roots) - 0.5 * np.square(images).sum(axis=1)
+        with np.errstate(over="ignore"):  # a component infinitely far from the values has weight 0
+            log_weights = self.log_weights + log_dets(roots) - 0.5 * np.square(images).sum(axis=1)
         centres = self.centres[:, rest] + (gain @ deviations[:, :, None])[:, :, 0]
         covariances = self.covariances[:, rest[:, None], rest] - gain @ cross.transpose(0, 2, 1)
         covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))

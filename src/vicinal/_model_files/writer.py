@@ -13,8 +13,7 @@ from sklearn.base import BaseEstimator
 
 from vicinal._density.rows_left_out import RowsLeftOut
 from vicinal._metric import LinearMetricMixin
-from vicinal._mixtures.frame_mixture import FrameMixture
-from vicinal._mixtures.shared_mixture import SharedMixture
+from vicinal._mixtures import FrameMixture, SharedMixture
 from vicinal._model_files.networks import is_network, layers_of
 from vicinal._model_files.parameters import find_fault
 from vicinal._model_files.types import (
