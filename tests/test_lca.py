@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, ParzenWindows, which_engine
-from vicinal._lca.checks import count_twins
+from vicinal._checks import count_twins
 from vicinal._lca.steps import nearest_structured, objective_and_gradient
 from vicinal._leave_one_out import leave_one_out
 

@@ -4,8 +4,8 @@ import warnings
 
 import numpy as np
 
+from vicinal._checks import count_twins
 from vicinal._fit_loops import FitPath
-from vicinal._lca.checks import count_twins
 from vicinal._leave_one_out import scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 

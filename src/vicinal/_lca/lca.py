@@ -6,9 +6,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 
-from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._checks import bandwidth_covariance, check_choice, check_integer, check_positive, check_rows, check_weights
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._density.parzen import bandwidth_covariance
 from vicinal._engine import Work, quiet_blas
 from vicinal._fit_loops import fixed_point, progress, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point

@@ -8,10 +8,9 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_integer, check_positive, check_rows, check_spread, check_weights
+from vicinal._checks import bandwidth_covariance, check_integer, check_positive, check_rows, check_spread, check_weights
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._density.parzen import bandwidth_covariance
 from vicinal._engine import Work, available_threads, robust_centre, settled
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out
