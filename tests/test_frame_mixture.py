@@ -11,9 +11,8 @@ from scipy.special import logsumexp
 from scipy.stats import ks_2samp, multivariate_normal
 
 from vicinal import LCA, Engine, LocalLCA, ManifoldParzen, ParzenWindows
-from vicinal._density.mixture import LOG_2PI
 from vicinal._engine import Frames, prepare
-from vicinal._manifold_parzen.frame_mixture import FrameMixture
+from vicinal._mixtures import LOG_2PI, FrameMixture
 
 KINDS = ["reference", "cpu"]
 
@@ -144,7 +143,7 @@ def test_a_mixture_is_placed_once_for_each_engine(kind, monkeypatch):
     X = np.random.default_rng(2).normal(size=(3, 20))
     expected = mixture.score_samples(X)
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal._manifold_parzen.frame_mixture.prepare", None)
+        patch.setattr("vicinal._mixtures.base.prepare", None)
         assert [mixture.score_samples(x[None])[0] for x in X] == pytest.approx(expected, rel=1e-13)
         mixture.left_out_score_samples()
     mixture.engine = Engine(kind, precision="float32")

@@ -7,8 +7,8 @@ from scipy.special import softmax
 from sklearn.neighbors import NearestNeighbors
 
 from vicinal import LCA, RCA, LCAGauss, ParzenWindows
-from vicinal._density.mixture import SharedMixture
 from vicinal._engine import Match, prepare
+from vicinal._mixtures import SharedMixture
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, ParzenWindows, which_engine
-from vicinal._density.leave_one_out import leave_one_out
-from vicinal._lca.checks import count_twins
+from vicinal._checks import count_twins
 from vicinal._lca.steps import nearest_structured, objective_and_gradient
+from vicinal._leave_one_out import leave_one_out
 
 ALL_TWINS = (
     "the check's data hold every row four times, where the leave-one-out likelihood is unbounded: refused, "

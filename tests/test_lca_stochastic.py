@@ -7,11 +7,11 @@ from sklearn.exceptions import ConvergenceWarning
 from test_lca import literal_objective
 
 from vicinal import LCA, io
-from vicinal._density.leave_one_out import leave_one_out
 from vicinal._lca import stochastic
 from vicinal._lca.steps import Structure
 from vicinal._lca.stochastic import blend, look, minibatches, sweep_path
 from vicinal._lca.stream import Stream
+from vicinal._leave_one_out import leave_one_out
 
 FULL = Structure("full")
 

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, Engine, LocalLCA, io, which_engine
 from vicinal._lca import lca as lca_module
-from vicinal._lca.local_mixture import LocalMixture
+from vicinal._mixtures import LocalMixture
 from vicinal.datasets import make_spiral
 
 COLLAPSE = (

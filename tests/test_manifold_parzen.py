@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import ManifoldParzen, ParzenWindows, which_engine
-from vicinal._density.mixture import MixtureDensityMixin
+from vicinal._density.mixture_density import MixtureDensityMixin
 
 ALL_TWINS = (
     "the check's data hold every row several times, where the held-out likelihood is unbounded: noise='auto' "

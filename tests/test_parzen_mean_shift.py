@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
+from scipy.spatial.distance import pdist
+from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
@@ -8,6 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, LocalLCA, ManifoldParzen, ManifoldParzenCV, ParzenMeanShift, ParzenWindows, which_engine
 from vicinal._density.mode_seeking import climb
+from vicinal._mixtures import LocalMixture, SharedMixture
 
 TWINS = "the check's data hold every row several times: the leave-one-out bandwidth refuses them and says why"
 
@@ -46,6 +49,7 @@ DENSITIES = [
     ManifoldParzen(1, 8, 0.8),
     ManifoldParzen(2, 8, 0.8),
     ManifoldParzen(0, 5, 1.0),
+    LocalLCA(0.8, reg=0.7),
 ]
 
 
@@ -106,6 +110,38 @@ def test_one_step_is_the_literal_formula():
         np.testing.assert_allclose(got[0], np.linalg.solve(A, b), rtol=1e-8)
 
 
+def test_one_step_of_full_covariances_is_the_literal_formula():
+    """The same for a covariance per component, whose rows far from the origin keep their digits."""
+    rng = np.random.default_rng(2)
+    factors = rng.normal(size=(7, 3, 3))
+    covariances = factors @ factors.transpose(0, 2, 1) + 0.3 * np.eye(3)
+    weights = rng.uniform(1, 3, size=7)
+    for offset in (0.0, 1e6):
+        mixture = LocalMixture(rng.normal(size=(7, 3)) + offset, covariances, np.log(weights))
+        x = mixture.centres.mean(axis=0)
+        densities = [
+            multivariate_normal.pdf(x, c, C) for c, C in zip(mixture.centres, mixture.covariances, strict=True)
+        ]
+        p = weights * densities / (weights @ densities)
+        P = np.linalg.inv(covariances)
+        expected = np.linalg.solve(np.einsum("j,jkl->kl", p, P), np.einsum("j,jkl,jl->k", p, P, mixture.centres - x))
+        np.testing.assert_allclose(mixture.mean_shift(x[None])[0], expected, rtol=1e-9)
+        np.testing.assert_allclose(mixture.responsibilities(x[None]).toarray()[0], p, rtol=1e-9)
+
+
+def test_the_units_of_full_covariances_are_those_of_a_shared_one():
+    """Where all components have one covariance, everything is as with one covariance for all."""
+    rng = np.random.default_rng(3)
+    X, C = rng.normal(size=(30, 2)), np.array([[0.5, 0.2], [0.2, 0.3]])
+    shared, full = SharedMixture(X, C), LocalMixture(X, np.tile(C, (30, 1, 1)))
+    apart = [pdist(mixture.in_kernel_units(X)) for mixture in (shared, full)]
+    np.testing.assert_allclose(apart[0], apart[1], rtol=1e-12)
+    np.testing.assert_allclose(shared.mean_shift(X + 0.1), full.mean_shift(X + 0.1), rtol=1e-10)
+    ends = [climb(mixture, X, max_iter=500, tol=1e-6) for mixture in (shared, full)]
+    assert ends[0][1] == ends[1][1]
+    np.testing.assert_allclose(ends[0][0], ends[1][0], atol=1e-8)
+
+
 def test_the_learned_shape_separates_what_a_round_kernel_does_not():
     """Two long parallel stripes: LCA's kernel is as long as they are."""
     rng = np.random.default_rng(2)
@@ -160,7 +196,8 @@ def test_modes_are_in_the_precision_of_the_rows(blobs):
 
 def test_the_engine_is_recorded_and_foretold(blobs):
     X, _ = blobs
-    for density in (ParzenWindows(1.0), ParzenWindows(1.0, engine="cpu"), ManifoldParzen(1, 5, 1.0)):
+    densities = ParzenWindows(1.0), ParzenWindows(1.0, engine="cpu"), ManifoldParzen(1, 5, 1.0), LocalLCA(0.8, reg=0.7)
+    for density in densities:
         shift = ParzenMeanShift(density)
         assert which_engine(X, shift).split(":")[0] == shift.fit(X).engine_
     # Steps over frames are more work than steps over as many points.
@@ -168,9 +205,3 @@ def test_the_engine_is_recorded_and_foretold(blobs):
     assert which_engine(wide, ParzenMeanShift(ParzenWindows(1.0))).startswith("reference")
     assert which_engine(wide, ParzenMeanShift(ManifoldParzen(2, 5, 1.0))).startswith("cpu")
     assert which_engine(np.zeros((10_000, 5)), ParzenMeanShift()).startswith("cpu: 10000 x 10000 pairs")
-
-
-def test_a_density_without_a_kernel_unit_is_refused(blobs):
-    X, _ = blobs
-    with pytest.raises(TypeError, match=r"Gaussian-mixture density of vicinal.*got LocalLCA"):
-        ParzenMeanShift(LocalLCA()).fit(X)

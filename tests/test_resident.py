@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from vicinal import LCA, Engine, LocalLCA, ParzenWindows
-from vicinal._density import mixture as mixture_module
 from vicinal._engine import _resident
+from vicinal._mixtures import base as mixture_module
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 

@@ -3,6 +3,7 @@
 import numbers
 
 import numpy as np
+from scipy.linalg import eigvalsh
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 
@@ -80,3 +81,76 @@ def check_choice(value, name, choices):
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
     return value
+
+
+def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
+    """The kernel covariance meant by a number or vector (standard deviations) or a matrix (a covariance)."""
+    try:
+        values = np.asarray(bandwidth)
+        if values.ndim == 0:
+            values = np.full(n_features, check_positive(values.item(), name))
+        if values.dtype.kind not in "iuf":
+            raise TypeError(f"entries of dtype {values.dtype}")
+        values = values.astype(np.float64)
+    except ValueError as error:
+        if name in str(error):
+            raise
+        raise ValueError(f"{name} must be a number, a vector or a square matrix of numbers: {error}.") from error
+    except TypeError as error:
+        raise TypeError(
+            f"{name} must be a number, a vector or a matrix of numbers, got {type(bandwidth).__name__}."
+        ) from error
+    if values.ndim == 1:
+        if values.shape != (n_features,):
+            raise ValueError(
+                f"{name} as a vector needs one entry for each of the {n_features} features, got {len(values)}."
+            )
+        if not np.all(np.isfinite(values)) or values.min() <= 0:
+            raise ValueError(f"{name} as a vector must hold finite standard deviations greater than 0.")
+        if values.min() < 1e-150 or values.max() > 1e150:
+            raise ValueError(
+                f"{name} must lie between 1e-150 and 1e150, so that its square can be represented, got {values.min():g} to "
+                f"{values.max():g}. Rescale the data."
+            )
+        return np.diag(values**2)
+    if values.shape != (n_features, n_features):
+        raise ValueError(
+            f"{name} as a matrix must be a covariance of shape ({n_features}, {n_features}), got shape {values.shape}."
+        )
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"{name} as a matrix must be finite.")
+    scale = np.sqrt(np.abs(np.diag(values)))
+    if np.any(np.abs(values - values.T) > 1e-8 * np.maximum(np.outer(scale, scale), np.finfo(float).tiny)):
+        raise ValueError(f"{name} as a matrix must be symmetric. Pass (M + M.T) / 2 if the asymmetry is rounding.")
+    values = 0.5 * (values + values.T)
+    if scale.min() == 0 or not is_positive_definite(values):
+        raise ValueError(
+            f"{name} as a matrix must be positive definite; this one is singular or indefinite. "
+            "Add a small multiple of the identity."
+        )
+    return values
+
+
+def is_positive_definite(matrix):
+    """Whether the correlation matrix is, so that units do not matter."""
+    scale = np.sqrt(np.diag(matrix)) if np.all(np.diag(matrix) > 0) else None
+    if scale is None:
+        return False
+    eigenvalues = eigvalsh(matrix / np.outer(scale, scale))
+    return eigenvalues[0] > len(matrix) * np.finfo(float).eps * eigenvalues[-1]
+
+
+def count_twins(X):
+    """The number of rows that are exactly equal to another row, in O(n log n)."""
+    # A random combination of the columns separates different rows; sums in a fixed order are equal for
+    # equal rows.
+    rng = np.random.default_rng(0)
+    key = np.zeros(len(X))
+    for column in X.T:
+        key += rng.standard_normal() * column
+    _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
+    suspects = X[counts[inverse] > 1]
+    if len(suspects) == 0:
+        return 0
+    _, inverse, counts = np.unique(suspects, axis=0, return_inverse=True, return_counts=True)
+    return int((counts[inverse] > 1).sum())

@@ -7,9 +7,7 @@ from vicinal._app.console import count
 from vicinal._app.errors import CLAIM, DataFailure, Failure, OutputFailure, UsageFailure
 from vicinal._app.outputs import write_json, write_lines, write_text
 from vicinal._app.paths import keep_apart
-from vicinal.papers import PAPERS, _page, _runner
-from vicinal.papers._experiment import Setting, data_folder, experiments
-from vicinal.papers._results import CannotWrite
+from vicinal.papers import PAPERS, CannotWrite, Setting, data_folder, experiments, page, run, text
 
 
 def papers(arguments, console):
@@ -34,21 +32,21 @@ def papers(arguments, console):
     outcomes = []
     for experiment in chosen:
         try:
-            outcome = _runner.run(
+            outcome = run(
                 experiment, setting, folder,
                 fresh=arguments.fresh, progress=console.progress, check=arguments.check_interrupted,
             )  # fmt: skip
         except CannotWrite as error:
             raise OutputFailure(str(error)) from error
         outcomes.append(outcome)
-        console.say(_page.text(outcome))
+        console.say(text(outcome))
         for picture in outcome.pictures:
             console.say(f"  wrote {folder / picture}.")
     if arguments.figure is None:  # a page shows a whole paper
         for paper in dict.fromkeys(experiment.paper for experiment in chosen):
             own = [outcome for outcome in outcomes if outcome.experiment.paper == paper]
             name = PAPERS[paper][0] + ("" if setting.full else "-quick") + ".md"
-            write_text(str(folder / name), _page.page(paper, own))
+            write_text(str(folder / name), page(paper, own))
             console.say(f"wrote {folder / name}.")
     _finish(outcomes, arguments)
 

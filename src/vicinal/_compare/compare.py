@@ -23,8 +23,7 @@ from vicinal._compare.methods import (
 from vicinal._compare.results import Comparison, MethodResult, main_of
 from vicinal._compare.rows import make_folds, note_twins, read_targets, sample_rows
 from vicinal._compare.words import verdict_sentence
-from vicinal._engine import Engine
-from vicinal._engine._choice import as_engine
+from vicinal._engine import Engine, as_engine
 
 _FEWEST_ROWS = 10
 # Dozens of fits follow: compiled kernels are worth loading well before they are for a single pass.

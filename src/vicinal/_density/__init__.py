@@ -1,1 +1,1 @@
-"""Parzen windows, the shared-covariance mixture, and meta-estimators on any density."""
+"""Parzen windows, what an estimator with a mixture can do, and meta-estimators on any density."""

@@ -4,10 +4,10 @@ import warnings
 
 import numpy as np
 
-from vicinal._density.leave_one_out import scatter_of_rows
-from vicinal._density.mixture import LOG_2PI
+from vicinal._checks import count_twins
 from vicinal._fit_loops import FitPath
-from vicinal._lca.checks import count_twins
+from vicinal._leave_one_out import scatter_of_rows
+from vicinal._mixtures import LOG_2PI
 
 # Passes that the search makes, about; the engine chooses by it.
 LOO_PASSES = 10

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal._checks import check_positive, check_weights
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
-from vicinal._density.mixture import MixtureDensityMixin
+from vicinal._density.mixture_density import MixtureDensityMixin
 
 
 class DensityOutlierDetector(OutlierMixin, BaseEstimator):

@@ -1,15 +1,15 @@
 """Gaussian Parzen windows: the plain kernel density estimate, done right."""
 
 import numpy as np
-from scipy.linalg import eigvalsh
 from sklearn.base import BaseEstimator, DensityMixin
 
-from vicinal._checks import check_positive, check_rows, check_spread, check_weights
-from vicinal._density.leave_one_out import leave_one_out
+from vicinal._checks import bandwidth_covariance, check_rows, check_spread, check_weights, is_positive_definite
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
-from vicinal._density.mixture import MixtureDensityMixin, SharedMixture
+from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Work, as_engine, choose
 from vicinal._fit_loops import warn_if_not_converged
+from vicinal._leave_one_out import leave_one_out
+from vicinal._mixtures import SharedMixture
 
 _RULES = ("loo", "scott", "silverman")
 
@@ -130,54 +130,6 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
         return path.parameters * np.eye(X.shape[1])
 
 
-def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
-    """The kernel covariance meant by a number or vector (standard deviations) or a matrix (a covariance)."""
-    try:
-        values = np.asarray(bandwidth)
-        if values.ndim == 0:
-            values = np.full(n_features, check_positive(values.item(), name))
-        if values.dtype.kind not in "iuf":
-            raise TypeError(f"entries of dtype {values.dtype}")
-        values = values.astype(np.float64)
-    except ValueError as error:
-        if name in str(error):
-            raise
-        raise ValueError(f"{name} must be a number, a vector or a square matrix of numbers: {error}.") from error
-    except TypeError as error:
-        raise TypeError(
-            f"{name} must be a number, a vector or a matrix of numbers, got {type(bandwidth).__name__}."
-        ) from error
-    if values.ndim == 1:
-        if values.shape != (n_features,):
-            raise ValueError(
-                f"{name} as a vector needs one entry for each of the {n_features} features, got {len(values)}."
-            )
-        if not np.all(np.isfinite(values)) or values.min() <= 0:
-            raise ValueError(f"{name} as a vector must hold finite standard deviations greater than 0.")
-        if values.min() < 1e-150 or values.max() > 1e150:
-            raise ValueError(
-                f"{name} must lie between 1e-150 and 1e150, so that its square can be represented, got {values.min():g} to "
-                f"{values.max():g}. Rescale the data."
-            )
-        return np.diag(values**2)
-    if values.shape != (n_features, n_features):
-        raise ValueError(
-            f"{name} as a matrix must be a covariance of shape ({n_features}, {n_features}), got shape {values.shape}."
-        )
-    if not np.all(np.isfinite(values)):
-        raise ValueError(f"{name} as a matrix must be finite.")
-    scale = np.sqrt(np.abs(np.diag(values)))
-    if np.any(np.abs(values - values.T) > 1e-8 * np.maximum(np.outer(scale, scale), np.finfo(float).tiny)):
-        raise ValueError(f"{name} as a matrix must be symmetric. Pass (M + M.T) / 2 if the asymmetry is rounding.")
-    values = 0.5 * (values + values.T)
-    if scale.min() == 0 or not _is_positive_definite(values):
-        raise ValueError(
-            f"{name} as a matrix must be positive definite; this one is singular or indefinite. "
-            "Add a small multiple of the identity."
-        )
-    return values
-
-
 def _rule_of_thumb(X, weight, rule):
     """SciPy's factor squared times the full (weighted) covariance of the data."""
     n, d = X.shape
@@ -189,19 +141,10 @@ def _rule_of_thumb(X, weight, rule):
             "has nearly all of sample_weight. Pass a number instead."
         )
     covariance = np.atleast_2d(np.cov(X.T.astype(np.float64), aweights=weight))
-    if not np.all(np.isfinite(covariance)) or not _is_positive_definite(covariance):
+    if not np.all(np.isfinite(covariance)) or not is_positive_definite(covariance):
         constant = int((np.ptp(X, axis=0) == 0).sum())
         raise ValueError(
             f"bandwidth={rule!r} needs data of full rank, got {n} rows in {d} columns, {constant} of them constant, whose "
             "covariance is singular. Drop constant and dependent columns, or use bandwidth='loo' or a number."
         )
     return base ** (-2.0 / (d + 4)) * covariance
-
-
-def _is_positive_definite(matrix):
-    """Whether the correlation matrix is, so that units do not matter."""
-    scale = np.sqrt(np.diag(matrix)) if np.all(np.diag(matrix) > 0) else None
-    if scale is None:
-        return False
-    eigenvalues = eigvalsh(matrix / np.outer(scale, scale))
-    return eigenvalues[0] > len(matrix) * np.finfo(float).eps * eigenvalues[-1]

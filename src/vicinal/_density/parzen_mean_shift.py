@@ -11,9 +11,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal._checks import check_integer, check_positive, check_weights
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
-from vicinal._density.mixture import MixtureDensityMixin
-from vicinal._density.mode_seeking import CLIMB_PASSES, climb, in_kernel_units
+from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._density.mode_seeking import CLIMB_PASSES, climb
 from vicinal._engine import Work, prepare
+from vicinal._mixtures import Mixture
 
 
 class ParzenMeanShift(ClusterMixin, BaseEstimator):
@@ -31,12 +32,13 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
     Parameters
     ----------
     density : estimator, optional
-        An unfitted Gaussian-mixture density of vicinal: ParzenWindows, LCA, LCAGauss, ManifoldParzen,
+        An unfitted Gaussian-mixture density of vicinal: ParzenWindows, LCA, LCAGauss, LocalLCA, ManifoldParzen,
         ManifoldParzenCV. The default is ``ParzenWindows()``. Its bandwidth decides how many modes there are,
         and the bandwidth of largest likelihood is often smaller than the one that separates clusters best.
     merge_distance : float, default=0.1
-        Rows that end within this distance of each other, in standard deviations of the kernel (of the noise,
-        for frames), or are linked by such rows, belong to one mode.
+        Rows that end within this distance of each other, or are linked by such rows, belong to one mode. The distance
+        is in standard deviations of the kernel; for the frames of ManifoldParzen, of the noise; for LocalLCA, it is the
+        root mean square over the kernels of the distance in standard deviations of each.
     max_iter : int, default=1000
         Steps a row may take.
     tol : float, default=1e-4
@@ -61,7 +63,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
     Notes
     -----
     A step costs as much as scoring the rows that are still moving: O(n^2 D) with one covariance, and with frames
-    O(n^2 d D) plus a linear system a row.
+    O(n^2 d D) plus a linear system per row; with LocalLCA, O(n^2 D^2) plus a linear system per row.
 
     Examples
     --------
@@ -111,7 +113,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         self.converged_ = bool(arrived.all())
 
         alive = ends if weight is None else ends[weight > 0]  # a row of weight 0 makes no mode
-        graph = radius_neighbors_graph(in_kernel_units(mixture, alive), radius, mode="connectivity")
+        graph = radius_neighbors_graph(mixture.in_kernel_units(alive), radius, mode="connectivity")
         _, groups = connected_components(graph, directed=False)
         heights = mixture.score_samples(alive)
         # A mode is the highest end of its group; groups are numbered by height.
@@ -137,8 +139,8 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         return self._nearest_mode(mixture, ends)
 
     def _nearest_mode(self, mixture, ends):
-        modes = prepare(mixture.engine, in_kernel_units(mixture, self.cluster_centers_), n_queries=len(ends))
-        return modes.at().nearest(1, in_kernel_units(mixture, ends)).indices[:, 0]
+        modes = prepare(mixture.engine, mixture.in_kernel_units(self.cluster_centers_), n_queries=len(ends))
+        return modes.at().nearest(1, mixture.in_kernel_units(ends)).indices[:, 0]
 
     @property
     def engine(self):
@@ -154,10 +156,9 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
     def _mixture(self):
         density = getattr(self.density_, "best_estimator_", self.density_)
         mixture = getattr(density, "mixture_", None)
-        known = hasattr(mixture, "frames") or hasattr(mixture, "scaled")
-        if not isinstance(density, MixtureDensityMixin) or not known:
+        if not isinstance(mixture, Mixture):
             raise TypeError(
-                "density must be a Gaussian-mixture density of vicinal (ParzenWindows, LCA, LCAGauss, "
+                "density must be a Gaussian-mixture density of vicinal (ParzenWindows, LCA, LCAGauss, LocalLCA, "
                 f"ManifoldParzen), got {type(density).__name__}: mean shift needs its components."
             )
         return mixture

@@ -98,7 +98,7 @@ class Problem:
             A matrix A maps rows to images ``A x`` with the score ``-|A (x_i - x_j)|^2 / 2``; a vector is a diagonal
             matrix; None leaves the rows as they are.
         """
-        return Placement(self, self._rows.at(kernel), shared=not isinstance(kernel, (Covariances, Frames)))
+        return Placement(self, self._rows.at(kernel), kernel)
 
     def reweighted(self, log_weights) -> "Problem":
         """The same rows with other log-weights, on the same backend."""
@@ -190,9 +190,9 @@ class Placement:
     ``left_out`` may name a position that each must not see, or -1.
     """
 
-    def __init__(self, problem: Problem, placed: Placed, shared: bool = True):
-        # `shared`: whether one metric is shared by all points.
-        self.problem, self.placed, self.shared = problem, placed, shared
+    def __init__(self, problem: Problem, placed: Placed, kernel=None):
+        self.problem, self.placed, self.kernel = problem, placed, kernel
+        self.shared = not isinstance(kernel, (Covariances, Frames))  # whether one metric is shared by all points
 
     def log_sums(self, queries=None, left_out=None) -> np.ndarray:
         """Return ``log sum_j exp(s_ij)``, shape (m,)."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vicinal._checks import count_twins
 from vicinal._lca.steps import COLLAPSE
 
 _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w)"
@@ -144,22 +145,6 @@ def check_twins(X, weight, advice=LCA_ADVICE, *, stacklevel=4):
             UserWarning,
             stacklevel=stacklevel,
         )
-
-
-def count_twins(X):
-    """The number of rows that are exactly equal to another row, in O(n log n)."""
-    # A random combination of the columns separates different rows; sums in a fixed order are equal for
-    # equal rows.
-    rng = np.random.default_rng(0)
-    key = np.zeros(len(X))
-    for column in X.T:
-        key += rng.standard_normal() * column
-    _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
-    suspects = X[counts[inverse] > 1]
-    if len(suspects) == 0:
-        return 0
-    _, inverse, counts = np.unique(suspects, axis=0, return_inverse=True, return_counts=True)
-    return int((counts[inverse] > 1).sum())
 
 
 def collapse_message(X, weight, covariance, advice=LCA_ADVICE):

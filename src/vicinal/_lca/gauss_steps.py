@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._density.mixture import LOG_2PI
 from vicinal._engine import Problem
 from vicinal._fit_loops import INTERRUPTED, FitPath
 from vicinal._lca.steps import COLLAPSE, CollapseError
+from vicinal._mixtures import LOG_2PI
 
 # Runs that differ by less need not be told apart: the best one is continued to the user's tolerance. (At 1e-4 some runs
 # stop on a plateau.)

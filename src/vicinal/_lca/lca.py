@@ -6,10 +6,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 
-from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
-from vicinal._density.leave_one_out import leave_one_out, perplexities, scatter_of_rows
-from vicinal._density.mixture import MixtureDensityMixin, SharedMixture
-from vicinal._density.parzen import bandwidth_covariance
+from vicinal._checks import bandwidth_covariance, check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Work, quiet_blas
 from vicinal._fit_loops import fixed_point, progress, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
@@ -32,7 +30,9 @@ from vicinal._lca.steps import (
 )
 from vicinal._lca.stochastic import SAMPLE, metric_of, rows_per_sweep, sampled_start, stochastic_path
 from vicinal._lca.stream import Stream
+from vicinal._leave_one_out import leave_one_out, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
+from vicinal._mixtures import SharedMixture
 
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")
 _SOLVERS = ("auto", "em", "accelerated", "stochastic")

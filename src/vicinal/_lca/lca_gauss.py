@@ -5,8 +5,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer, check_positive, check_rows, check_weights
-from vicinal._density.leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
-from vicinal._density.mixture import MixtureDensityMixin, SharedMixture
+from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Work
 from vicinal._fit_loops import INTERRUPTED, fixed_point, progress, warn_if_not_converged
 from vicinal._lca.checks import (
@@ -26,7 +25,9 @@ from vicinal._lca.gauss_steps import (
     search_directions,
 )
 from vicinal._lca.steps import CollapseError, inverse_root
+from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
+from vicinal._mixtures import SharedMixture
 
 # Passes that a fit makes, about; the engine chooses by it.
 _PASSES = 50

@@ -6,13 +6,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import check_integer, check_positive, check_rows
-from vicinal._density.leave_one_out import mean_of_rows
-from vicinal._density.mixture import LOG_2PI, MixtureDensityMixin
+from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Covariances, prepare
 from vicinal._fit_loops import INTERRUPTED, FitPath, fixed_point, progress, warn_if_not_converged
 from vicinal._lca.checks import Advice
 from vicinal._lca.lca import LCA
-from vicinal._lca.local_mixture import LocalMixture, covariance_work, inverse_roots, log_dets
+from vicinal._leave_one_out import mean_of_rows
+from vicinal._mixtures import LOG_2PI, LocalMixture, covariance_work, inverse_roots, log_dets
 
 _ADVICE = Advice("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._density.mixture import LOG_2PI
 from vicinal._engine import quiet_blas
+from vicinal._mixtures import LOG_2PI
 
 # A direction whose variance falls below this share of the data's is collapsing: the distances along it have no digits
 # left. All-twin data get here in five EM steps; clean manifolds (noise 1e-5 of the spread) do not.

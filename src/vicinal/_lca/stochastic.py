@@ -8,7 +8,6 @@ A step at the metric A takes B rows (sec. 5.1) and N possible neighbours (sec. 5
 
 import numpy as np
 
-from vicinal._density.leave_one_out import some_rows, weight_of_others
 from vicinal._fit_loops import INTERRUPTED, FitPath
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.steps import (
@@ -19,6 +18,7 @@ from vicinal._lca.steps import (
     one_pass,
     penalised_objective,
 )
+from vicinal._leave_one_out import some_rows, weight_of_others
 
 # Rows that always measure the progress, the same ones after every sweep.
 _MONITORED = 500

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from vicinal._density.leave_one_out import leave_one_out
 from vicinal._lca.stochastic import blend, look, metric_of
+from vicinal._leave_one_out import leave_one_out
 
 
 class Stream:

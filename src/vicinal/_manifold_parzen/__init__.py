@@ -1,1 +1,1 @@
-"""Manifold Parzen Windows: local frames, their mixture, tuning."""
+"""Manifold Parzen Windows: local frames, tuning."""

@@ -9,7 +9,6 @@ These are n k pairs in all, so the exact answer costs one pass over the pairs an
 import numpy as np
 from sklearn.model_selection import KFold
 
-from vicinal._density.mixture import LOG_2PI, log_weight_of_others, normalised_log_weights
 from vicinal._engine import (
     Frames,
     available_threads,
@@ -18,6 +17,7 @@ from vicinal._engine import (
     prepare,
     products_are_accurate,
 )
+from vicinal._mixtures import LOG_2PI, log_weight_of_others, normalised_log_weights
 from vicinal._scatter import GRAM_RATIO, leading_directions, neighbor_differences, soft_frames
 
 

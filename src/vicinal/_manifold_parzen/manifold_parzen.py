@@ -8,17 +8,16 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_integer, check_positive, check_rows, check_spread, check_weights
-from vicinal._density.leave_one_out import leave_one_out
+from vicinal._checks import bandwidth_covariance, check_integer, check_positive, check_rows, check_spread, check_weights
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
-from vicinal._density.mixture import MixtureDensityMixin, SharedMixture, _finite
-from vicinal._density.parzen import bandwidth_covariance
+from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Work, available_threads, robust_centre, settled
 from vicinal._fit_loops import warn_if_not_converged
-from vicinal._manifold_parzen.frame_mixture import FrameMixture, frame_work
+from vicinal._leave_one_out import leave_one_out
 from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
 from vicinal._manifold_parzen.neighbors import nearest_neighbors
 from vicinal._manifold_parzen.noise_choice import choose_noise
+from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._scatter import local_frames, soft_frames
 
 _NEIGHBORHOODS = ("nearest", "kernel")
@@ -326,7 +325,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         scores = self._held_out(
             mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n), engine
         )
-        return _finite(scores[0])
+        return check_log_density(scores[0])
 
     @property
     def local_frames_(self):

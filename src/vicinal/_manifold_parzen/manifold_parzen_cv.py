@@ -17,9 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal._checks import check_integer, check_magnitude, check_rows, check_spread, check_weights
 from vicinal._density.classifier import DensityClassifier
-from vicinal._density.mixture import LOG_2PI
 from vicinal._engine import Frames, available_threads, prepare, settled
-from vicinal._manifold_parzen.frame_mixture import frame_work
 from vicinal._manifold_parzen.manifold_parzen import (
     _SLACK,
     ManifoldParzen,
@@ -29,6 +27,7 @@ from vicinal._manifold_parzen.manifold_parzen import (
 )
 from vicinal._manifold_parzen.neighbors import nearest_neighbors
 from vicinal._manifold_parzen.noise_choice import noise_range
+from vicinal._mixtures import LOG_2PI, frame_work
 from vicinal._scatter import local_frames
 
 _AUTO_NOISES = 16  # values of "auto"

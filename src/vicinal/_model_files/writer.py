@@ -11,10 +11,9 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator
 
-from vicinal._density.mixture import SharedMixture
 from vicinal._density.rows_left_out import RowsLeftOut
-from vicinal._manifold_parzen.frame_mixture import FrameMixture
 from vicinal._metric import LinearMetricMixin
+from vicinal._mixtures import FrameMixture, SharedMixture
 from vicinal._model_files.networks import is_network, layers_of
 from vicinal._model_files.parameters import find_fault
 from vicinal._model_files.types import (

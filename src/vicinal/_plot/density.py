@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._density.mixture import feature_positions
+from vicinal._mixtures import feature_positions
 from vicinal._plot.parts import short
 
 

@@ -22,10 +22,10 @@ One module a table or figure, in the folder of its paper.  Each reads as an exam
 `Setting`, `Summary`, `Table` and `Claim` are in `_experiment`; `_runner` runs and caches, `_page` writes the page of a paper.
 """
 
-# The order of the pages.  The keys are what the command calls the papers.
-PAPERS = {
-    "lca": ("lca", "Local Component Analysis (Le Roux and Bach, 2012)"),
-    "mparzen": ("manifold_parzen", "Manifold Parzen Windows (Vincent and Bengio, 2002)"),
-    "rca": ("rca", "Relevant Component Analysis (Bar-Hillel, Hertz, Shental and Weinshall, 2005)"),
-    "nca": ("nca", "Neighbourhood Components Analysis (Goldberger, Roweis, Hinton and Salakhutdinov, 2004)"),
-}
+from vicinal.papers._experiment import Setting, data_folder, experiments
+from vicinal.papers._list import PAPERS
+from vicinal.papers._page import page, text
+from vicinal.papers._results import CannotWrite
+from vicinal.papers._runner import run
+
+__all__ = ["PAPERS", "CannotWrite", "Setting", "data_folder", "experiments", "page", "run", "text"]

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from vicinal.datasets import load, usps_blurred
-from vicinal.papers import PAPERS
+from vicinal.papers._list import PAPERS
 
 
 class Missing(Exception):

@@ -2,7 +2,7 @@
 
 import inspect
 
-from vicinal.papers import PAPERS
+from vicinal.papers._list import PAPERS
 from vicinal.papers._runner import Outcome
 
 

@@ -1,0 +1,43 @@
+"""Gaussian mixtures ``p(x) = sum_j w_j N(x; c_j, C_j)``: log-density, sampling, marginals, conditionals, mean shift.
+
+::
+
+      protocol.py         Mixture: the calls that every mixture answers
+          |
+      base.py             MixtureBase: what does not depend on the covariances, written once
+          |
+      +-----------------------+------------------------+---------------------------+
+      | shared_mixture.py     | frame_mixture.py       | local_mixture.py          |
+      | SharedMixture         | FrameMixture           | LocalMixture              |
+      | C_j = C               | C_j = noise I + frame  | C_j free                  |
+      | Parzen, LCA, LCAGauss | Manifold Parzen        | Local LCA                 |
+      +-----------------------+------------------------+---------------------------+
+          |
+      components.py       weights of components      features.py    columns by position or name
+      neighbor_steps.py   mean shift where components have covariances of their own
+
+A mixture knows arrays and the pair engine, never an estimator.
+"""
+
+from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_of_others, normalised_log_weights
+from vicinal._mixtures.features import feature_positions
+from vicinal._mixtures.frame_mixture import FrameMixture, frame_work
+from vicinal._mixtures.local_mixture import LocalMixture, covariance_work, inverse_roots, log_dets
+from vicinal._mixtures.protocol import Mixture
+from vicinal._mixtures.shared_mixture import SharedMixture
+
+__all__ = [
+    "LOG_2PI",
+    "FrameMixture",
+    "LocalMixture",
+    "Mixture",
+    "SharedMixture",
+    "check_log_density",
+    "covariance_work",
+    "feature_positions",
+    "frame_work",
+    "inverse_roots",
+    "log_dets",
+    "log_weight_of_others",
+    "normalised_log_weights",
+]

@@ -1,0 +1,215 @@
+"""What every Gaussian mixture does in the same way, whatever the covariances of its components."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vicinal._engine import Placement, Work, prepare, resident, robust_centre
+from vicinal._mixtures.components import (
+    LOG_2PI,
+    check_log_density,
+    draw_components,
+    log_weight_of_others,
+    normalised_log_weights,
+)
+from vicinal._mixtures.features import check_queries, feature_positions, split_features
+
+
+class MixtureBase(ABC):
+    """The calls of `Mixture` that follow from the kernel which the engine places the centres under.
+
+    Parameters
+    ----------
+    centres : array of shape (n, D)
+    log_weights : array of shape (n,) or None
+        Need not be normalised; None is equal weights. A component of weight 0 has log-weight -inf.
+    engine : None, str or Engine
+    feature_names : array of shape (D,) or None
+    """
+
+    def __init__(self, centres, log_weights, engine, feature_names):
+        self.centres = centres
+        self.log_weights = normalised_log_weights(log_weights, len(centres))
+        self.engine = engine
+        self.feature_names = feature_names
+
+    # -- what the kinds of mixtures say ----------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def kernel_units(self) -> np.ndarray:
+        """What maps rows to where distances are in standard deviations of the kernels: (D, D), or (D,) for a diagonal."""
+
+    @abstractmethod
+    def _kernel(self) -> Any:
+        """The kernel of the components, as `Problem.at` takes it."""
+
+    @abstractmethod
+    def _work(self, n_queries, passes) -> Work:
+        """The pair work of asking about so many rows, so many times."""
+
+    @abstractmethod
+    def _draw(self, chosen, rng) -> np.ndarray:
+        """A row from each of the chosen components."""
+
+    @abstractmethod
+    def _marginal(self, kept, names) -> "MixtureBase":
+        """The mixture of the features at some positions."""
+
+    @abstractmethod
+    def _conditional(self, fixed, values, rest, names) -> "MixtureBase":
+        """The mixture of the features at the positions `rest`, given the values of those at `fixed`."""
+
+    @abstractmethod
+    def mean_shift(self, X, placed: Placement | None = None) -> np.ndarray:
+        """Return the step of each row of X to the maximum of EM's lower bound of the log-density, shape (m, D).
+
+        .. math:: \\Big(\\sum_j p_{ij} C_j^{-1}\\Big)^{-1} \\sum_j p_{ij} C_j^{-1} (c_j - x_i)
+
+        with the shares p of `responsibilities`. The density never falls along a step.
+
+        Parameters
+        ----------
+        X : float64 array of shape (m, D)
+        placed : Placement, optional
+            From `placement`, for those who make many steps; the default is one that suits a single step.
+        """
+
+    # -- the engine ------------------------------------------------------------------------------------------------
+
+    def placement(self, n_queries, passes=1):
+        """Return the components as the engine keeps them to be asked about so many rows, so many times.
+
+        A centre may be left out.
+        """
+        work = self._work(n_queries, passes)
+        return resident(self, self.engine, work, lambda: self._placed(work))
+
+    def _placed(self, work):
+        problem = prepare(
+            self.engine,
+            self.centres,
+            log_weights=self._log_weights_of_points(),
+            leave_one_out=True,
+            n_queries=work.n_queries,
+            n_dims=work.n_dims,
+            passes=work.passes,
+        )
+        return problem.at(self._kernel())
+
+    def _log_weights_of_points(self):
+        """The log-weights that the engine adds to the scores of a component; None for none."""
+        return self.log_weights
+
+    @property
+    def _log_norm(self):
+        """What the engine's log-sums lack to be log-densities."""
+        return -0.5 * self.n_features * LOG_2PI
+
+    # -- densities -------------------------------------------------------------------------------------------------
+
+    @property
+    def n_features(self):
+        """The number of dimensions."""
+        return self.centres.shape[1]
+
+    def score_samples(self, X):
+        """Return the log-density of each row of X, shape (m,)."""
+        X = check_queries(X, self.n_features, self.feature_names)
+        return check_log_density(self.placement(len(X)).log_sums(X) + self._log_norm)
+
+    def left_out_score_samples(self):
+        """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
+        others = log_weight_of_others(self.log_weights)
+        sums = self.placement(len(self.centres)).log_sums()
+        return check_log_density(sums + self._log_norm - others)
+
+    def score(self, X):
+        """Return the mean log-density of the rows of X."""
+        return float(self.score_samples(X).mean())
+
+    def score_incomplete(self, X):
+        """Return the log-density of each row's known entries under the marginal of those features, shape (m,).
+
+        One marginal is made for each pattern of missing values, so the cost grows with the number of patterns.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, D)
+            NaN where a value is missing. A row of nothing but NaN scores 0.
+        """
+        X = check_queries(X, self.n_features, self.feature_names, gaps=True)
+        patterns, pattern_of = np.unique(np.isnan(X), axis=0, return_inverse=True)
+        pattern_of = pattern_of.reshape(-1)
+        scores = np.zeros(len(X))
+        for p, missing in enumerate(patterns):
+            rows, known = np.flatnonzero(pattern_of == p), np.flatnonzero(~missing)
+            if len(known) == self.n_features:
+                scores[rows] = self.score_samples(X[rows])
+            elif len(known):
+                scores[rows] = self.marginal(known).score_samples(X[np.ix_(rows, known)])
+        return scores
+
+    def responsibilities(self, X, least=1e-12):
+        """Return each component's share of the density of each row of X, as a sparse array of shape (m, n).
+
+        .. math:: p_{ij} = w_j N(x_i; c_j, C_j) / p(x_i)
+
+        Parameters
+        ----------
+        X : array-like of shape (m, D)
+        least : float
+            Smaller shares are left out, and the rest of the row is normalised. Where kernels are narrow few are kept;
+            where all overlap, the array holds m n numbers.
+        """
+        X = check_queries(X, self.n_features, self.feature_names)
+        placed = self.placement(len(X))
+        check_log_density(placed.log_sums(X))
+        blocks = zip(*placed.neighbors_above(least, X), strict=True)
+        query, component, shares = (np.concatenate(parts) for parts in blocks)
+        return csr_array((shares, (query, component)), shape=(len(X), len(self.centres)))
+
+    # -- other densities and rows ----------------------------------------------------------------------------------
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows from the density, shape (n_samples, D)."""
+        rng, chosen = draw_components(self.log_weights, n_samples, random_state)
+        return self._draw(chosen, rng).astype(self.centres.dtype, copy=False)
+
+    def marginal(self, features):
+        """Return the density of some features alone, exactly, as another mixture of this kind.
+
+        Parameters
+        ----------
+        features : list of column positions, or of names where the density was fitted on named columns
+        """
+        kept = feature_positions(features, self.n_features, self.feature_names)
+        return self._marginal(kept, self._names_at(kept))
+
+    def conditional(self, given):
+        """Return the density of the other features given the values of some, exactly, as another mixture of this kind.
+
+        Every component has the mean and covariance of the other features given those values, and is weighted by how
+        well it explains the values.
+
+        Parameters
+        ----------
+        given : dict
+            Values by column position, or by name where the density was fitted on named columns.
+        """
+        fixed, values, rest = split_features(given, self.n_features, self.feature_names, self.centres.dtype)
+        return self._conditional(fixed, values, rest, self._names_at(rest))
+
+    def _names_at(self, positions):
+        return None if self.feature_names is None else np.asarray(self.feature_names)[positions]
+
+    # -- modes -----------------------------------------------------------------------------------------------------
+
+    def in_kernel_units(self, rows):
+        """Return rows where distances are in standard deviations of the kernels, in float64."""
+        # A centre amid the components, so that the units cost no digits far from the origin.
+        shifted = np.asarray(rows, dtype=np.float64) - robust_centre(self.centres)
+        units = self.kernel_units
+        return shifted * units if units.ndim == 1 else shifted @ units.T

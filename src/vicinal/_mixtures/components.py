@@ -1,0 +1,54 @@
+"""The components of a mixture: their weights, and which of them rows come from."""
+
+import numbers
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+def normalised_log_weights(log_weights, n):
+    """The log-weights of n components, of sum one; None is equal weights."""
+    if log_weights is None:
+        log_weights = np.zeros(n)
+    top = log_weights.max()
+    if not np.isfinite(top):
+        raise ValueError(
+            "no component explains the given values: they lie so far from all, in units of the kernel, that the "
+            "square of the distance overflows. Rescale the data or enlarge the bandwidth or noise."
+        )
+    shifted = log_weights - top
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def log_weight_of_others(log_weights):
+    """log(1 - w_i) for log-weights of sum one, exact also where one component has nearly all the weight."""
+    if np.count_nonzero(log_weights > -np.inf) < 2:
+        raise ValueError(
+            "leave-one-out needs at least two rows of positive weight: no component is left without the row."
+        )
+    others = np.log1p(-np.exp(np.minimum(log_weights, -1e-16)))
+    heaviest = int(np.argmax(log_weights))
+    rest = np.delete(log_weights, heaviest)
+    others[heaviest] = rest.max() + np.log(np.exp(rest - rest.max()).sum())
+    return others
+
+
+def draw_components(log_weights, n_samples, random_state):
+    """A random generator, and the components that `n_samples` rows come from."""
+    if not isinstance(n_samples, numbers.Integral) or isinstance(n_samples, bool) or n_samples < 1:
+        raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}.")
+    rng = check_random_state(random_state)
+    weights = np.exp(log_weights)
+    return rng, rng.choice(len(weights), size=n_samples, p=weights / weights.sum())
+
+
+def check_log_density(log_density):
+    """Return log-densities that are all finite; refuse rows that are infinitely far from every component."""
+    if not np.all(np.isfinite(log_density)):
+        raise ValueError(
+            f"{int((~np.isfinite(log_density)).sum())} rows lie so far from every component, in units of the bandwidth, "
+            "that the square of their distance overflows. Rescale the data or enlarge the bandwidth."
+        )
+    return log_density

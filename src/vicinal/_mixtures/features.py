@@ -1,0 +1,80 @@
+"""The columns of a mixture, by position or by name, and rows that have them."""
+
+import numbers
+
+import numpy as np
+from sklearn.utils.validation import _get_feature_names, check_array
+
+from vicinal._checks import check_magnitude
+
+
+def check_queries(X, n_features, names=None, *, gaps=False):
+    """Rows to score: finite (with ``gaps``, or NaN), and with the right columns, by name where both sides have names."""
+    if X is None:
+        raise ValueError(
+            "X must be a table of rows, got None: only the fitted estimator leaves its training rows out, a marginal "
+            "or conditional has none."
+        )
+    passed = _get_feature_names(X)
+    X = check_array(X, dtype=[np.float64, np.float32], input_name="X", ensure_all_finite="allow-nan" if gaps else True)
+    if X.shape[1] != n_features:
+        raise ValueError(f"X must have {n_features} columns, got {X.shape[1]}.")
+    if names is not None and passed is not None and list(passed) != list(names):
+        raise ValueError(
+            f"X must have the columns {', '.join(map(str, names))} in this order, got {', '.join(passed)}. Select them "
+            "by name."
+        )
+    check_magnitude(np.nan_to_num(X) if gaps else X)
+    return X
+
+
+def feature_positions(features, n_features, names=None):
+    """Column positions of features given by position or by name, without repetition, in the order given."""
+    if isinstance(features, (str, numbers.Integral)):
+        features = [features]
+    try:
+        features = list(features)
+    except TypeError:
+        raise TypeError(f"features must be a list of columns, got {type(features).__name__}.") from None
+    positions = [_position(feature, n_features, names) for feature in features]
+    if not positions:
+        raise ValueError("features must name at least one column, got none.")
+    if len(set(positions)) < len(positions):
+        raise ValueError(f"features must not repeat a column, got {list(features)!r}.")
+    return np.array(positions)
+
+
+def split_features(given, n_features, names=None, dtype=np.float64):
+    """Positions and values of the given features, and positions of the rest; `dtype` is the density's precision."""
+    if not isinstance(given, dict):
+        raise TypeError(f"given must be a dict of feature: value, got {type(given).__name__}.")
+    fixed = feature_positions(list(given), n_features, names)
+    try:
+        values = np.array([float(value) for value in given.values()])
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"given must hold one number for each feature, got {list(given.values())!r}.") from error
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"given must hold finite values, got {list(given.values())!r}.")
+    with np.errstate(over="ignore"):
+        check_magnitude(values.astype(dtype), "given")
+    rest = np.setdiff1d(np.arange(n_features), fixed)
+    if len(rest) == 0:
+        raise ValueError(f"given fixes all {n_features} features; leave at least one free, or use score_samples.")
+    return fixed, values, rest
+
+
+def _position(feature, n_features, names):
+    if isinstance(feature, numbers.Integral) and not isinstance(feature, bool):
+        if not -n_features <= feature < n_features:
+            raise ValueError(f"feature {feature} is out of range: the density has {n_features} columns.")
+        return int(feature) % n_features
+    if names is None:
+        raise ValueError(
+            f"feature {feature!r} is a name, but the density was fitted on columns without names. Use positions."
+        )
+    found = np.flatnonzero(np.asarray(names, dtype=object) == feature)
+    if len(found) == 0:
+        raise ValueError(
+            f"feature {feature!r} is not a column of the fitted data, which are {', '.join(map(str, names))}."
+        )
+    return int(found[0])

@@ -1,0 +1,33 @@
+"""Mean-shift steps where components have covariances of their own: one linear system per row."""
+
+import numpy as np
+
+from vicinal._engine import as_engine, available_threads, in_order, one_blas_thread
+
+_NEGLIGIBLE = 1e-12  # shares below this do not move a step
+
+
+def neighbor_steps(mixture, placed, X, step_of_row):
+    """The step of each row of X from the components that have a share in it.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    placed : Placement
+        Of its components.
+    X : float64 array of shape (m, D)
+    step_of_row : callable
+        ``step_of_row(near, p, x)`` returns the step of the row x from the components `near` with the shares p.
+    """
+    steps = np.zeros_like(X)
+    threads = available_threads(as_engine(mixture.engine).threads)
+    for query, point, shares in placed.neighbors_above(_NEGLIGIBLE, X):
+        starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))
+        ends = np.append(starts[1:], len(query))
+
+        def work(some, query=query, point=point, shares=shares):
+            return step_of_row(point[some], shares[some], X[query[some.start]])
+
+        with one_blas_thread():
+            steps[query[starts]] = list(in_order(work, map(slice, starts, ends), threads))
+    return steps

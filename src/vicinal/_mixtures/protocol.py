@@ -1,0 +1,75 @@
+"""The calls that every mixture answers, whatever the covariances of its components."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vicinal._engine import Placement
+
+
+@runtime_checkable
+class Mixture(Protocol):
+    r"""A Gaussian mixture :math:`p(x) = \sum_j w_j N(x; c_j, C_j)` of n components in D dimensions.
+
+    Attributes
+    ----------
+    centres : array of shape (n, D)
+    log_weights : array of shape (n,)
+        Of sum one; a component of weight 0 has log-weight -inf.
+    engine : None, str or Engine
+        Who does the pair work. It may be set to another one at any time.
+    feature_names : array of shape (D,), or None
+    """
+
+    centres: np.ndarray
+    log_weights: np.ndarray
+    engine: Any
+    feature_names: Any
+
+    @property
+    def n_features(self) -> int:
+        """The number of dimensions."""
+
+    # -- densities -----------------------------------------------------------------------------------------------
+
+    def score_samples(self, X) -> np.ndarray:
+        """Return ``log p(x)`` of each row of X, shape (m,)."""
+
+    def left_out_score_samples(self) -> np.ndarray:
+        """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
+
+    def score(self, X) -> float:
+        """Return the mean log-density of the rows of X."""
+
+    def score_incomplete(self, X) -> np.ndarray:
+        """Return the log-density of what is known of each row of X, NaN where a value is missing, shape (m,)."""
+
+    def responsibilities(self, X, least: float = 1e-12) -> csr_array:
+        """Return the shares ``p_ij = w_j N(x_i; c_j, C_j) / p(x_i)`` of at least `least`, sparse of shape (m, n)."""
+
+    # -- other densities and rows --------------------------------------------------------------------------------
+
+    def sample(self, n_samples: int = 1, random_state=None) -> np.ndarray:
+        """Draw rows, shape (n_samples, D)."""
+
+    def marginal(self, features) -> "Mixture":
+        """Return the density of some features alone, exactly."""
+
+    def conditional(self, given) -> "Mixture":
+        """Return the density of the other features given the values of some, exactly."""
+
+    # -- modes ---------------------------------------------------------------------------------------------------
+
+    @property
+    def kernel_units(self) -> np.ndarray:
+        """What maps rows to where distances are in standard deviations of the kernels: (D, D), or (D,) for a diagonal."""
+
+    def in_kernel_units(self, rows) -> np.ndarray:
+        """Return rows mapped by `kernel_units`, about a centre amid the components, in float64."""
+
+    def mean_shift(self, X, placed: Placement | None = None) -> np.ndarray:
+        """Return the step uphill ``(sum_j p_ij C_j^-1)^-1 sum_j p_ij C_j^-1 (c_j - x_i)`` of each row, shape (m, D)."""
+
+    def placement(self, n_queries: int, passes: int = 1) -> Placement:
+        """Return the components as the engine keeps them to be asked about so many rows, so many times."""

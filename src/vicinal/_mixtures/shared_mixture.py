@@ -1,0 +1,90 @@
+"""Gaussian mixtures with one covariance that all components share.
+
+ParzenWindows, LCA and LCAGauss are such mixtures: a component at every training row, possibly moved or weighted.
+"""
+
+import numpy as np
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+
+from vicinal._engine import Work
+from vicinal._mixtures.base import MixtureBase
+
+
+class SharedMixture(MixtureBase):
+    r"""The density :math:`p(x) = \sum_j w_j N(x; c_j, \Sigma)`.
+
+    Parameters
+    ----------
+    centres : array of shape (n, d)
+    covariance : array of shape (d, d)
+        Symmetric and positive definite.
+    log_weights : array of shape (n,), optional
+        Need not be normalised; None is equal weights. A component of weight 0 has log-weight -inf.
+    engine : None, str or Engine
+    feature_names : array of shape (d,), optional
+
+    Notes
+    -----
+    Scoring m rows costs O(m n d) time, after O(n d^2) to turn the centres unless the covariance is diagonal: once, at
+    the first use, because the engine keeps them (`placement`). Memory beyond the data, a centred and a turned copy of
+    them is the engine's budget.
+    """
+
+    def __init__(self, centres, covariance, log_weights=None, engine=None, feature_names=None):
+        super().__init__(centres, log_weights, engine, feature_names)
+        self.covariance = covariance
+        self._lower = (
+            np.diag(np.sqrt(np.diag(covariance))) if _is_diagonal(covariance) else cholesky(covariance, lower=True)
+        )
+
+    @property
+    def kernel_units(self):
+        """What maps rows to where the covariance is the identity: a matrix (d, d), or a vector that is a diagonal."""
+        if _is_diagonal(self._lower):
+            return 1.0 / np.diag(self._lower)
+        return solve_triangular(self._lower, np.eye(self.n_features), lower=True, check_finite=False)
+
+    def _kernel(self):
+        return self.kernel_units
+
+    def _work(self, n_queries, passes):
+        return Work(n_queries, len(self.centres), self.n_features, passes)
+
+    def _log_weights_of_points(self):
+        # The engine is faster without weights; what equal ones would add is in `_log_norm`.
+        return None if np.ptp(self.log_weights) == 0 else self.log_weights
+
+    @property
+    def _log_norm(self):
+        offset = self.log_weights[0] if self._log_weights_of_points() is None else 0.0
+        return super()._log_norm - np.log(np.diag(self._lower)).sum() + offset
+
+    def mean_shift(self, X, placed=None):
+        """Return the step of each row of X, shape (m, d): to the mean of the centres, weighted by their shares."""
+        placed = self.placement(len(X)) if placed is None else placed
+        return placed.mean_shifts(X).means @ self._lower.T
+
+    def _draw(self, chosen, rng):
+        return self.centres[chosen] + rng.standard_normal((len(chosen), self.n_features)) @ self._lower.T
+
+    def _marginal(self, kept, names):
+        covariance = self.covariance[np.ix_(kept, kept)]
+        centres = np.ascontiguousarray(self.centres[:, kept])
+        return SharedMixture(centres, covariance, self.log_weights, self.engine, names)
+
+    def _conditional(self, fixed, values, rest, names):
+        """All components keep one conditional covariance and move their centres by the regression on the values."""
+        cross = self.covariance[np.ix_(rest, fixed)]
+        factor = (cholesky(self.covariance[np.ix_(fixed, fixed)], lower=True), True)
+        gain = cho_solve(factor, cross.T).T
+        deviations = values - self.centres[:, fixed].astype(np.float64)
+        scaled = solve_triangular(factor[0], deviations.T, lower=True)
+        with np.errstate(over="ignore"):  # a component infinitely far from the values has weight 0
+            log_weights = self.log_weights - 0.5 * (scaled**2).sum(axis=0)
+        centres = (self.centres[:, rest] + deviations @ gain.T).astype(self.centres.dtype)
+        covariance = self.covariance[np.ix_(rest, rest)] - gain @ cross.T
+        return SharedMixture(centres, 0.5 * (covariance + covariance.T), log_weights, self.engine, names)
+
+
+def _is_diagonal(matrix):
+    return np.count_nonzero(matrix) == np.count_nonzero(np.diag(matrix))
