@@ -178,23 +178,27 @@ def test_blas_is_limited_inside_and_restored_after():
 
 @pytest.mark.usefixtures("two_blas_threads")
 def test_blas_is_restored_after_threads_that_overlap():
-    """The first thread to come left first, and its limit stayed for the rest of the process.
+    """The first thread to come left first and lived on, and its limit stayed for the rest of the process.
 
-    threadpoolctl 3.8 restores a limit only from the thread that set it.
+    threadpoolctl 3.8 restores a limit only from the thread that set it, as long as that one lives.
     """
-    inside, left = threading.Event(), threading.Event()
+    entered, inside, left, done = (threading.Event() for _ in range(4))
     seen = []
 
     def first():
         with one_blas_thread():
+            entered.set()
             inside.wait(60)
         left.set()
+        done.wait(60)
 
     def second():
+        entered.wait(60)
         with one_blas_thread():
             inside.set()
             left.wait(60)
             seen.extend(blas_threads())
+        done.set()
 
     in_threads(first, second)
     assert set(seen) == {1}  # still limited while the second is inside
