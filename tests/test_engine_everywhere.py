@@ -1,0 +1,256 @@
+"""docs/idea.md promises that no method touches pairs itself: all pair work goes through the engine.
+
+Each estimator is fitted, and scores rows, on a backend that distorts every sum and shuffles every neighbour.  An answer
+that does not change was not made by the engine.
+"""
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+
+import vicinal
+from vicinal import (
+    LCA,
+    NCA,
+    DensityClassifier,
+    DensityOutlierDetector,
+    LCAGauss,
+    LocalLCA,
+    ManifoldParzen,
+    ManifoldParzenCV,
+    PairNCA,
+    ParzenMeanShift,
+    ParzenWindows,
+    SoftNeighborsClassifier,
+    SoftNeighborsRegressor,
+    quality,
+)
+from vicinal._engine import _arrays
+from vicinal._engine._arrays import ArrayBackend
+from vicinal._engine._backends import BACKENDS
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+# Estimators that sum over pairs on their own, and why.
+OWN_PAIRS = {
+    "MMC": "its weights are 1 / distance, which no kernel of the engine is",
+    "NeuralNCA": "torch differentiates the pairs within a batch; the scale that it starts from is the engine's",
+}
+# Estimators without sums over pairs: they centre chunklets, or alternate assignments and means.
+NO_PAIRS = {"BinnedTargetMetric", "ConstrainedGaussianMixture", "ConstrainedKMeans", "OnlineRCA", "RCA"}
+
+
+class Distortion:
+    """What makes every verb of a placement lie, by a little for sums and thoroughly for neighbours."""
+
+    def log_sums(self, queries, by_class=False):
+        found = super().log_sums(queries, by_class)
+        shares = None if found.log_shares is None else 0.9 * found.log_shares[:, ::-1]
+        return found._replace(log_sums=0.97 * found.log_sums - 0.05, log_shares=shares)
+
+    def softmax_sums(self, *arguments, **options):
+        found = super().softmax_sums(*arguments, **options)
+        factors = np.linspace(0.8, 1.0, len(found.gathered))[:, None]
+        log_sums = 0.97 * found.log_sums - 0.05
+        return found._replace(log_sums=log_sums, gathered=factors * found.gathered, received=0.97 * found.received)
+
+    def candidates(self, queries, k=None, floors=None):
+        n = len(self.points.rows)
+        other = np.random.default_rng(n).permutation(n)
+        for query, point in super().candidates(queries, k, floors):
+            own = -1 if queries.left_out is None else queries.left_out[query]
+            yield query, np.where(other[point] == own, point, other[point])  # never the row itself
+
+    def log_sums_table(self, *arguments):
+        return 0.97 * super().log_sums_table(*arguments) - 0.05
+
+
+class DistortingBackend(ArrayBackend):
+    name = "reference"
+
+    def at(self, kernel):
+        placed = super().at(kernel)
+        distorted = object.__new__(type("Distorted", (Distortion, type(placed)), {}))
+        distorted.__dict__.update(placed.__dict__)
+        return distorted
+
+
+@pytest.fixture
+def distort(monkeypatch):
+    """A function that puts the distorting backend in the place of all others."""
+
+    def start():
+        monkeypatch.setattr(_arrays, "DistortingBackend", DistortingBackend, raising=False)
+        for name in list(BACKENDS):
+            monkeypatch.setitem(BACKENDS, name, "vicinal._engine._arrays:DistortingBackend")
+
+    return start
+
+
+RNG = np.random.default_rng(0)
+Y = np.repeat(np.arange(3), 30)
+X = RNG.normal(size=(90, 3)) * [1.0, 0.6, 0.3] + 1.6 * RNG.normal(size=(3, 3))[Y]
+NEW = X[::7] + 0.2 * RNG.normal(size=(13, 3))
+T = X[:, 0] + 0.1 * RNG.normal(size=90)
+
+
+def new_rows(model):
+    """How a density scores new rows."""
+    return {"score_samples": model.score_samples(NEW)}
+
+
+def density(model):
+    """How a density scores new rows, and its own rows leaving each out."""
+    return new_rows(model) | {"leave_one_out": model.score_samples(None)}
+
+
+def soft(predicted, model):
+    """A prediction, and how many neighbours it is made from."""
+    return {"prediction": predicted, "effective_neighbors": model.effective_neighbors(NEW)}
+
+
+# By estimator: how it is made, what it is fitted to, what its fit must have used the engine for, and its scoring.
+CASES = {
+    "ParzenWindows": [
+        (ParzenWindows(0.5), (X,), [], density),
+        (ParzenWindows("loo"), (X,), ["covariance_"], density),
+        (ParzenWindows("scott"), (X,), [], density),
+    ],
+    "LCA": [
+        (LCA(solver="em", max_iter=5), (X,), ["covariance_"], density),
+        (LCA(solver="accelerated", max_iter=5), (X,), ["covariance_"], density),
+        (LCA(solver="stochastic", max_iter=2, random_state=0), (X,), ["covariance_"], density),
+        (LCA(covariance="diag", max_iter=5), (X,), ["covariance_", "effective_neighbors_"], density),
+        (LCA(rank=2, max_iter=5), (X,), ["covariance_"], density),
+    ],
+    "LCAGauss": [
+        # What its rows score, each left out, is kept from the fit.
+        (LCAGauss(max_iter=5), (X,), ["components_", "effective_neighbors_", "left_out_scores"], new_rows),
+        (LCAGauss(search=True, max_iter=5), (X,), ["covariance_", "left_out_scores"], new_rows),
+    ],
+    "LocalLCA": [(LocalLCA(max_iter=3), (X,), ["local_covariances_"], density)],
+    "ManifoldParzen": [
+        (ManifoldParzen(n_neighbors=8, noise=0.05), (X,), ["local_frames_", "local_variances_", "neighbors_"], density),
+        (ManifoldParzen(n_neighbors=8), (X,), ["local_frames_", "noise_scores_"], density),
+        (ManifoldParzen(n_components=0), (X,), ["noise_"], density),
+        (
+            ManifoldParzen(neighborhood="kernel", bandwidth=0.5, noise=0.05),
+            (X,),
+            ["local_frames_", "local_variances_"],
+            density,
+        ),
+    ],
+    "ManifoldParzenCV": [
+        (ManifoldParzenCV([1, 2], [4, 8], cv=3), (X,), ["cv_results_"], density),
+        (ManifoldParzenCV([1], [4, 8], cv=3, criterion="conditional_log_likelihood"), (X, Y), ["best_score_"], None),
+    ],
+    "NCA": [
+        (NCA(2, max_iter=5), (X, Y), ["components_", "objectives_"], None),
+        (NCA(2, max_iter=5, objective="likelihood"), (X, Y), ["components_"], None),
+        (NCA(2, max_iter=5, match="gaussian"), (X, T), ["components_"], None),
+        (NCA(2, max_iter=5, match="dot"), (X, np.eye(3)[Y] * 0.8 + 0.1), ["components_"], None),
+        (NCA(max_iter=5, diagonal=True), (X, Y), ["components_"], None),
+        (NCA(2, max_iter=2, solver="stochastic", random_state=0), (X, Y), ["components_"], None),
+        (NCA(2, max_iter=2, solver="stochastic", neighbors=10, random_state=0), (X, Y), ["components_"], None),
+    ],
+    "PairNCA": [(PairNCA(2, max_iter=5), (X, Y), ["components_", "objectives_"], None)],
+    "SoftNeighborsClassifier": [
+        (SoftNeighborsClassifier(), (X, Y), ["bandwidth_"], lambda m: soft(m.predict_proba(NEW), m)),
+    ],
+    "SoftNeighborsRegressor": [
+        (SoftNeighborsRegressor(), (X, T), ["bandwidth_"], lambda m: soft(m.predict(NEW), m)),
+    ],
+    "ParzenMeanShift": [
+        (ParzenMeanShift(ParzenWindows(0.5)), (X,), ["cluster_centers_"], None),
+        (ParzenMeanShift(LCA(max_iter=3)), (X,), ["cluster_centers_"], None),
+        (ParzenMeanShift(ManifoldParzen(n_neighbors=8, n_components=1, noise=0.3)), (X,), ["cluster_centers_"], None),
+        (ParzenMeanShift(LCAGauss(max_iter=2)), (X,), ["cluster_centers_"], None),
+    ],
+    "DensityClassifier": [
+        (DensityClassifier(ParzenWindows(0.5)), (X, Y), [], lambda m: {"predict_proba": m.predict_proba(NEW)}),
+    ],
+    "DensityOutlierDetector": [
+        (DensityOutlierDetector(ParzenWindows(0.5)), (X,), ["offset_"], lambda m: {"scores": m.score_samples(NEW)}),
+    ],
+}
+
+
+def estimators():
+    """The estimators that the package exports."""
+    exported = {name: getattr(vicinal, name) for name in vicinal.__all__}
+    return {name for name, thing in exported.items() if inspect.isclass(thing) and hasattr(thing, "fit")}
+
+
+def test_no_estimator_is_forgotten():
+    named = [set(CASES), set(OWN_PAIRS), NO_PAIRS]
+    assert set().union(*named) == estimators()
+    assert sum(map(len, named)) == len(estimators())
+
+
+def arrays(answer):
+    """An answer as a list of arrays."""
+    if isinstance(answer, dict):
+        return [array for part in answer.values() for array in arrays(part)]
+    if isinstance(answer, (list, tuple)):
+        return [array for part in answer for array in arrays(part)]
+    answer = np.asarray(answer)
+    return [answer.astype(float)] if answer.dtype.kind in "fiub" else []
+
+
+def same(one, other):
+    one, other = arrays(one), arrays(other)
+    assert one
+    return all(
+        a.shape == b.shape and np.allclose(a, b, rtol=1e-6, atol=1e-9, equal_nan=True)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def learned(model, name):
+    return model.score_samples(None) if name == "left_out_scores" else getattr(model, name)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "data", "fitted", "scoring"),
+    [case for cases in CASES.values() for case in cases],
+    ids=[f"{name}-{k}" for name, cases in CASES.items() for k in range(len(cases))],
+)
+def test_every_answer_is_made_by_the_engine(distort, estimator, data, fitted, scoring):
+    honest = pickle.dumps(estimator.fit(*data))  # what a model keeps for scoring does not travel
+    once = {name: learned(estimator, name) for name in fitted}
+    scores = {} if scoring is None else scoring(pickle.loads(honest))
+    estimator.fit(*data)
+    for name in fitted:
+        assert same(once[name], learned(estimator, name))  # the fit is repeatable, so that a change is the engine's
+    distort()
+    estimator.fit(*data)
+    for name in fitted:
+        assert not same(once[name], learned(estimator, name)), f"{name} does not depend on the engine"
+    distorted = {} if scoring is None else scoring(pickle.loads(honest))
+    for name, answer in scores.items():
+        assert not same(answer, distorted[name]), f"{name} does not depend on the engine"
+
+
+def test_purity_is_made_by_the_engine(distort):
+    """The only measure of `vicinal.quality` that looks at pairs of rows."""
+    before = quality.neighbor_purity(X, Y, 5)
+    distort()
+    assert not same(before, quality.neighbor_purity(X, Y, 5))
+
+
+@pytest.mark.parametrize("name", sorted(NO_PAIRS))
+def test_estimators_without_pair_work_say_so(name):
+    assert not hasattr(getattr(vicinal, name), "_pair_work")
+    assert "engine" not in inspect.signature(getattr(vicinal, name)).parameters
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_which_engine_names_the_backend_of_the_fit(name):
+    """At a size of either backend, for each solver: what it says is what the fit records."""
+    for estimator, data, *_ in CASES[name]:
+        if not hasattr(estimator, "_pair_work"):
+            continue
+        said = vicinal.which_engine(data[0], estimator).partition(":")[0]
+        assert estimator.fit(*data).engine_ == said == "reference"
