@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal import chunklets_from_groups, chunklets_from_labels, chunklets_from_pairs
-from vicinal._rca.chunklets import ChunkletRows, merge_shared, read_chunklets, read_partition
+from vicinal._supervision.chunklets import ChunkletRows, merge_shared, read_chunklets, read_partition
 
 
 def literal_closure(pairs, n):

@@ -29,7 +29,7 @@ from vicinal._nca.init import (
 )
 from vicinal._nca.objectives import neighbor_objective, placed_at, with_penalty
 from vicinal._nca.rows import Sample, prepare_rows
-from vicinal._nca.targets import refuse_missing, refuse_words
+from vicinal._supervision.targets import refuse_missing, refuse_words
 
 _OBJECTIVES = ("accuracy", "likelihood")
 _SOLVERS = ("auto", "lbfgs", "cg", "stochastic")

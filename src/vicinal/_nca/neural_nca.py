@@ -21,7 +21,7 @@ from vicinal._fit_loops import FitPath, progress, warn_if_not_converged
 from vicinal._nca.init import best_scale, check_switches, column_spread
 from vicinal._nca.neural_batches import NeighborSource, PairSource
 from vicinal._nca.pair_nca import Grouped, Listed, read_groups, read_pairs
-from vicinal._nca.targets import check_targets, refuse_missing, refuse_words
+from vicinal._supervision.targets import check_targets, refuse_missing, refuse_words
 
 _OBJECTIVES = ("accuracy", "likelihood", "pairs")
 _LARGEST_START = 1.0  # the standard deviation of the first outputs; larger ones begin saturated

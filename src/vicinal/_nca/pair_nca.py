@@ -28,7 +28,7 @@ from vicinal._nca.objectives import (
     placed_at,
     with_penalty,
 )
-from vicinal._rca.chunklets import check_pairs, chunklets_from_labels
+from vicinal._supervision.chunklets import check_pairs, chunklets_from_labels
 
 _INITS = ("auto", "pca", "identity", "random")
 _SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # to judge a scale by

@@ -12,7 +12,7 @@ from vicinal._checks import check_magnitude, check_positive, check_rows, check_w
 from vicinal._engine import Match, Work, as_engine, choose, forget, prepare, resident
 from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
-from vicinal._nca.targets import check_targets, power_of_two, refuse_missing, refuse_words
+from vicinal._supervision.targets import check_targets, power_of_two, refuse_missing, refuse_words
 
 _ROOT_HALF = float(np.sqrt(0.5))
 _QUERIES, _POINTS = 1024, 4096  # of the search for a bandwidth

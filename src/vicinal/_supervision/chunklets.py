@@ -18,7 +18,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from vicinal._checks import check_integer
-from vicinal._nca.label_codes import label_codes
+from vicinal._supervision.labels import label_codes
 
 
 class ChunkletRows(NamedTuple):

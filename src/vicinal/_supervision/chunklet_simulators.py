@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_integer, check_positive
-from vicinal._nca.label_codes import label_codes
-from vicinal._rca.chunklets import ChunkletRows, merge_shared
+from vicinal._supervision.chunklets import ChunkletRows, merge_shared
+from vicinal._supervision.labels import label_codes
 
 
 def simulate_teachers(y, n_teachers, n_points=None, *, ratio=2.0, merge=False, random_state=None):

@@ -1,0 +1,1 @@
+"""What people know about the rows: labels, groups, pairs, chunklets and targets."""
