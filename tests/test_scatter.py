@@ -4,7 +4,7 @@ from scipy.linalg import helmert
 
 from vicinal import _scatter
 from vicinal._scatter import chunklet_scatter
-from vicinal._supervision.chunklets import read_chunklets
+from vicinal._supervision import read_chunklets
 
 
 def literal_within(X, entries):
