@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vicinal import chunklets_from_groups, chunklets_from_labels, chunklets_from_pairs
-from vicinal._rca.chunklets import ChunkletRows, merge_shared, read_chunklets, read_partition
+from vicinal._supervision import ChunkletRows, merge_shared, read_chunklets, read_partition
 
 
 def literal_closure(pairs, n):
@@ -168,7 +168,7 @@ def test_labels_are_not_changed():
         (lambda: chunklets_from_groups([[True, False]], 5), "integers"),
         (lambda: chunklets_from_groups([["a", "b"]], 5), "lists of row positions"),
         (lambda: chunklets_from_labels([0, -2, 1]), "1 integers below -1"),
-        (lambda: chunklets_from_labels(["a", -2]), "holds -2"),
+        (lambda: chunklets_from_labels(["a", -2]), "1 integers below -1 .smallest -2"),
         (lambda: chunklets_from_labels([0.5, 1.0]), "fractions"),
         (lambda: chunklets_from_labels([[0, 1], [1, 0]]), "1d array"),
         (lambda: read_chunklets(None, 3), "requires y to be passed, but the target y is None"),
@@ -178,7 +178,7 @@ def test_labels_are_not_changed():
         (lambda: read_chunklets("group", 3), "1d array"),
         (lambda: read_chunklets(np.ones((2, 2)), 3), "integers"),
         (lambda: chunklets_from_labels([0.0, np.inf, 0.0]), "y holds infinite"),
-        (lambda: chunklets_from_labels([1e300, 1e300]), "y holds numbers up to 1e\\+300, which are no group labels"),
+        (lambda: chunklets_from_labels([1e300, 1e300]), "y holds numbers up to 1e\\+300, which are no labels"),
         (lambda: chunklets_from_pairs([[0, 1], [2]], 4), "pairs must have shape .p, 2., got rows of different lengths"),
         (lambda: chunklets_from_groups(None, 4), "groups must hold lists of row positions"),
         (lambda: chunklets_from_groups(3, 4), "groups must hold lists of row positions"),

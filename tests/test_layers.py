@@ -15,15 +15,6 @@ import vicinal
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "vicinal"
 
-# Imports that await the room of labels and chunklets, as (file, imported module). Mend them and empty this.
-AWAITED = {
-    ("_metric.py", "vicinal._rca.chunklets"),
-    ("_nca/pair_nca.py", "vicinal._rca.chunklets"),
-    ("_plot/parts.py", "vicinal.quality"),
-    ("_rca/chunklet_simulators.py", "vicinal._nca.label_codes"),
-    ("_rca/chunklets.py", "vicinal._nca.label_codes"),
-}
-
 
 class Import(NamedTuple):
     """One imported name: where the line stands, and the module and the name that it asks for."""
@@ -124,16 +115,12 @@ def test_every_room_has_one_place():
 
 
 def test_rooms_import_only_public_names_of_rooms_below():
-    found, awaited = [], set()
+    found = []
     for line in (line for file in python_files() for line in imports_in(file)):
         fault = fault_of(line)
-        key = line.file.relative_to(SOURCE).as_posix(), line.module
-        if fault and key in AWAITED:
-            awaited.add(key)
-        elif fault:
+        if fault:
             found.append(f"{line.file.relative_to(ROOT).as_posix()}:{line.line}: {fault}")
     assert not found, "\n".join([f"{len(found)} imports break the order of the rooms (CONTRIBUTING.md):", *found])
-    assert awaited == AWAITED, f"these imports are mended: take them out of AWAITED: {sorted(AWAITED - awaited)}"
 
 
 @pytest.mark.parametrize(

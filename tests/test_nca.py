@@ -620,7 +620,7 @@ def test_bad_parameters(iris, parameters, message):
 @pytest.mark.parametrize(
     ("y", "parameters", "message"),
     [
-        (np.linspace(0.1, 0.9, 150), {}, "y is continuous, but match='class' needs .* Use match='gaussian'"),
+        (np.linspace(0.1, 0.9, 150), {}, "y is continuous: 150 of its 150 .* Use match='gaussian'"),
         (np.tile([[0.5, -0.1]], (150, 1)), {"match": "dot"}, "needs non-negative rows .* 150 negative"),
         (np.eye(150), {"match": "dot"}, "all 150 rows have no other row that agrees"),
         (
@@ -631,12 +631,12 @@ def test_bad_parameters(iris, parameters, message):
         ([1, "a"] * 75, {}, "y must hold labels of one kind"),
         (np.zeros((150, 2)), {}, "y should be a 1d array"),
         (["a"] * 149, {}, "inconsistent numbers of samples"),
-        (np.r_[np.nan, np.zeros(149)], {}, "y contains NaN: 1 of 150 targets are missing. Drop"),
-        ([None, "a", "b"] * 50, {}, "y contains NaN: 50 of 150 targets are missing"),
-        ([np.nan, "a", "b"] * 50, {}, "50 of 150 targets are missing"),
-        (pd.Series(["a", "b", None] * 50, dtype="string"), {}, "50 of 150 targets are missing"),
-        (pd.Series([1, 2, None] * 50, dtype="Int64"), {}, "50 of 150 targets are missing"),
-        (pd.Categorical(["a", "b", None] * 50), {}, "50 of 150 targets are missing"),
+        (np.r_[np.nan, np.zeros(149)], {}, "y must not hold missing labels .*, got 1 of 150. Drop"),
+        ([None, "a", "b"] * 50, {}, "missing labels .*, got 50 of 150"),
+        ([np.nan, "a", "b"] * 50, {}, "missing labels .*, got 50 of 150"),
+        (pd.Series(["a", "b", None] * 50, dtype="string"), {}, "missing labels .*, got 50 of 150"),
+        (pd.Series([1, 2, None] * 50, dtype="Int64"), {}, "missing labels .*, got 50 of 150"),
+        (pd.Categorical(["a", "b", None] * 50), {}, "missing labels .*, got 50 of 150"),
         (["a", "b", "c"] * 50, {"match": "gaussian"}, "y must hold numbers, but .* Use match='class' for labels"),
         (1e200 * np.ones((150, 2)), {"match": "dot"}, "expected 1e-100 to 1e.100. Divide the rows by their sums"),
         (1e-200 * np.ones((150, 2)), {"match": "dot"}, "expected 1e-100 to 1e.100"),

@@ -6,15 +6,8 @@ from sklearn.datasets import load_iris
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from vicinal._engine import Match, prepare
-from vicinal._nca.objectives import (
-    listed_pairs,
-    neighbor_objective,
-    neighbor_value,
-    pair_objective,
-    pairs_in_groups,
-    placed_at,
-    with_penalty,
-)
+from vicinal._nca.objectives import neighbor_objective, neighbor_value, pair_objective, placed_at, with_penalty
+from vicinal._supervision import listed_pairs, pairs_in_groups
 
 N, D = 24, 4
 RNG = np.random.default_rng(0)

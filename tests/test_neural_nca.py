@@ -16,7 +16,8 @@ torch = pytest.importorskip("torch")
 from vicinal import NCA, NeuralNCA, SoftNeighborsClassifier  # noqa: E402
 from vicinal._engine import Match, prepare  # noqa: E402
 from vicinal._nca.neural_objectives import agreement, neighbor_terms, pair_term  # noqa: E402
-from vicinal._nca.objectives import listed_pairs, neighbor_objective, pair_objective  # noqa: E402
+from vicinal._nca.objectives import neighbor_objective, pair_objective  # noqa: E402
+from vicinal._supervision import listed_pairs  # noqa: E402
 from vicinal.datasets import make_face_pairs, make_faces  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -110,7 +110,7 @@ LABELS = {
     "str": (np.array(["b", "a", "c"])[CODES], ["a", "b", "c"]),
     "list of str": (list(np.array(["b", "a", "c"])[CODES]), ["a", "b", "c"]),
     "bytes": (np.array([b"b", b"a", b"c"])[CODES], ["b'a'", "b'b'", "b'c'"]),
-    "mixed": (np.array(["b", 1, (2, 3)], dtype=object)[CODES], ["b", "1", "(2, 3)"]),
+    "mixed": (np.array(["b", 1, (2, 3)], dtype=object)[CODES], ["1", "b", "(2, 3)"]),
     "missing": (np.array(["b", None, np.nan], dtype=object)[CODES], ["no label", "b"]),
     "missing float": (np.where(CODES == 0, np.nan, CODES), ["no label", "1", "2"]),
     "categories": (pd.Categorical.from_codes(CODES, ["low", "mid", "high"]), ["low", "mid", "high"]),
@@ -211,8 +211,8 @@ def test_degenerate_rows():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((X, CODES[:-1]), ValueError, r"y must hold one label a row: expected shape \(90,\)"),
-        ((X, X), ValueError, "y must hold one label a row"),
+        ((X, CODES[:-1]), ValueError, "y has 89 entries for 90 rows"),
+        ((X, X), ValueError, "y should be a 1d array of labels, got an array of shape"),
         ((np.full((3, 2), np.nan),), ValueError, "X contains NaN"),
         ((X[:, 0],), ValueError, "Expected 2D array"),
         ((X, None, {"metric": "LCA"}), TypeError, "metric must be fitted and have a transform method, got str"),
@@ -315,9 +315,9 @@ def test_bad_input_of_purity():
         plot_purity(X, CODES, baseline=False)
     with pytest.raises(TypeError, match="transform method, got ParzenWindows"):
         plot_purity(X, CODES, ParzenWindows())
-    with pytest.raises(ValueError, match="y must hold labels"):
+    with pytest.raises(ValueError, match="y is continuous"):
         plot_purity(X, X[:, 0])
-    with pytest.raises(ValueError, match="y must hold one label a row"):
+    with pytest.raises(ValueError, match="y has 89 entries for 90 rows"):
         plot_purity(X, CODES[:-1])
     assert not plt.get_fignums()
 

@@ -3,8 +3,8 @@ import pytest
 from scipy.linalg import helmert
 
 from vicinal import _scatter
-from vicinal._rca.chunklets import read_chunklets
 from vicinal._scatter import chunklet_scatter
+from vicinal._supervision import read_chunklets
 
 
 def literal_within(X, entries):

@@ -32,8 +32,8 @@ from vicinal._version import __version__ as __version__
 # neither numba, torch nor matplotlib, nor scikit-learn's estimators.
 _HOME = {
     "BinnedTargetMetric": "_rca.binned_target_metric",
-    "ChunkletReport": "_rca.chunklets",
-    "ChunkletRows": "_rca.chunklets",
+    "ChunkletReport": "_supervision",
+    "ChunkletRows": "_supervision",
     "Comparison": "_compare.results",
     "ConstrainedGaussianMixture": "_rca.constrained_mixture",
     "ConstrainedKMeans": "_rca.constrained_kmeans",
@@ -56,15 +56,15 @@ _HOME = {
     "Report": "_report",
     "SoftNeighborsClassifier": "_nca.soft_neighbors",
     "SoftNeighborsRegressor": "_nca.soft_neighbors",
-    "chunklets_from_groups": "_rca.chunklets",
-    "chunklets_from_labels": "_rca.chunklets",
-    "chunklets_from_pairs": "_rca.chunklets",
+    "chunklets_from_groups": "_supervision",
+    "chunklets_from_labels": "_supervision",
+    "chunklets_from_pairs": "_supervision",
     "compare": "_compare.compare",
-    "expected_chunklet_size": "_rca.chunklet_simulators",
+    "expected_chunklet_size": "_supervision",
     "report": "_report",
-    "simulate_chunklets": "_rca.chunklet_simulators",
-    "simulate_pairs": "_rca.chunklet_simulators",
-    "simulate_teachers": "_rca.chunklet_simulators",
+    "simulate_chunklets": "_supervision",
+    "simulate_pairs": "_supervision",
+    "simulate_teachers": "_supervision",
     "which_engine": "_engine",
 }
 _MODULES = {"datasets", "io", "plot", "quality"}

@@ -15,7 +15,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from vicinal._checks import check_rows
-from vicinal._rca.chunklets import check_pairs
+from vicinal._supervision import check_pairs
 
 
 class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):

@@ -20,6 +20,7 @@ from sklearn.utils import check_array
 
 from vicinal._checks import check_integer
 from vicinal._purity import right_neighbors_by_place
+from vicinal._supervision import code_labels
 
 __all__ = [
     "ConditionNumbers",
@@ -229,10 +230,8 @@ def neighbor_purity(X, y, n_neighbors):
     array([0.96 , 0.953, 0.951])
     """
     X = check_array(X, dtype=np.float64, ensure_min_samples=2, input_name="X")
-    y = _label_codes(y, "y")
     n = len(X)
-    if len(y) != n:
-        raise ValueError(f"y must hold one label a row of X: expected {n}, got {len(y)}.")
+    y = code_labels(y, n_rows=n).codes
     k = check_integer(n_neighbors, "n_neighbors")
     if k > n - 1:
         raise ValueError(f"n_neighbors={k} needs at least {k + 1} rows, got {n}. Lower n_neighbors or add data.")
@@ -358,15 +357,12 @@ def condition_numbers(X, y, metric=None):
     (array([26.2, 49.8, 20.3]), array([10.8,  4.3,  2.9]))
     """
     X = check_array(X, dtype=np.float64, input_name="X")
-    codes = _label_codes(y, "y")
-    if len(codes) != len(X):
-        raise ValueError(f"y must hold one label a row of X: expected {len(X)}, got {len(codes)}.")
+    classes, codes = code_labels(y, n_rows=len(X))
     images = X if metric is None else check_array(metric.transform(X), dtype=np.float64)
-    labels = np.asarray(y).ravel()
-    first = np.array([np.flatnonzero(codes == code)[0] for code in range(codes.max() + 1)])
-    order = np.argsort(labels[first]) if labels.dtype != object else np.argsort(labels[first].astype(str))
-    before, after = (np.array([_condition_number(rows[codes == code]) for code in order]) for rows in (X, images))
-    return ConditionNumbers(labels[first][order], before, after)
+    before, after = (
+        np.array([_condition_number(rows[codes == code]) for code in range(len(classes))]) for rows in (X, images)
+    )
+    return ConditionNumbers(classes, before, after)
 
 
 def _condition_number(rows):
@@ -391,40 +387,10 @@ def _white_rows(X):
 
 
 def _two_labelings(y_true, y_pred):
-    true, predicted = _label_codes(y_true, "y_true"), _label_codes(y_pred, "y_pred")
+    true, predicted = code_labels(y_true, "y_true").codes, code_labels(y_pred, "y_pred").codes
     if len(true) != len(predicted):
         raise ValueError(
             f"y_true and y_pred must label the same rows, got {len(true)} and {len(predicted)} labels. "
             "Pass one label a row in both."
         )
     return true, predicted
-
-
-def _label_codes(y, name):
-    """Integer codes 0..m-1 of labels of any type (numbers, strings, categories, mixed objects)."""
-    labels = np.asarray(y)
-    if labels.dtype.kind in "US" and not isinstance(y, np.ndarray):
-        labels = np.asarray(y, dtype=object)  # NumPy would write NaN and 1 among strings as "nan" and "1"
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels.ravel()
-    if labels.ndim != 1 or not labels.size:
-        raise ValueError(f"{name} must hold one label a row, expected shape (n,) with n >= 1, got {labels.shape}.")
-    missing = sum(map(_is_missing, labels)) if labels.dtype == object else int((labels != labels).sum())
-    if missing:
-        raise ValueError(
-            f"{name} must not hold missing labels, got {missing}. Drop those rows or name a class for them."
-        )
-    if labels.dtype == object:
-        code: dict = {}
-        return np.fromiter((code.setdefault(label, len(code)) for label in labels), dtype=np.intp, count=len(labels))
-    if labels.dtype.kind == "f" and (np.floor(labels) != labels).any():
-        raise ValueError(f"{name} must hold labels, got fractional numbers. Bin them first, as with numpy.digitize.")
-    return np.unique(labels, return_inverse=True)[1]
-
-
-def _is_missing(label):
-    """None, NaN, NaT or pandas.NA (whose comparisons have no truth value)."""
-    try:
-        return label is None or bool(label != label)
-    except TypeError:
-        return True

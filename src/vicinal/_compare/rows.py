@@ -1,12 +1,14 @@
 """Rows of a comparison: targets, samples and folds."""
 
 import warnings
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold, train_test_split
 
 from vicinal._checks import check_choice, check_integer
+from vicinal._supervision import code_labels, read_numbers, read_values, refuse_missing
 
 TASKS = ("auto", "classes", "numbers")
 # Whole numbers with more values than this, and fewer rows than that for each, are taken as quantities, not as codes of classes.
@@ -34,6 +36,15 @@ class TargetError(ValueError):
         """The message, with the names under which the caller knows the two arguments."""
         template, values = self.args
         return template.format(y=y, task=task, **dict(values))
+
+
+@contextmanager
+def _named_by_the_caller():
+    """Errors about a target that is called ``{y}`` here, as `TargetError`: nothing that the user wrote stands in them."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise TargetError(str(error)) from error
 
 
 class Targets(NamedTuple):
@@ -66,19 +77,20 @@ class Targets(NamedTuple):
 def read_targets(y, n_rows, task="auto", notes=None):
     """Classes or numbers: as `task` says or, for "auto", as y looks."""
     check_choice(task, "task", TASKS)
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels.ravel()
+    with _named_by_the_caller():
+        values, missing = read_values(y, "{y}")
+        refuse_missing(missing, "{y}")
     if task == "auto":
-        task = _guess(labels, [] if notes is None else notes)
+        task = _guess(values, [] if notes is None else notes)
     if task == "numbers":
-        return Targets("numbers", None, None, _read_numbers(labels, n_rows))
-    classes, codes = read_classes(labels, n_rows)
+        return Targets("numbers", None, None, _read_numbers(y, values, n_rows))
+    classes, codes = _read_classes(y, n_rows)
     return Targets("classes", classes, codes, None)
 
 
 def _guess(labels, notes):
     """Numbers with fractions are quantities, and so are whole ones that hardly ever repeat; all else names classes."""
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     if labels.dtype.kind not in "iuf" or labels.ndim != 1 or not np.isfinite(labels).all():
         return "classes"
     if labels.dtype.kind == "f" and (np.floor(labels) != labels).any():
@@ -94,66 +106,59 @@ def _guess(labels, notes):
     return "numbers"
 
 
-def _read_numbers(labels, n_rows):
+def _read_numbers(y, values, n_rows):
     try:
-        values = labels.astype(np.float64)
+        values.astype(np.float64)
     except (TypeError, ValueError):
         raise TargetError(
             "{task}='numbers' needs numbers in {y}, got {dtype}. Leave {task} out to compare by classes.",
-            {"dtype": labels.dtype},
+            {"dtype": values.dtype},
         ) from None
-    if values.shape != (n_rows,):
+    with _named_by_the_caller():
+        values = read_numbers(y, n_rows, name="{y}")
+    if values.size != n_rows:
         raise TargetError(
             "{y} must hold one number per row: expected {n_rows}, got shape {shape}.",
             {"n_rows": n_rows, "shape": values.shape},
         )
-    odd = int((~np.isfinite(values)).sum())
-    if odd:
-        raise TargetError("{y} must hold finite numbers, got {odd} missing or infinite. Drop those rows.", {"odd": odd})
     if np.ptp(values) == 0:
         raise TargetError(
             "{y} is {value:g} in every row: there is nothing to predict. Leave {y} out to compare densities.",
-            {"value": values[0]},
+            {"value": values.flat[0]},
         )
-    return values
+    return values.ravel()
 
 
-def read_classes(y, n_rows):
+def _read_classes(y, n_rows):
     """Class names as text, and a code for each row."""
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels.ravel()
-    if labels.shape != (n_rows,):
-        raise TargetError(
-            "{y} must hold one class per row: expected {n_rows}, got shape {shape}.",
-            {"n_rows": n_rows, "shape": labels.shape},
+    with _named_by_the_caller():
+        classes, codes = code_labels(
+            y,
+            "{y}",
+            n_rows=n_rows,
+            instead="Leave {task} out to predict them as numbers, or leave {y} out to compare densities.",
         )
-    missing = sum(label is None or label != label for label in labels) if labels.dtype.kind in "fO" else 0
-    if missing:
-        raise TargetError("{y} must not hold missing classes, got {missing}. Drop those rows.", {"missing": missing})
-    if labels.dtype.kind == "f":
-        if (np.floor(labels) != labels).any():
-            raise TargetError(
-                "{y} must hold classes, got fractional numbers. Leave {task} out to predict them as numbers, bin them, as "
-                "with numpy.digitize, or leave {y} out to compare densities."
-            )
-        labels = labels.astype(np.int64)
-    if labels.dtype.kind in "iub":
-        values, codes = np.unique(labels, return_inverse=True)
-    else:
-        values, codes = np.unique(labels.astype(str), return_inverse=True)
-    if len(values) < 2:
+    names = _texts(classes)
+    if len(names) < 2:
         raise TargetError(
             "{y} holds one class only, {name!r}: nothing can be told apart. Leave {y} out to compare densities.",
-            {"name": str(values[0])},
+            {"name": names[0]},
         )
     if np.bincount(codes).max() < 2:
         raise TargetError(
             "{y} holds {n_values} different values in {n_rows} rows, none of them twice: it looks like an identifier, not a "
             "class.",
-            {"n_values": len(values), "n_rows": n_rows},
+            {"n_values": len(names), "n_rows": n_rows},
         )
-    return [str(value) for value in values], codes
+    return names, codes
+
+
+def _texts(classes):
+    """The names of classes as texts that differ."""
+    if classes.dtype.kind == "f":
+        classes = classes.astype(np.int64)
+    names = [str(name) for name in (classes if classes.dtype == object else classes.astype(str))]
+    return names if len(set(names)) == len(names) else [repr(name) for name in classes.tolist()]
 
 
 def sample_rows(n, codes, max_rows, seed, notes):

@@ -3,11 +3,11 @@
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal._checks import check_weights
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
+from vicinal._supervision import code_classes
 
 
 class DensityClassifier(ClassifierMixin, BaseEstimator):
@@ -73,13 +73,14 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
         self
         """
         passed = X
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
-        check_classification_targets(y)
+        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        labels = code_classes(y, len(X))
         density = as_density(self.density)
         weight = check_weights(sample_weight, X)
         check_takes_weights(density, weight)
-        counted = np.arange(len(y)) if weight is None else np.flatnonzero(weight)
-        self.classes_, codes = np.unique(y[counted], return_inverse=True)
+        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+        kept, codes = np.unique(labels.codes[counted], return_inverse=True)
+        self.classes_ = labels.classes[kept]
         shares = np.bincount(codes, weights=None if weight is None else weight[counted])
         self.priors_ = self._class_priors(shares / shares.sum())
         self.densities_ = []

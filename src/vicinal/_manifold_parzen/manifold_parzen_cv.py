@@ -12,10 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils import ClassifierTags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_integer, check_magnitude, check_rows, check_spread, check_weights
+from vicinal._checks import check_integer, check_rows, check_spread, check_weights
 from vicinal._density.classifier import DensityClassifier
 from vicinal._engine import Frames, available_threads, prepare, settled
 from vicinal._manifold_parzen.manifold_parzen import (
@@ -29,6 +28,7 @@ from vicinal._manifold_parzen.neighbors import nearest_neighbors
 from vicinal._manifold_parzen.noise_choice import noise_range
 from vicinal._mixtures import LOG_2PI, frame_work
 from vicinal._scatter import local_frames
+from vicinal._supervision import code_classes
 
 _AUTO_NOISES = 16  # values of "auto"
 _CRITERIA = ("log_likelihood", "error", "conditional_log_likelihood")
@@ -157,19 +157,16 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         if self.criterion not in _CRITERIA:
             raise ValueError(f"criterion must be one of {', '.join(map(repr, _CRITERIA))}, got {self.criterion!r}.")
         passed, classify = X, _classifies(self)
+        X = check_rows(self, X, reset=True, min_rows=1 if classify else 2)
         if classify:
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C")
-            check_magnitude(X)
-            check_classification_targets(y)
-            self.classes_, codes = np.unique(y, return_inverse=True)
+            self.classes_, codes = code_classes(y, len(X))
         else:
-            X = check_rows(self, X, reset=True, min_rows=2)
             codes = np.zeros(len(X), dtype=int)
         weight = check_weights(sample_weight, X)
         # Whatever indexes rows becomes positions: lists, ranges, masks.
         splits = [
             (np.arange(len(X))[np.asarray(train)], np.arange(len(X))[np.asarray(test)])
-            for train, test in check_cv(self.cv, y if classify else None, classifier=classify).split(X, codes)
+            for train, test in check_cv(self.cv, codes if classify else None, classifier=classify).split(X, codes)
         ]
         data = _Data(X, rows_under_metric(self.metric, passed, X), codes, weight, codes.max() + 1)
         smallest = self._check_splits(data, splits)
@@ -186,7 +183,7 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         self._warn_if_noises_end_too_early(grid["noise"])
         best = ManifoldParzen(**self.best_params_, metric=self.metric, search=self.search, engine=self.engine)
         self.best_estimator_ = DensityClassifier(best) if classify else best
-        self.best_estimator_.fit(passed, y if classify else None, sample_weight=weight)
+        self.best_estimator_.fit(passed, self.classes_[codes] if classify else None, sample_weight=weight)
         return self
 
     def _pair_work(self, n_samples, n_features):

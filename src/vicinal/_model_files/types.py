@@ -17,8 +17,8 @@ import vicinal
 # Records that fitted estimators hold, and the estimators of scikit-learn that people put before or into ours.
 # All of them keep nothing but values of the types that `Writer.value` lists.
 _CLASSES = {
-    "ChunkletReport": "vicinal._rca.chunklets.ChunkletReport",
-    "ChunkletRows": "vicinal._rca.chunklets.ChunkletRows",
+    "ChunkletReport": "vicinal._supervision.ChunkletReport",
+    "ChunkletRows": "vicinal._supervision.ChunkletRows",
     "ChunkletScatter": "vicinal._scatter.ChunkletScatter",
     "Engine": "vicinal._engine.Engine",
     "FitPath": "vicinal._fit_loops.FitPath",

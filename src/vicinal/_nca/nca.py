@@ -7,9 +7,8 @@ from itertools import count
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
-from vicinal._checks import check_choice, check_integer, check_magnitude, check_positive, check_spread, check_weights
+from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_spread, check_weights
 from vicinal._engine import Work, quiet_blas
 from vicinal._fit_loops import INTERRUPTED, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
@@ -29,7 +28,7 @@ from vicinal._nca.init import (
 )
 from vicinal._nca.objectives import neighbor_objective, placed_at, with_penalty
 from vicinal._nca.rows import Sample, prepare_rows
-from vicinal._nca.targets import refuse_missing, refuse_words
+from vicinal._supervision import read_targets
 
 _OBJECTIVES = ("accuracy", "likelihood")
 _SOLVERS = ("auto", "lbfgs", "cg", "stochastic")
@@ -238,21 +237,9 @@ class NCA(LinearMetricMixin, BaseEstimator):
         self
         """
         self._check_parameters()
-        refuse_missing(y)
-        if self.match != "class":
-            refuse_words(y, "Use match='class' for labels")
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            dtype=[np.float64, np.float32],
-            order="C",
-            ensure_min_samples=2,
-            multi_output=self.match != "class",
-            y_numeric=self.match != "class",
-        )
-        check_magnitude(X)
+        X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
+        y = read_targets(y, len(X), self.match)
         weight = check_weights(sample_weight, X)
         self.random_state_ = check_random_state(self.random_state)
         rows = prepare_rows(X, y, weight, self.match, self.match_scale)

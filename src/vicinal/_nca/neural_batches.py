@@ -10,8 +10,8 @@ import numpy as np
 from vicinal._engine import prepare
 from vicinal._nca.init import SCALES_TRIED, sample_rows
 from vicinal._nca.neural_objectives import agreement, neighbor_terms, pair_term
-from vicinal._nca.objectives import listed_pairs, neighbor_value, pair_objective
-from vicinal._nca.pair_nca import sample_pairs
+from vicinal._nca.objectives import neighbor_value, pair_objective
+from vicinal._supervision import listed_pairs, sample_pairs
 
 
 class NeighborSource:

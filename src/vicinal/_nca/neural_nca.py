@@ -6,12 +6,11 @@ import warnings
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import (
     check_choice,
     check_integer,
-    check_magnitude,
     check_positive,
     check_rows,
     check_spread,
@@ -20,8 +19,7 @@ from vicinal._checks import (
 from vicinal._fit_loops import FitPath, progress, warn_if_not_converged
 from vicinal._nca.init import best_scale, check_switches, column_spread
 from vicinal._nca.neural_batches import NeighborSource, PairSource
-from vicinal._nca.pair_nca import Grouped, Listed, read_groups, read_pairs
-from vicinal._nca.targets import check_targets, refuse_missing, refuse_words
+from vicinal._supervision import check_targets, read_close_pairs, read_targets
 
 _OBJECTIVES = ("accuracy", "likelihood", "pairs")
 _LARGEST_START = 1.0  # the standard deviation of the first outputs; larger ones begin saturated
@@ -244,30 +242,13 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if self.objective == "pairs":
             X = check_rows(self, X, reset=True, min_rows=2)
             check_spread(X)
-            close: Listed | Grouped
-            if pairs is not None:
-                close = Listed(*read_pairs(y, pairs, pair_weight, len(X)))
-            else:
-                close = Grouped(read_groups(y, pair_weight, len(X), "NeuralNCA"))
+            close = read_close_pairs(y, pairs, pair_weight, len(X), "NeuralNCA")
             return X, PairSource(close, check_weights(sample_weight, X), len(X))
         if pairs is not None or pair_weight is not None:
             raise ValueError(f"pairs and pair_weight are only for objective='pairs', got objective={self.objective!r}.")
-        soft = self.match != "class"
-        refuse_missing(y)
-        if soft:
-            refuse_words(y, "Use match='class' for labels")
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            dtype=[np.float64, np.float32],
-            order="C",
-            ensure_min_samples=2,
-            multi_output=soft,
-            y_numeric=soft,
-        )
-        check_magnitude(X)
+        X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
+        y = read_targets(y, len(X), self.match)
         weight = check_weights(sample_weight, X)
         if weight is not None:
             kept = weight > 0

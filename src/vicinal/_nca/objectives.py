@@ -21,7 +21,6 @@ diagonal A is given and differentiated as the vector of its diagonal.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array
 
 from vicinal._engine import quiet_blas
 
@@ -103,46 +102,6 @@ def penalty(A, reg):
 
 
 # -- Eq. 8: only close pairs are given -----------------------------------------------------------------------
-
-
-def listed_pairs(pairs, weight, n):
-    """The attraction of close pairs as a function ``pull(Z) = L Z``.
-
-    L is the Laplacian of the pairs, with weights that sum to one: ``sum_ab w_ab |z_a - z_b|^2 = tr(Z' L Z)``.
-
-    Parameters
-    ----------
-    pairs : row positions, shape (p, 2)
-    weight : array of shape (p,)
-    n : int
-        Rows in all.
-    """
-    share = weight / weight.sum()
-    a, b = pairs.T
-    rows, columns = np.concatenate([a, b, a, b]), np.concatenate([a, b, b, a])
-    entries = np.concatenate([share, share, -share, -share])
-    laplacian = coo_array((entries, (rows, columns)), shape=(n, n)).tocsr()
-    return lambda Z: laplacian @ Z
-
-
-def pairs_in_groups(groups):
-    """The attraction of all pairs of rows with the same code (0, 1, ...; -1 for a row in no group), of
-    weight one.
-
-    They need no list: ``(L Z)_a = size (z_a - mean of the group) / n_pairs``.
-    """
-    inside = groups >= 0
-    codes = groups[inside]
-    sizes = np.bincount(codes)
-    n_pairs = float((sizes * (sizes - 1) / 2).sum())
-
-    def pull(Z):
-        sums = np.stack([np.bincount(codes, z, minlength=len(sizes)) for z in Z[inside].T], axis=1)
-        out = np.zeros(Z.shape)
-        out[inside] = (sizes[codes, None] * Z[inside] - sums[codes]) / n_pairs
-        return out
-
-    return pull
 
 
 def pair_objective(A, problem, pull_close):

@@ -21,17 +21,14 @@ from vicinal._nca.init import (
     user_start,
 )
 from vicinal._nca.objectives import (
-    listed_pairs,
     log_or_none,
     pair_objective,
-    pairs_in_groups,
     placed_at,
     with_penalty,
 )
-from vicinal._rca.chunklets import check_pairs, chunklets_from_labels
+from vicinal._supervision import listed_pairs, read_close_pairs, sample_pairs
 
 _INITS = ("auto", "pca", "identity", "random")
-_SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # to judge a scale by
 _PASSES = 50  # that a fit usually makes, for the choice of the engine
 
 
@@ -190,11 +187,7 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         check_spread(X)
         weight = check_weights(sample_weight, X)
         self.random_state_ = check_random_state(self.random_state)
-        close: Listed | Grouped
-        if pairs is not None:
-            close = Listed(*read_pairs(y, pairs, pair_weight, len(X)))
-        else:
-            close = Grouped(read_groups(y, pair_weight, len(X)))
+        close = read_close_pairs(y, pairs, pair_weight, len(X), "PairNCA")
         if weight is not None:
             # The sums over c and d see only rows with weight; pairs may join any rows.
             weight = np.maximum(weight, 1e-300)
@@ -267,100 +260,3 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.effective_neighbors_ = placed_at(problem, A).perplexities()
         self.solver_, self.engine_ = self.solver, problem.backend
-
-
-class Listed:
-    """Close pairs as a list."""
-
-    def __init__(self, pairs, weight):
-        self.pairs, self.weight = pairs, weight
-
-    def pull(self, n):
-        return listed_pairs(self.pairs, self.weight, n)
-
-    def some(self, random=None):
-        """Pairs and their weights, to sample from."""
-        return self.pairs, self.weight
-
-
-class Grouped:
-    """All pairs inside groups, never listed."""
-
-    def __init__(self, groups):
-        self.groups = groups
-
-    def pull(self, n):
-        return pairs_in_groups(self.groups)
-
-    def some(self, random=None):
-        """A sample of the pairs that keeps every row, all of one weight.
-
-        Each row with the next of its group, in the order given, or in four random orders.
-        """
-        n = len(self.groups)
-        orders = [np.arange(n)] if random is None else [random.permutation(n) for _ in range(4)]
-        chains = []
-        for order in orders:
-            order = order[np.argsort(self.groups[order], kind="stable")]
-            order = order[self.groups[order] >= 0]
-            chain = np.column_stack([order[:-1], order[1:]])
-            chains.append(chain[self.groups[chain[:, 0]] == self.groups[chain[:, 1]]])
-        pairs = np.unique(np.sort(np.vstack(chains), axis=1), axis=0)
-        return pairs, np.ones(len(pairs))
-
-
-def sample_pairs(close, n):
-    """A few of the rows and of the pairs among them: both ends of some pairs, then other rows."""
-    pairs, weight = close.some()
-    pairs = pairs[weight > 0]
-    pairs = pairs[np.unique(np.linspace(0, len(pairs) - 1, min(len(pairs), _SAMPLE_PAIRS)).astype(np.intp))]
-    others = np.linspace(0, n - 1, min(n, _SAMPLE_ROWS)).astype(np.intp)
-    rows = np.unique(np.concatenate([pairs.ravel(), others]))
-    return rows, np.searchsorted(rows, pairs)
-
-
-def read_pairs(y, pairs, pair_weight, n):
-    if y is not None:
-        raise ValueError("pass close pairs either as pairs= or as groups y, not both. Drop one of them.")
-    pairs = check_pairs(pairs, n, "pairs")
-    if len(pairs) == 0:
-        raise ValueError("pairs is empty: at least one close pair is needed. Pass row positions of shape (p, 2).")
-    same = int((pairs[:, 0] == pairs[:, 1]).sum())
-    if same:
-        raise ValueError(f"pairs must join two different rows, got {same} pairs of a row with itself. Drop them.")
-    if pair_weight is None:
-        return pairs, np.ones(len(pairs))
-    try:
-        weight = np.asarray(pair_weight, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"pair_weight must hold one number for each of the {len(pairs)} pairs, but {error}.") from error
-    if weight.shape != (len(pairs),):
-        raise ValueError(
-            f"pair_weight must hold one weight for each of the {len(pairs)} pairs, got shape {weight.shape}."
-        )
-    if not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0:
-        raise ValueError(
-            "pair_weight must be finite, not negative and not all zero, got values from "
-            f"{weight.min():g} to {weight.max():g}. Drop pairs that should not count."
-        )
-    return pairs, weight / weight.max()  # sums of weights of 1e308 stay finite
-
-
-def read_groups(y, pair_weight, n, name="PairNCA"):
-    if y is None:
-        raise ValueError(
-            f"{name} requires y to be passed, but the target y is None: pass groups as y, or close pairs as pairs=."
-        )
-    if pair_weight is not None:
-        raise ValueError("pair_weight is only for pairs=, got groups y. Pass pairs, or leave pair_weight None.")
-    groups = chunklets_from_labels(y)
-    if len(groups) != n:
-        raise ValueError(
-            f"y has {len(groups)} entries for {n} rows: found input variables with inconsistent numbers of samples. Pass "
-            "one group a row (-1 for none)."
-        )
-    if groups.max(initial=-1) < 0:
-        raise ValueError(
-            f"no two of the {n} rows share a group: at least one close pair is needed. Pass coarser groups."
-        )
-    return groups

@@ -7,7 +7,7 @@ import numpy as np
 from vicinal._engine import Problem, prepare
 from vicinal._nca.init import column_spread, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
-from vicinal._nca.targets import Targets, check_targets
+from vicinal._supervision import Targets, check_targets
 
 
 class Rows(NamedTuple):

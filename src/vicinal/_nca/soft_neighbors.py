@@ -6,13 +6,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
-from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
-from vicinal._checks import check_magnitude, check_positive, check_rows, check_weights
+from vicinal._checks import check_positive, check_rows, check_weights
 from vicinal._engine import Match, Work, as_engine, choose, forget, prepare, resident
 from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
-from vicinal._nca.targets import check_targets, power_of_two, refuse_missing, refuse_words
+from vicinal._supervision import code_classes, power_of_two, read_numbers
 
 _ROOT_HALF = float(np.sqrt(0.5))
 _QUERIES, _POINTS = 1024, 4096  # of the search for a bandwidth
@@ -201,11 +201,8 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         self
         """
         given = X
-        refuse_missing(y)
-        X, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C")
-        check_magnitude(X)
-        codes = check_targets(labels, "class", None).values
-        self.classes_ = np.unique(labels)
+        X = check_rows(self, X, reset=True)
+        self.classes_, codes = code_classes(y, len(X))
         order, weight = self._fit_points(X, given, y, codes, sample_weight)
         self._codes = codes[order]
 
@@ -319,13 +316,8 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         self
         """
         given = X
-        refuse_missing(y)
-        refuse_words(y, "Use SoftNeighborsClassifier for class labels")
-        X, targets = validate_data(
-            self, X, y, dtype=[np.float64, np.float32], order="C", multi_output=True, y_numeric=True
-        )
-        check_magnitude(X)
-        targets = targets.astype(np.float64)
+        X = check_rows(self, X, reset=True)
+        targets = read_numbers(y, len(X), "Use SoftNeighborsClassifier for class labels.")
         columns = targets.reshape(len(targets), -1)
         order, weight = self._fit_points(X, given, y, columns[:, 0], sample_weight)
         self._one_output = targets.ndim == 1

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vicinal.quality import _is_missing
+from vicinal._supervision import code_labels, read_values
 
 # Okabe and Ito's colours without yellow, which is too light on white; seven colours and five markers make 35
 # different signs, and neighbours in the list differ in both.
@@ -85,28 +85,16 @@ def check_labels(y, n):
     Returns ``(codes, names, None)`` with code -1 for missing labels, or ``(None, None, values)`` for numbers
     with fractions.
     """
-    values = np.asarray(y)
-    if values.dtype.kind in "US" and not isinstance(y, np.ndarray):
-        values = np.asarray(y, dtype=object)  # NumPy would write None and 1 among strings as "None" and "1"
+    values, missing = read_values(y)
     if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim != 1 or len(values) != n:
-        raise ValueError(f"y must hold one label a row: expected shape ({n},), got {values.shape}.")
-    if values.dtype.kind == "f" and np.any(np.isfinite(values) & (np.floor(values) != values)):
-        return None, None, values.astype(np.float64)
-    missing = np.array([_is_missing(value) for value in values])
+        values, missing = values[:, 0], missing[:, 0]
+    if values.shape == (n,) and values.dtype.kind == "f" and np.any(np.isfinite(values) & (np.floor(values) != values)):
+        return None, None, np.where(missing, np.nan, values.astype(np.float64))
+    classes, codes = code_labels(y, n_rows=n, partial=True)
+    names = [f"{name:g}" for name in classes] if classes.dtype.kind == "f" else classes.tolist()
     order = getattr(getattr(y, "cat", y), "categories", None)  # pandas' categories have an order of their own
-    present = list(dict.fromkeys(values[~missing].tolist()))
-    names = [name for name in order if name in present] if order is not None else _sorted(present)
-    position = {name: code for code, name in enumerate(names)}
-    codes = np.array([-1 if gap else position[value] for value, gap in zip(values.tolist(), missing, strict=True)])
-    if values.dtype.kind == "f":
-        names = [f"{name:g}" for name in names]
-    return codes, names, None
-
-
-def _sorted(labels):
-    try:
-        return sorted(labels)
-    except TypeError:  # a mixture that has no order
-        return labels
+    if order is None:
+        return codes, names, None
+    by_category = [names.index(name) for name in order if name in names]
+    number = np.append(np.argsort(by_category), -1)  # the last entry is for code -1
+    return number[codes], [names[k] for k in by_category], None

@@ -7,6 +7,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from vicinal._checks import check_integer
 from vicinal._metric import LinearMetricMixin
 from vicinal._rca.rca import RCA
+from vicinal._supervision import read_numbers
 
 # A bin of fewer rows than this says little about how rows that are alike differ.
 _FEWEST_ROWS = 4
@@ -80,8 +81,8 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
         """
         n_bins = check_integer(self.n_bins, "n_bins", least=2)
         passed = X
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C", ensure_min_samples=2)
-        y = column_or_1d(y, dtype=np.float64)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], order="C", ensure_min_samples=2)
+        y = column_or_1d(read_numbers(y, len(X)), warn=True)
         self.bin_edges_ = quantile_edges(y, n_bins)
         rows = passed if hasattr(passed, "columns") else X
         self.metric_ = clone(RCA() if self.metric is None else self.metric).fit(rows, np.digitize(y, self.bin_edges_))

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer, check_positive, check_rows
-from vicinal._rca.chunklets import read_partition
+from vicinal._supervision import read_partition
 
 
 class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from vicinal._checks import check_integer, check_positive, check_rows, check_spread
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
-from vicinal._rca.chunklets import check_pairs, read_partition
+from vicinal._supervision import check_pairs, read_partition
 
 
 class MMC(LinearMetricMixin, BaseEstimator):

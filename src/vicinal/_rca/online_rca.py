@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator
 
 from vicinal._checks import check_positive, check_rows
 from vicinal._metric import LinearMetricMixin
-from vicinal._rca.chunklets import read_chunklets
+from vicinal._supervision import read_chunklets
 
 _START = 0.5  # of the whitening scale: ||W|| << 1 in the paper, but a start near the goal saves most of the way
 _STABLE = 0.5  # largest change of W along any direction in one automatic step

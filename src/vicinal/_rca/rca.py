@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from vicinal._checks import check_integer, check_magnitude, check_spread
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
-from vicinal._rca.chunklets import read_chunklets
 from vicinal._scatter import chunklet_scatter
+from vicinal._supervision import read_chunklets
 
 
 class RCA(LinearMetricMixin, BaseEstimator):

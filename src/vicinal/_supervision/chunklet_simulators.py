@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_integer, check_positive
-from vicinal._nca.label_codes import label_codes
-from vicinal._rca.chunklets import ChunkletRows, merge_shared
+from vicinal._supervision.chunklets import ChunkletRows, merge_shared
+from vicinal._supervision.groups import code_groups
 
 
 def simulate_teachers(y, n_teachers, n_points=None, *, ratio=2.0, merge=False, random_state=None):
@@ -217,13 +217,11 @@ def _root(parent, node):
 
 
 def _read_classes(y):
-    codes = label_codes(y, "y").copy()
+    codes = code_groups(y)
     labelled = np.flatnonzero(codes >= 0)
     if len(labelled) < 2:
         raise ValueError(f"y must label at least 2 rows, got {len(labelled)}. Pass the true classes.")
-    # Codes may be any integers: renumber, so that products with them stay small.
-    known, codes[labelled] = np.unique(codes[labelled], return_inverse=True)
-    return codes, labelled, len(known)
+    return codes, labelled, int(codes.max()) + 1
 
 
 def _check_fraction(fraction):

@@ -18,7 +18,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from vicinal._checks import check_integer
-from vicinal._nca.label_codes import label_codes
+from vicinal._supervision.groups import code_groups
+from vicinal._supervision.labels import check_length
+from vicinal._supervision.pairs import check_pairs, check_positions
 
 
 class ChunkletRows(NamedTuple):
@@ -88,8 +90,8 @@ def chunklets_from_labels(y, *, return_report=False):
     Parameters
     ----------
     y : array-like of shape (n,)
-        Integers, strings, booleans, dates or a pandas column (categories too).  -1, "-1", None, NaN and
-        ``pd.NA`` mean "not labelled".  Integers below -1 are refused, since they may mean either.
+        Integers, strings, booleans, dates or a pandas column (categories too).  -1, "-1", None, NaN,
+        ``pd.NA`` and masked entries mean "not labelled".  Integers below -1 are refused, since they may mean either.
     return_report : bool, default=False
         Return a :class:`ChunkletReport` as well.
 
@@ -106,7 +108,7 @@ def chunklets_from_labels(y, *, return_report=False):
     >>> chunklets_from_labels(["cat", None, "dog", "cat", "dog", "emu"])
     array([ 0, -1,  1,  0,  1, -1])
     """
-    return _answer(_from_codes(label_codes(y, "y")), return_report)
+    return _answer(_from_codes(code_groups(y)), return_report)
 
 
 def chunklets_from_pairs(pairs, n_samples, *, cannot_link=None, labels=None, return_report=False):
@@ -157,7 +159,9 @@ def chunklets_from_pairs(pairs, n_samples, *, cannot_link=None, labels=None, ret
         if inside:
             conflicts.append((inside, f"{inside} of {len(left)} cannot_link pairs fall inside one chunklet"))
     if labels is not None:
-        mixed = _count_mixed(chunklets, _check_length(label_codes(labels, "labels"), n_samples, "labels"))
+        codes = code_groups(labels, "labels")
+        check_length(codes, n_samples, "labels")
+        mixed = _count_mixed(chunklets, codes)
         if mixed:
             conflicts.append((mixed, f"{mixed} of {report.n_chunklets} chunklets join different labels"))
     if conflicts:
@@ -212,7 +216,7 @@ def read_chunklets(y, n_samples, *, name="y"):
     """
     if y is None:
         raise ValueError(
-            f"requires {name} to be passed, but the target {name} is None. Pass chunklets: one id a row (-1 "
+            f"this method requires {name} to be passed, but the target {name} is None. Pass chunklets: one id a row (-1 "
             "for none), lists of row positions, or pairs."
         )
     if isinstance(y, tuple) and len(y) == 2 and all(map(_is_listlike, y)):
@@ -231,7 +235,9 @@ def read_chunklets(y, n_samples, *, name="y"):
         return _from_edges(check_pairs(table, n_samples, name), n_samples)
     if table.ndim == 2 and table.shape[1] > 2:
         return _from_groups(list(table), n_samples, name)
-    return _from_codes(_check_length(label_codes(y, name), n_samples, name))
+    codes = code_groups(y, name)
+    check_length(codes, n_samples, name, "Pass one id per row (-1 for none), or lists of row positions.")
+    return _from_codes(codes)
 
 
 def read_partition(y, n_samples, *, name="y"):
@@ -310,13 +316,13 @@ def _from_groups(groups, n_samples, name):
 
 def _from_rows_and_ids(rows, ids, n_samples, name):
     rows = np.asarray(rows)
-    codes = label_codes(ids, f"the ids of {name}")
+    codes = code_groups(ids, f"the ids of {name}")
     if rows.shape != codes.shape:
         raise ValueError(
             f"{name}=(rows, ids) needs as many rows as ids, got {rows.shape} and {codes.shape}. Pass a list, "
             "not a tuple, if these are two groups of row positions."
         )
-    rows = _check_positions(rows, n_samples, name)[codes >= 0]
+    rows = check_positions(rows, n_samples, name)[codes >= 0]
     codes = codes[codes >= 0]
     order = np.lexsort((rows, codes))
     rows, codes = rows[order], codes[order]
@@ -330,8 +336,6 @@ def _from_rows_and_ids(rows, ids, n_samples, name):
 
 def _collect(rows, codes, n_samples):
     """Drop singletons, number the rest 0 ... C-1, sort entries by id (a counting sort, O(entries))."""
-    if codes.size and codes.max() > 4 * len(codes):
-        codes = np.unique(codes, return_inverse=True)[1]
     sizes = np.bincount(codes)
     kept = sizes >= 2
     number = np.cumsum(kept) - 1
@@ -353,12 +357,12 @@ def _is_listlike(value):
 
 
 def _looks_like_labels(y, n_samples):
-    """Whether a table of integers holds one-hot labels, or all ids in one row, and not row positions."""
+    """Whether a table of numbers holds one-hot labels, or all ids in one row, and not row positions."""
     try:
         table = np.asarray(y)
     except ValueError:  # lists of different lengths
         return False
-    if n_samples < 3 or table.ndim != 2 or table.dtype.kind not in "iu":
+    if n_samples < 3 or table.ndim != 2 or table.dtype.kind not in "biuf":
         return False
     one_hot = len(table) == n_samples and table.shape[1] > 1 and table.min() == 0 and table.max() == 1
     one_row = table.shape == (1, n_samples) and len(np.unique(table)) < n_samples
@@ -370,53 +374,6 @@ def _count_mixed(chunklets, codes):
     both = (chunklets >= 0) & (codes >= 0)
     kinds = np.unique(np.column_stack([chunklets[both], codes[both]]), axis=0)
     return int((np.bincount(kinds[:, 0]) > 1).sum()) if len(kinds) else 0
-
-
-def _check_length(codes, n_samples, name):
-    if len(codes) != n_samples:
-        raise ValueError(
-            f"{name} has {len(codes)} entries for {n_samples} rows: found input variables with inconsistent "
-            "numbers of samples. Pass one id a row (-1 for none), or lists of row positions."
-        )
-    return codes
-
-
-def check_pairs(pairs, n_samples, name):
-    """Return an int array (p, 2) of row positions."""
-    try:
-        pairs = np.asarray(pairs)
-    except ValueError as error:
-        raise ValueError(
-            f"{name} must have shape (p, 2), got rows of different lengths. Pass one pair of row positions a row, "
-            "or groups to chunklets_from_groups."
-        ) from error
-    if pairs.size == 0:
-        pairs = np.empty((0, 2), dtype=np.int64)
-    if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise ValueError(f"{name} must have shape (p, 2), got {pairs.shape}. Pass one pair of row positions a row.")
-    return _check_positions(pairs, n_samples, name)
-
-
-def _check_positions(positions, n_samples, name):
-    if positions.size == 0:
-        return positions.astype(np.int64)
-    if positions.dtype == object and all(
-        type(value) is int or isinstance(value, np.integer) for value in positions.flat
-    ):
-        positions = positions.astype(np.int64)  # nullable integers of pandas
-    if positions.dtype.kind not in "iu":
-        raise ValueError(
-            f"{name} must hold row positions (integers), got {positions.dtype}. Positions count from 0; look "
-            "up index labels first, for example with DataFrame.index.get_indexer."
-        )
-    outside = int(((positions < 0) | (positions >= n_samples)).sum())
-    if outside:
-        raise ValueError(
-            f"{name} must hold row positions 0 to {n_samples - 1}, got {outside} out of range "
-            f"({positions.min()} to {positions.max()}). Positions count from 0 and are not DataFrame index "
-            "labels."
-        )
-    return positions.astype(np.int64, copy=False)
 
 
 def _answer(found, return_report):

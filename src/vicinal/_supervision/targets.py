@@ -4,10 +4,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.spatial import KDTree
-from sklearn.utils.validation import column_or_1d
 
 from vicinal._checks import check_choice, check_positive
 from vicinal._engine import Match
+from vicinal._supervision.labels import check_length, code_classes, code_labels
+from vicinal._supervision.missing import read_values, refuse_missing
 
 MATCHES = ("class", "gaussian", "dot")
 
@@ -60,12 +61,12 @@ class Targets(NamedTuple):
 
 
 def check_targets(y, match, match_scale, weight=None):
-    """Turn a validated y into `Targets`.
+    """Turn what `read_targets` returned into `Targets`.
 
     Parameters
     ----------
     y : array
-        Already checked against X by scikit-learn's `validate_data`.
+        As `read_targets` returned it, or some rows of that.
     match, match_scale : the estimator's parameters.
     weight : row weights for the default scale, or None.
     """
@@ -82,61 +83,47 @@ def check_targets(y, match, match_scale, weight=None):
     return _continuous(values.reshape(len(values), -1), match_scale, weight)
 
 
-def refuse_missing(y):
-    """Refuse missing targets by name, before scikit-learn stumbles over None or pandas.NA."""
-    try:
-        values = np.asarray(y)
-        if values.dtype.kind in "US" and not isinstance(y, np.ndarray):
-            values = np.asarray(y, dtype=object)  # NumPy writes NaN among strings as "nan"
-    except ValueError:  # rows of different length: scikit-learn says so
-        return
-    if y is None or values.dtype.kind not in "fOmM":
-        return
-    if values.dtype.kind == "O":
-        missing = sum(map(_is_missing, values.ravel()))
-    else:
-        missing = int((np.isnan if values.dtype.kind == "f" else np.isnat)(values).sum())
-    if missing:
-        raise ValueError(
-            f"Input y contains NaN: {missing} of {values.size} targets are missing. Drop these rows, or give them a label "
-            "of their own."
-        )
+def read_targets(y, n_rows, match):
+    """Read y as `match` says: codes of classes, or numbers; `check_targets` makes `Targets` of them, or of some."""
+    if check_choice(match, "match", MATCHES) == "class":
+        return code_classes(y, n_rows, instead="Use match='gaussian' for a regression target.").codes
+    return read_numbers(y, n_rows, "Use match='class' for labels.")
 
 
-def refuse_words(y, remedy):
-    """Refuse targets that should be numbers and are not, before scikit-learn does so without a remedy."""
-    if y is None or np.asarray(y).dtype.kind not in "OUS":
-        return
+def read_numbers(y, n_rows, instead="", *, name="y"):
+    """Read one number per row, or one row of numbers, as float64; all are finite.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,) or (n, n_outputs)
+    n_rows : int
+    instead : str
+        What the user can do about labels, as a sentence.
+    name : str
+        What the user calls it.
+    """
+    values, missing = read_values(y, name)
+    if values.ndim not in (1, 2):
+        got = f"an array of shape {values.shape}" if values.ndim else type(y).__name__
+        raise ValueError(f"{name} should hold one number per row, or one row of numbers, got {got} instead.")
+    check_length(values, n_rows, name, "Pass one number per row.")
+    refuse_missing(missing, name, "numbers", "Drop these rows.")
+    if values.dtype.kind == "c":
+        raise ValueError(f"{name} must hold real numbers, got complex ones. Pass their real part or their size.")
     try:
-        np.asarray(y).astype(np.float64)
+        values = values.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"y must hold numbers, but {error}. {remedy}.") from error
+        raise ValueError(f"{name} must hold numbers, but {error}. {instead}".rstrip()) from error
+    infinite = int((~np.isfinite(values)).sum())
+    if infinite:
+        raise ValueError(f"{name} must hold finite numbers, got {infinite} of {values.size} infinite. Drop these rows.")
+    return values
 
 
-def _is_missing(value):
-    if isinstance(value, float):
-        return value != value
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
-
-
-def _classes(y):
-    values = np.asarray(y)
-    if values.ndim > 1:
-        values = column_or_1d(values)
-    if values.dtype.kind == "f" and not np.array_equal(values, np.floor(values)):
-        raise ValueError(
-            "Unknown label type: y is continuous, but match='class' needs class labels. Use match='gaussian' "
-            "for a regression target."
-        )
-    try:
-        names, codes = np.unique(values, return_inverse=True)
-    except TypeError as error:
-        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
-        raise TypeError(
-            f"y must hold labels of one kind that can be sorted, got {kinds}. Convert them to strings: "
-            "[str(label) for label in y]."
-        ) from error
-    return Targets("class", codes.astype(np.int64), n_classes=len(names))
+def _classes(codes):
+    """Targets of rows of which some classes may be absent."""
+    names, codes = code_labels(codes)
+    return Targets("class", codes, n_classes=len(names))
 
 
 def _rows_of_probabilities(values):
@@ -152,8 +139,7 @@ def _rows_of_probabilities(values):
         )
     if np.all((values == 1).sum(axis=1) == 1) and np.all((values != 0).sum(axis=1) == 1):
         # One-hot rows are hard classes: the same start, the same sums, the same kernels.
-        names, codes = np.unique(values.argmax(axis=1), return_inverse=True)
-        return Targets("class", codes.astype(np.int64), n_classes=len(names))
+        return _classes(values.argmax(axis=1))
     tops = values.max(axis=1)
     odd = (tops > 0) & ((tops < _SMALLEST_TOP) | (tops > 1.0 / _SMALLEST_TOP))
     if odd.any():

@@ -1,0 +1,81 @@
+"""Supervision: what people know about the rows, read once and in one way.
+
+::
+
+      what people pass                     what a method gets                          file
+
+      one label per row                    `Labels`: classes and codes                 labels.py
+      one label per row, for some rows     codes, -1 for a row in no group             groups.py
+      pairs of row positions               an array of shape (p, 2)                    pairs.py
+      groups, pairs, lists, teachers       chunklets: `ChunkletRows`, one id per row   chunklets.py
+      close pairs with weights, or groups  `Listed`, `Grouped`, and how they pull      close_pairs.py
+      classes, numbers, probabilities      `Targets`, the engine's `Match`             targets.py
+      the true classes                     chunklets drawn as the RCA paper draws them chunklet_simulators.py
+
+Two questions about a label are answered once, for the whole library:
+
+- *Which labels are the same?*  `code_labels`.  Those that Python calls equal; whatever they come in (a list, an array, a
+  pandas column), the codes are the same, in the sorted order of the labels.
+- *Is it missing?*  `is_missing`, in missing.py: None, NaN, NaT, ``pandas.NA`` or masked.  Methods that learn from groups
+  (RCA, MMC, PairNCA, the constrained clusterers) take a missing label, -1 and "-1" as "in no group"; everything else
+  refuses missing labels with their number, and takes -1 as a label like any other.
+
+Numbers with fractions, infinite numbers and complex numbers are no labels.  A mixture of kinds (texts among numbers) is
+refused only by estimators that name their classes in a sorted ``classes_``, and by NCA, which follows scikit-learn.
+"""
+
+from vicinal._supervision.chunklet_simulators import (
+    expected_chunklet_size,
+    simulate_chunklets,
+    simulate_pairs,
+    simulate_teachers,
+)
+from vicinal._supervision.chunklets import (
+    ChunkletReport,
+    ChunkletRows,
+    chunklets_from_groups,
+    chunklets_from_labels,
+    chunklets_from_pairs,
+    merge_shared,
+    read_chunklets,
+    read_partition,
+)
+from vicinal._supervision.close_pairs import listed_pairs, pairs_in_groups, read_close_pairs, sample_pairs
+from vicinal._supervision.groups import code_groups
+from vicinal._supervision.labels import Labels, check_length, code_classes, code_labels
+from vicinal._supervision.missing import is_missing, read_values, refuse_missing
+from vicinal._supervision.pairs import check_pairs
+from vicinal._supervision.targets import Targets, check_targets, power_of_two, read_numbers, read_targets
+
+__all__ = [
+    "ChunkletReport",
+    "ChunkletRows",
+    "Labels",
+    "Targets",
+    "check_length",
+    "check_pairs",
+    "check_targets",
+    "chunklets_from_groups",
+    "chunklets_from_labels",
+    "chunklets_from_pairs",
+    "code_classes",
+    "code_groups",
+    "code_labels",
+    "expected_chunklet_size",
+    "is_missing",
+    "listed_pairs",
+    "merge_shared",
+    "pairs_in_groups",
+    "power_of_two",
+    "read_chunklets",
+    "read_close_pairs",
+    "read_numbers",
+    "read_partition",
+    "read_targets",
+    "read_values",
+    "refuse_missing",
+    "sample_pairs",
+    "simulate_chunklets",
+    "simulate_pairs",
+    "simulate_teachers",
+]

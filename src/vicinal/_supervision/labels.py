@@ -1,0 +1,164 @@
+"""One label per row, of any kind, as integer codes: the only coder of labels in the library."""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.exceptions import DataConversionWarning
+
+from vicinal._supervision.missing import read_values, refuse_missing
+
+# Beyond it neighbouring whole numbers are the same float.
+_LARGEST_WHOLE_FLOAT = 2.0**53
+
+
+class Labels(NamedTuple):
+    """Labels as codes.
+
+    Attributes
+    ----------
+    classes : array of shape (m,)
+        The different labels in sorted order; those that have no order (texts among numbers) by kind and then as text.
+    codes : int array of shape (n,)
+        The position of each row's label in `classes`; -1 for a row without a label.
+    """
+
+    classes: np.ndarray
+    codes: np.ndarray
+
+
+def code_labels(y, name="y", *, n_rows=None, partial=False, instead=""):
+    """Read one label per row: integers, texts, booleans, dates, pandas columns, or a mixture.
+
+    Two labels are the same when Python calls them equal: 1, 1.0 and True are one label, 1 and "1" are two.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,) or (n, 1)
+    name : str
+        What the user calls it.
+    n_rows : int, default=None
+        How many labels there should be; None takes any number but 0.
+    partial : bool, default=False
+        Whether labels may be missing (see `is_missing`; masked entries, too).
+    instead : str
+        What else the user can do about a target with fractions, as a sentence.
+
+    Returns
+    -------
+    Labels
+    """
+    values, missing = read_values(y, name)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values, missing = values[:, 0], missing[:, 0]
+    if values.ndim != 1:
+        got = f"an array of shape {values.shape}" if values.ndim else type(y).__name__
+        raise ValueError(
+            f"{name} should be a 1d array of labels, got {got} instead. Pass one label per row; of one-hot rows, take "
+            "argmax(axis=1)."
+        )
+    if n_rows is None and not len(values) and not partial:
+        raise ValueError(f"{name} is empty: at least one label is needed. Pass one label per row.")
+    if n_rows is not None:
+        check_length(values, n_rows, name)
+    if not partial:
+        refuse_missing(missing, name)
+    present = values[~missing]
+    _check_numbers(present, name, instead)
+    classes, known = _code(present, name)
+    codes = np.full(len(values), -1, dtype=np.int64)
+    codes[~missing] = known
+    return Labels(classes, codes)
+
+
+def code_classes(y, n_rows, *, instead=""):
+    """Read the classes of an estimator that names them in a sorted ``classes_``, as scikit-learn's classifiers do.
+
+    Every row has a label, and all labels are of one kind.
+    """
+    labels = code_labels(y, n_rows=n_rows, instead=instead)
+    if np.asarray(y).ndim == 2:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Pass y.ravel().",
+            DataConversionWarning,
+            stacklevel=3,
+        )
+    if labels.classes.dtype == object:
+        try:
+            sorted(labels.classes.tolist())
+        except TypeError as error:
+            kinds = ", ".join(sorted({type(label).__name__ for label in labels.classes}))
+            raise TypeError(
+                f"y must hold labels of one kind that can be sorted, got {kinds}. Convert them to strings: "
+                "[str(label) for label in y]."
+            ) from error
+    return labels
+
+
+def check_length(values, n_rows, name, remedy="Pass one label per row."):
+    """Refuse more or fewer entries than rows."""
+    if len(values) != n_rows:
+        raise ValueError(
+            f"{name} has {len(values)} entries for {n_rows} rows: found input variables with inconsistent numbers of "
+            f"samples. {remedy}"
+        )
+
+
+def _check_numbers(values, name, instead):
+    """Refuse numbers that name no class."""
+    if values.dtype.kind == "c":
+        raise ValueError(f"{name} holds complex numbers, which are no labels. Pass integers or strings.")
+    if values.dtype.kind != "f":
+        return
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > _LARGEST_WHOLE_FLOAT:
+        what = "infinite numbers" if np.isinf(largest) else f"numbers up to {largest:g}"
+        raise ValueError(f"{name} holds {what}, which are no labels. Pass integers or strings.")
+    fractions = int((values != np.floor(values)).sum())
+    if fractions:
+        raise ValueError(
+            f"Unknown label type: {name} is continuous: {fractions} of its {len(values)} entries are fractional numbers, and "
+            f"fractions are no labels. Cut them into classes first, as with numpy.digitize. {instead}".rstrip()
+        )
+
+
+def _code(values, name):
+    """The different values in sorted order, and the position of each value among them."""
+    if values.dtype == object:
+        return _code_objects(values, name)
+    if values.dtype.kind in "iu" and len(values):
+        low, high = int(values.min()), int(values.max())
+        if high - low <= 4 * len(values):
+            return _code_near_integers(values)
+    return np.unique(values, return_inverse=True)
+
+
+def _code_near_integers(values):
+    """By counting, without a sort: O(n) for integers that lie close to each other."""
+    wide = values.astype(np.int64) if values.dtype.kind == "i" else values
+    offsets = (wide - wide.min()).astype(np.intp)
+    found = np.bincount(offsets) > 0
+    classes = wide.min() + np.flatnonzero(found).astype(wide.dtype)
+    return classes.astype(values.dtype), (np.cumsum(found) - 1)[offsets]
+
+
+def _code_objects(values, name):
+    """Python objects: texts of a pandas column, dates, a mixture."""
+    known: dict = {}
+    codes = np.empty(len(values), dtype=np.intp)
+    for i, value in enumerate(values):
+        try:
+            codes[i] = known.setdefault(value, len(known))
+        except TypeError as error:
+            raise TypeError(
+                f"{name} must hold one label per row, or only lists of row positions, got a {type(value).__name__} as "
+                f"entry {i} among other things."
+            ) from error
+    labels = list(known)
+    try:
+        ordered = sorted(labels)
+    except TypeError:  # a mixture: an order that does not depend on the order of the rows
+        ordered = sorted(labels, key=lambda label: (type(label).__name__, str(label)))
+    place = {label: position for position, label in enumerate(ordered)}
+    number = np.array([place[label] for label in labels], dtype=np.intp)
+    return np.fromiter(ordered, dtype=object, count=len(ordered)), number[codes]

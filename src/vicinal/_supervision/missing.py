@@ -1,0 +1,86 @@
+"""What counts as missing: one answer for labels, groups and targets."""
+
+import numbers
+
+import numpy as np
+
+
+def is_missing(value):
+    """Whether a label or a number is missing: None, NaN, NaT or ``pandas.NA``."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA has no truth value; a list of labels in place of one has several
+        return type(value).__name__ == "NAType"
+
+
+def read_values(y, name="y"):
+    """Turn what the user passed into an array, without losing what is missing in it.
+
+    NumPy would write None and NaN among texts as "None" and "nan", round nullable integers to floats, and forget the
+    mask of a masked array.
+
+    Returns
+    -------
+    values : array
+        Of numbers where every entry that is not missing is one.  An entry that is missing may hold anything.
+    missing : bool array of the same shape
+    """
+    if y is None:
+        raise ValueError(
+            f"this method requires {name} to be passed, but the target {name} is None. Pass one entry per row."
+        )
+    try:
+        values = np.asarray(y)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} should be an array with one entry per row, got rows of different lengths. Pass one label per row."
+        ) from error
+    if _loses_something(y, values):
+        values = np.asarray(y, dtype=object)
+    missing = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else np.zeros(values.shape, dtype=bool)
+    if values.dtype == object:
+        missing = missing | np.fromiter(map(is_missing, values.flat), dtype=bool, count=values.size).reshape(
+            values.shape
+        )
+        values = _as_numbers(values, missing)
+    elif values.dtype.kind in "fcmM":
+        missing = missing | (values != values)
+    return values, missing
+
+
+def refuse_missing(missing, name="y", what="labels", remedy="Drop these rows, or give them a label of their own."):
+    """Refuse missing entries, given as a mask, with their number."""
+    count = int(missing.sum())
+    if count:
+        raise ValueError(
+            f"{name} must not hold missing {what} (None, NaN, NaT, NA or masked), got {count} of {missing.size}. {remedy}"
+        )
+
+
+def _loses_something(y, values):
+    """Whether NumPy changed entries: other things among texts of a list, nullable integers of pandas."""
+    if isinstance(y, np.ndarray):
+        return False
+    if hasattr(y, "dtype"):
+        return values.dtype.kind == "f" and not isinstance(y.dtype, np.dtype)
+    if values.dtype.kind not in "US":
+        return False
+    text = str if values.dtype.kind == "U" else bytes
+    return not all(isinstance(entry, text) for entry in np.asarray(y, dtype=object).flat)
+
+
+def _as_numbers(values, missing):
+    """An array of numbers in place of one of Python objects, if all that is not missing are numbers."""
+    present = values[~missing]
+    if not len(present) or not all(isinstance(value, (numbers.Real, np.bool_)) for value in present):
+        return values
+    plain = np.array(present.tolist())
+    if plain.dtype.kind not in "biuf" or (
+        plain.dtype.kind == "f" and not any(isinstance(value, (float, np.floating)) for value in present)
+    ):
+        return values  # integers too large for int64
+    out = np.zeros(values.shape, dtype=plain.dtype)
+    out[~missing] = plain
+    return out
