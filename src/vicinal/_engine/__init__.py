@@ -12,6 +12,7 @@
           |     nearest, nearest_with_ties, neighbors_above     _problem.py, _nearest.py: algebra that is written once
           |
       _contract.py        what a backend implements: at, log_sums, softmax_sums, candidates, as equations
+      _backends.py        the table of backends
           |
       +---------------------+------------------------------+-------------------+
       | _arrays.py          | _cpu.py                      | _torch.py         |
