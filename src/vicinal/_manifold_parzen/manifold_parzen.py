@@ -176,7 +176,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         # sigma^2, which makes the covariances C_i regular.
         auto = self.noise == "auto"
         self.noise_ = self._choose_noise(X, frames, variances, counted, engine) if auto else float(self.noise)
-        self.mixture_ = self._make_mixture(X, frames, variances)  # Eq. 1
+        self.mixture_: SharedMixture | FrameMixture = self._make_mixture(X, frames, variances)  # Eq. 1
         return self
 
     def _check_input(self, X, sample_weight):
