@@ -91,7 +91,7 @@ def test_pandas_output():
 
 def test_too_few_iterations_are_told():
     X = make_blobs(500, centers=10, random_state=0, cluster_std=5.0)[0]
-    with pytest.warns(ConvergenceWarning, match="did not converge in max_iter=1 "):
+    with pytest.warns(ConvergenceWarning, match="did not converge: max_iter=1 iterations were used"):
         model = ConstrainedKMeans(10, n_init=1, max_iter=1, random_state=0).fit(X)
     assert not model.converged_
     assert ConstrainedKMeans(10, n_init=1, random_state=0).fit(X).converged_

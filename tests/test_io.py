@@ -396,8 +396,8 @@ def _circle():
 @pytest.mark.parametrize(
     ("estimator", "message"),
     [
-        (NCA(callback=print), r"callback holds a function, print,.*set_params\(callback=None\)"),
-        (ManifoldParzen(metric=NCA(callback=print)), r"metric.callback holds a.*estimator\.metric\.set_params\(callback=None\)"),
+        (vicinal.ConstrainedKMeans(init=print), r"init holds a function, print,.*set_params\(init=None\)"),
+        (ManifoldParzen(metric=vicinal.ConstrainedKMeans(init=print)), r"metric.init holds a.*estimator\.metric\.set_params\(init=None\)"),
         (NCA(random_state=np.random.default_rng(0)), "random_state holds a .*Generator.*RandomState"),
         (ParzenWindows(object()), "bandwidth holds a builtins.object"),
         (ParzenWindows({1, 2}), "bandwidth holds a builtins.set"),
@@ -418,6 +418,22 @@ def test_what_cannot_be_saved_is_named(estimator, message, tmp_path):
     with pytest.raises(TypeError, match=message):
         io.save(estimator, tmp_path / "model.vicinal")
     assert not os.listdir(tmp_path)
+
+
+def test_a_callback_is_left_out_and_said_once(tmp_path):
+    path = tmp_path / "model.vicinal"
+    with pytest.warns(UserWarning, match=r"does not hold callback \(print\):.*callback=None") as said:
+        io.save(NCA(callback=print), path)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+    assert io.load(path).callback is None
+    assert b"print" not in path.read_bytes()
+    nested = ManifoldParzen(metric=make_pipeline(NCA(callback=print), LCA(callback=str.upper)))
+    with pytest.warns(UserWarning, match=r"metric\.steps\.0\.1\.callback \(print\) and .*\(str\.upper\):") as said:
+        io.save(nested, path)
+    assert len(said) == 1
+    assert [step.callback for _, step in io.load(path).metric.steps] == [None, None]
+    assert nested.metric[0].callback is print  # the estimator keeps it
 
 
 def test_endless_lists_are_refused(tmp_path):

@@ -219,7 +219,7 @@ def test_early_stopping_keeps_the_best_epoch():
     assert fitted.objectives_[-1] > 0.8 > nca.objectives_.max()
 
 
-def test_honest_convergence_warm_start_and_interrupt(monkeypatch):
+def test_honest_convergence_warm_start_and_interrupt():
     X, y = load_wine(return_X_y=True)
     nca = NeuralNCA(max_iter=3, warm_start=True, device="cpu", random_state=0)
     with pytest.warns(ConvergenceWarning, match="max_iter=3 epochs were used"):
@@ -228,18 +228,13 @@ def test_honest_convergence_warm_start_and_interrupt(monkeypatch):
     first = nca.objectives_
     nca.set_params(max_iter=30).fit(X, y)
     assert nca.objectives_[0] > first[0]
-    from vicinal._nca import neural_nca as _neural_nca
 
-    def interrupting(name, verbose):
-        def report(epoch, objective):
-            if epoch == 2:
-                raise KeyboardInterrupt
+    def interrupt(weights, epoch):
+        if epoch == 2:
+            raise KeyboardInterrupt
 
-        return report
-
-    monkeypatch.setattr(_neural_nca, "progress", interrupting)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        stopped = NeuralNCA(device="cpu", random_state=0).fit(X, y)
+        stopped = NeuralNCA(device="cpu", random_state=0, callback=interrupt).fit(X, y)
     assert stopped.n_iter_ == 2
 
 

@@ -76,6 +76,12 @@ def check_integer(value, name, *, least=1):
     return int(value)
 
 
+def check_callback(callback):
+    """Refuse a callback that is neither callable nor None."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable or None, got {type(callback).__name__}.")
+
+
 def check_choice(value, name, choices):
     """Return the value if it is one of the names."""
     if not isinstance(value, str) or value not in choices:

@@ -1,19 +1,47 @@
-"""The two ways to fit: repeat a step until it stops gaining, or climb a gradient.
+"""One recorder for all fit loops, and the two loops that several methods share.
 
-Both are plain functions that return a `FitPath`. Neither prints nor knows an estimator: `report` is called
-after each pass, and an interruption (KeyboardInterrupt) ends the loop with the best parameters so far.
+A loop is a plain function that tells a `Recorder` what it does and returns the recorder's `FitPath`::
+
+    with record:
+        for _ in range(max_iter):
+            objective, following = step(parameters)          # one pass over the pairs
+            record.add(parameters, objective)                # the path, the best point, the progress
+            record.iterated(parameters)                      # the user's callback
+            if objective - before <= tol:
+                raise record.end(Reason.CONVERGED, f"a pass gained no more than tol={tol:g}")
+            parameters = following
+        raise record.end(Reason.LIMIT, f"max_iter={max_iter} passes were used")
+    return record.path()
+
+The recorder ends the ``with`` block where the loop raises its end, where the callback raises StopIteration, and where
+the user interrupts the fit (KeyboardInterrupt) after a point was kept. The loops neither print nor know an estimator.
 """
 
 import sys
 import warnings
+from collections.abc import Mapping
+from enum import Enum
+from itertools import count
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
-# The reason of a loop that Ctrl-C ended.
-INTERRUPTED = "it was interrupted"
+
+class Reason(Enum):
+    """Why a fit loop ended; the value is the clause for messages where the loop gives no better one."""
+
+    CONVERGED = "the tolerance was reached"
+    LIMIT = "all passes were used"
+    CALLBACK = "the callback stopped it"
+    INTERRUPTED = "it was interrupted"
+
+    @property
+    def by_user(self):
+        """Whether the user ended the loop: nothing more is to be done in this fit."""
+        return self in (Reason.CALLBACK, Reason.INTERRUPTED)
 
 
 class FitPath(NamedTuple):
@@ -21,115 +49,210 @@ class FitPath(NamedTuple):
 
     Attributes
     ----------
-    parameters : the best parameters found.
-    objectives : (n_iter,) the objective after each pass, the last one belonging to `parameters`.
+    parameters : the parameters that were kept: the best ones found.
+    objectives : the objective after each pass, and once more that of `parameters` where another pass was the last.
     n_iter : passes over the pairs, line searches included.
-    converged : whether the tolerance was reached.
-    reason : one clause that says why the loop ended.
+    reason : why the loop ended.
+    clause : the same in words, for messages.
+    more : fitted attributes that only this loop has, by name.
     """
 
     parameters: Any
     objectives: np.ndarray
     n_iter: int
-    converged: bool
-    reason: str
+    reason: Reason
+    clause: str
+    more: Mapping = MappingProxyType({})
+
+    @property
+    def converged(self):
+        """Whether the tolerance was reached."""
+        return self.reason is Reason.CONVERGED
+
+    def ended_by(self, reason):
+        """The path of a fit that the user ended for this reason; the path as it is for other reasons."""
+        return self._replace(reason=reason, clause=reason.value) if reason.by_user else self
 
 
-def fixed_point(step, parameters, *, max_iter, tol, report=None):
-    """Repeat ``objective, new = step(parameters)`` until the objective gains less than `tol`.
+class Recorder:
+    """The bookkeeping of a fit loop: best point, path of the objective, progress, callback, interruption, reason.
 
-    `step` evaluates the objective *at* the parameters it is given and returns the next ones, so the
-    parameters returned here are those of the last evaluation: the objective path and the answer belong
-    together.
+    Parameters
+    ----------
+    report : callable, optional
+        ``report(passes, objective)`` follows each pass; see `progress`.
+    callback : callable, optional
+        The user's ``callback(vector, iterations)`` follows each iteration; it may raise StopIteration.
+    as_vector : callable
+        Turns the loop's parameters into what the callback is given, of any shape.
+    iterations : iterator of int, optional
+        Counts for the callback, where one fit runs several loops; the default counts from 1.
+
+    Attributes
+    ----------
+    kept : the parameters to return; None before there are any.
+    objective : float
+        Theirs.
+    objectives : list of float
+        One entry per pass.
     """
-    objectives = []
-    converged, reason = False, f"max_iter={max_iter} passes were used"
-    best = parameters
-    try:
-        for passes in range(max_iter):
+
+    def __init__(self, report=None, callback=None, as_vector=np.asarray, iterations=None):
+        self.kept: Any = None
+        self.objective = -np.inf
+        self.objectives: list[float] = []
+        self._report, self._callback, self._as_vector = report, callback, as_vector
+        self._iterations = count(1) if iterations is None else iterations
+        self._has_point = False
+        self._reason, self._clause = Reason.LIMIT, Reason.LIMIT.value
+
+    @classmethod
+    def of(cls, estimator, as_vector=np.asarray, iterations=None):
+        """The recorder for an estimator with a `callback` and perhaps a `verbose`."""
+        report = progress(type(estimator).__name__, getattr(estimator, "verbose", False))
+        return cls(report, estimator.callback, as_vector, iterations)
+
+    def begin(self, parameters, objective):
+        """Keep a start whose objective is known before the first pass."""
+        self._keep(parameters, float(objective))
+
+    def add(self, parameters, objective, *, keep=None):
+        """Record a pass: the parameters and the objective at them.
+
+        Parameters
+        ----------
+        keep : bool, optional
+            Whether these parameters replace the ones that were kept. By default they do when their objective is
+            higher; the first ones always do.
+
+        Returns
+        -------
+        bool
+            Whether they were kept.
+        """
+        objective = float(objective)
+        better = objective > self.objective if keep is None else keep
+        if better or not self._has_point:
+            self._keep(parameters, objective)
+            better = True
+        self.objectives.append(objective)
+        if self._report is not None:
+            self._report(len(self.objectives), objective)
+        return bool(better)
+
+    def _keep(self, parameters, objective):
+        # An objective that is not a number is lower than any: a comparison with it would never be true.
+        self.kept, self.objective, self._has_point = parameters, -np.inf if np.isnan(objective) else objective, True
+
+    def iterated(self, parameters):
+        """Tell the callback that an iteration ended at these parameters; it gets a vector of its own."""
+        if self._callback is not None:
+            vector = np.array(self._as_vector(parameters), dtype=np.float64).ravel()
+            try:
+                self._callback(vector, next(self._iterations))
+            except StopIteration:
+                raise self.end(Reason.CALLBACK) from None
+
+    def end(self, reason, clause=None):
+        """Note why the loop ends; the loop raises what this returns, to leave the ``with`` block from any depth."""
+        self._reason, self._clause = reason, reason.value if clause is None else clause
+        return _EndError()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is not None and issubclass(kind, KeyboardInterrupt) and self._has_point:
+            self.end(Reason.INTERRUPTED)
+            return True
+        return kind is _EndError
+
+    def path(self):
+        """What the loop did; the last objective belongs to the parameters."""
+        objectives = list(self.objectives)
+        if not objectives or objectives[-1] != self.objective:
+            objectives.append(self.objective)
+        return FitPath(self.kept, np.array(objectives), len(self.objectives), self._reason, self._clause)
+
+
+class _EndError(Exception):
+    """The end of a loop, which its recorder catches."""
+
+
+# -- the loops that methods share ---------------------------------------------------------------------------------------
+
+
+def fixed_point(step, parameters, record, *, max_iter, tol, may_lose=False):
+    """Repeat ``objective, new = step(parameters)`` until the objective gains no more than `tol`.
+
+    `step` evaluates the objective *at* the parameters it is given and returns the next ones. A step of EM lowers the
+    objective by rounding at most, so that the last parameters evaluated are the answer; the highest are for steps
+    that may lose (`may_lose`).
+    """
+    before = -np.inf
+    with record:
+        for _ in range(max_iter):
             objective, following = step(parameters)
-            best = parameters
-            objectives.append(float(objective))
-            if report is not None:
-                report(passes + 1, objectives[-1])
-            if passes > 0 and objectives[-1] - objectives[-2] <= tol:
-                converged, reason = True, f"a pass gained no more than tol={tol:g}"
-                break
+            record.add(parameters, objective, keep=None if may_lose else True)
+            record.iterated(parameters)
+            gained, before = record.objectives[-1] - before, record.objectives[-1]
+            if gained <= tol:
+                raise record.end(Reason.CONVERGED, f"a pass gained no more than tol={tol:g}")
             parameters = following
-    except KeyboardInterrupt:
-        if not objectives:
-            raise
-        reason = INTERRUPTED
-    return FitPath(best, np.array(objectives), len(objectives), converged, reason)
+        raise record.end(Reason.LIMIT, f"max_iter={max_iter} passes were used")
+    return record.path()
 
 
 def ascend(
     objective_and_gradient,
     parameters,
+    record,
     *,
     max_iter,
     tol,
     method="L-BFGS-B",
     max_passes=None,
     patience=1,
-    report=None,
-    callback=None,
 ):
     """Climb ``objective, gradient = objective_and_gradient(parameters)`` (a maximisation) by a SciPy method.
 
     A pass is one evaluation, wherever the line search asks for it; an iteration is one accepted step. The
     loop ends when `patience` iterations in a row gain no more than `tol` each, when the gradient vanishes,
     or after `max_iter` iterations or `max_passes` passes (None: `max_iter`), whichever comes first. The
-    best point evaluated is returned. `callback(parameters, passes)` follows each iteration and may raise
-    StopIteration.
+    best point evaluated is kept.
     """
     shape = np.shape(parameters)
     max_passes = max_iter if max_passes is None else max_passes
-    state: dict[str, Any] = {
-        "best": -np.inf,
-        "at": np.array(parameters, dtype=float),
-        "after": -np.inf,
-        "small": 0,
-    }
-    objectives: list[float] = []
-
-    class _Enough(Exception):
-        pass
+    unit, after, small = 1.0, -np.inf, 0
 
     def negative(flat):
-        if len(objectives) >= max_passes:
-            raise _Enough
+        nonlocal unit
+        if len(record.objectives) >= max_passes:
+            spent = f"max_iter={max_iter} passes were used"
+            if max_passes != max_iter:
+                spent = f"{max_passes} passes were used, line searches included"
+            raise record.end(Reason.LIMIT, spent)
         objective, gradient = objective_and_gradient(flat.reshape(shape))
         gradient = np.asarray(gradient, dtype=float).ravel()
-        if not objectives:
+        if not record.objectives:
             # Conjugate gradients guess their first step from the size of the gradient: its units must not
             # matter.
             size = float(np.linalg.norm(gradient))
-            state["unit"] = size if size > 1e-30 else 1.0
-        objectives.append(float(objective))
-        if objective > state["best"]:
-            state["best"], state["at"] = float(objective), flat.reshape(shape).copy()
-        if report is not None:
-            report(len(objectives), float(objective))
-        return -float(objective) / state["unit"], -gradient / state["unit"]
+            unit = size if size > 1e-30 else 1.0
+        record.add(flat.reshape(shape).copy(), objective)  # SciPy may go on writing into its array
+        return -float(objective) / unit, -gradient / unit
 
     def after_iteration(flat):
-        gained = state["best"] - state["after"]
-        state["after"] = state["best"]
-        state["small"] = state["small"] + 1 if gained <= tol else 0
-        if callback is not None:
-            try:
-                callback(flat.reshape(shape), len(objectives))
-            except StopIteration:
-                state["stopped"] = True
-                raise
-        if state["small"] >= patience:
-            raise StopIteration
+        nonlocal after, small
+        gained, after = record.objective - after, record.objective
+        small = small + 1 if gained <= tol else 0
+        record.iterated(flat.reshape(shape))
+        if small >= patience:
+            raise record.end(Reason.CONVERGED, f"an iteration gained no more than tol={tol:g}")
 
-    converged, reason = False, f"max_iter={max_iter} passes were used"
     options = {"maxiter": max_iter, "maxfun": max_passes + 1} if method == "L-BFGS-B" else {"maxiter": max_iter}
     options |= {"ftol": 0.0, "gtol": 1e-12} if method == "L-BFGS-B" else {"gtol": 1e-12}
-    try:
+    with record:
         result = minimize(
             negative,
             np.ravel(parameters).astype(float),
@@ -138,34 +261,37 @@ def ascend(
             options=options,
             callback=after_iteration,
         )
-        if state.get("stopped"):
-            reason = "the callback stopped it"
-        elif state["small"] >= patience:
-            converged, reason = True, f"an iteration gained no more than tol={tol:g}"
-        elif result.nit >= max_iter:
-            reason = f"max_iter={max_iter} iterations were used"
-        else:
-            # SciPy stopped by itself: a zero gradient, or a line search that cannot gain (rounding).
-            converged, reason = True, f"the optimiser can gain no more ({result.message})"
-    except _Enough:
-        if max_passes != max_iter:
-            reason = f"{max_passes} passes were used, line searches included"
-    except KeyboardInterrupt:
-        if not objectives:
+        if result.nit >= max_iter:
+            raise record.end(Reason.LIMIT, f"max_iter={max_iter} iterations were used")
+        # SciPy stopped by itself: a zero gradient, or a line search that cannot gain (rounding).
+        raise record.end(Reason.CONVERGED, f"the optimiser can gain no more ({result.message})")
+    return record.path()
+
+
+def best_path(paths):
+    """The highest of several paths, made one after the other; a user who ends one of them ends them all."""
+    done: list[FitPath] = []
+    try:
+        for path in paths:
+            done.append(path)
+            if path.reason.by_user:
+                break
+        reason = done[-1].reason
+    except KeyboardInterrupt:  # before a later loop has kept a point
+        if not done:
             raise
-        reason = INTERRUPTED
-    path = np.array(objectives)
-    n_iter = len(path)
-    if n_iter and path[-1] != state["best"]:
-        path = np.append(path, state["best"])  # the last entry belongs to the returned parameters
-    return FitPath(state["at"], path, n_iter, converged, reason)
+        reason = Reason.INTERRUPTED
+    return max(done, key=lambda path: path.objectives[-1]).ended_by(reason)
+
+
+# -- what the user is told ----------------------------------------------------------------------------------------------
 
 
 def warn_if_not_converged(name, path, *, remedy="Raise max_iter, raise tol, or look at objectives_", stacklevel=3):
     """Warn, whatever `verbose` says, when a fit ended before its tolerance was reached."""
     if not path.converged:
         warnings.warn(
-            f"{name} did not converge: {path.reason}; the best parameters so far are kept. {remedy}.",
+            f"{name} did not converge: {path.clause}; the best parameters so far are kept. {remedy}.",
             ConvergenceWarning,
             stacklevel=stacklevel,
         )

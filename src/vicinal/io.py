@@ -7,6 +7,7 @@
 
 import json
 import os
+import warnings
 
 import sklearn
 from sklearn.base import BaseEstimator
@@ -38,11 +39,16 @@ def save(estimator, path, *, training_rows=True):
     Raises
     ------
     TypeError
-        If the estimator holds what a file cannot: a function (``callback=``), a cache (``memory=`` of a Pipeline), an
-        object of another library, or a parameter that is not of a type that its class documents. The message names
-        the parameter or attribute and the remedy.
+        If the estimator holds what a file cannot: a function, a cache (``memory=`` of a Pipeline), an object of another
+        library, or a parameter that is not of a type that its class documents. The message names the parameter or
+        attribute and the remedy.
     OSError
         If the file cannot be written.
+
+    Warns
+    -----
+    UserWarning
+        If the estimator, or one inside it, has a ``callback``. It is left out: `load` gives ``callback=None``.
 
     Notes
     -----
@@ -71,6 +77,13 @@ def save(estimator, path, *, training_rows=True):
     writer = Writer(training_rows=training_rows)
     tree = {"vicinal": __version__, "sklearn": sklearn.__version__, "estimator": writer.estimator(estimator)}
     write_arrays(path, json.dumps(tree, separators=(",", ":"), allow_nan=False), writer.arrays)
+    if writer.callbacks:
+        warnings.warn(
+            f"the model file does not hold {' and '.join(writer.callbacks)}: a file never holds functions. The loaded "
+            "estimator has callback=None; set it again with set_params before the next fit.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def load(path):

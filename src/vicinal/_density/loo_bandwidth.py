@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from vicinal._checks import count_twins
-from vicinal._fit_loops import FitPath
+from vicinal._fit_loops import Reason, Recorder
 from vicinal._leave_one_out import scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 
@@ -36,35 +36,33 @@ def loo_variance(problem, *, max_iter=200, tol=1e-10):
         terms = sums - problem.log_others - 0.5 * d * (LOG_2PI + log_v)
         return float(weight @ terms) / mass, log_v + np.log(np.trace(scatter) / (mass * d))
 
-    objectives = []
-    at = np.log(total)
-    objective, update = evaluate(at)
-    objectives.append(objective)
+    record, at = Recorder(), np.log(total)
     slope = 0.0  # of the displacement update - at, by the secant
-    reason, converged = f"{max_iter} passes were used", False
     # Rows far apart leave the objective few digits for the width: where it no longer tells, the update still does.
     settled = 1e-6 if problem.rows.dtype == np.float64 else 1e-4
-    while len(objectives) < max_iter:
-        displacement = update - at
-        if abs(displacement) * d * max(1.0, abs(displacement)) <= 1e-7:
-            # The gradient in log v is d/2 times the displacement: what is left to gain is far below tol.
-            reason, converged = "the update no longer moves", True
-            break
-        stride = displacement / max(1.0 - slope, 1e-3)  # the root of the secant
-        trial = at + float(np.clip(stride, -3.0, 3.0))
-        new_objective, new_update = evaluate(trial)
-        objectives.append(new_objective)
-        if new_objective < objective:
-            trial = update
+    with record:
+        objective, update = evaluate(at)
+        record.add(at, objective)
+        while len(record.objectives) < max_iter:
+            displacement = update - at
+            if abs(displacement) * d * max(1.0, abs(displacement)) <= 1e-7:
+                # The gradient in log v is d/2 times the displacement: what is left to gain is far below tol.
+                raise record.end(Reason.CONVERGED, "the update no longer moves")
+            stride = displacement / max(1.0 - slope, 1e-3)  # the root of the secant
+            trial = at + float(np.clip(stride, -3.0, 3.0))
             new_objective, new_update = evaluate(trial)
-            objectives.append(new_objective)
-        gained = new_objective - objective
-        slope = 1.0 + ((new_update - trial) - displacement) / (trial - at)
-        at, objective, update = trial, new_objective, new_update
-        if gained <= tol and abs(update - at) * d <= settled:
-            reason, converged = f"a pass gained no more than tol={tol:g}", True
-            break
-    return FitPath(float(np.exp(at)), np.array(objectives), len(objectives), converged, reason)
+            if not record.add(trial, new_objective, keep=not new_objective < objective):
+                trial = update
+                new_objective, new_update = evaluate(trial)
+                record.add(trial, new_objective, keep=True)
+            gained = new_objective - objective
+            slope = 1.0 + ((new_update - trial) - displacement) / (trial - at)
+            at, objective, update = trial, new_objective, new_update
+            if gained <= tol and abs(update - at) * d <= settled:
+                raise record.end(Reason.CONVERGED, f"a pass gained no more than tol={tol:g}")
+        raise record.end(Reason.LIMIT, f"{max_iter} passes were used")
+    path = record.path()
+    return path._replace(parameters=float(np.exp(path.parameters)))
 
 
 def check_twins(counted):

@@ -93,12 +93,13 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
         weight = check_weights(sample_weight, X)
         self.engine_ = choose(as_engine(self.engine), self._pair_work(*X.shape)).backend
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
-        if isinstance(self.bandwidth, str):
+        if isinstance(self.bandwidth, str):  # "loo" is LCA's EM (Eqs. 3 and 4) for Sigma = h^2 I (sec. 6.2)
             self.covariance_ = self._covariance_by_rule(X, weight)
         else:
             self.covariance_ = bandwidth_covariance(self.bandwidth, X.shape[1])
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
+        # p(x) = sum_j w_j N(x; x_j, Sigma)
         self.mixture_ = SharedMixture(
             X.copy(), self.covariance_, log_weights, self.engine, getattr(self, "feature_names_in_", None)
         )

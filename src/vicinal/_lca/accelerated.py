@@ -4,10 +4,10 @@ from collections import deque
 
 import numpy as np
 
-from vicinal._fit_loops import INTERRUPTED, FitPath
+from vicinal._fit_loops import Reason
 
 
-def accelerated_fixed_point(step, move, parameters, *, max_iter, tol, memory=10, longest=2.0, report=None):
+def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, memory=10, longest=2.0):
     """Maximise an objective whose fixed-point step (an EM step) never lowers it, by a safeguarded
     quasi-Newton method.
 
@@ -26,6 +26,8 @@ def accelerated_fixed_point(step, move, parameters, *, max_iter, tol, memory=10,
         it is twice the gradient, as it is for EM on the logarithm of a covariance.
     move : callable
         ``new, made = move(parameters, displacement)``, with the displacement that was made in fact.
+    record : Recorder
+        Its iterations are the start and the points that were accepted.
     memory : int
         Secant pairs to keep.
     longest : float
@@ -34,26 +36,21 @@ def accelerated_fixed_point(step, move, parameters, *, max_iter, tol, memory=10,
     Returns
     -------
     FitPath
-        Its objectives have one entry a pass, rejected trials included; the last belongs to the parameters.
+        Its objectives have one entry per pass, rejected trials included; the last belongs to the parameters.
     """
     # Departure 2 (LCA): the paper knows EM only.
-    objectives: list[float] = []
 
     def evaluate(at):
         objective, displacement = step(at)
-        objectives.append(float(objective))
-        if report is not None:
-            report(len(objectives), objectives[-1])
-        return objectives[-1], displacement
+        record.add(at, objective, keep=objective >= record.objective)
+        return record.objectives[-1], displacement
 
     secants: deque = deque(maxlen=memory)
     confirm = False  # the next step is plain: a small gain of a quasi-Newton step may be a poor step
-    converged, reason = False, f"max_iter={max_iter} passes were used"
-    best = None
-    try:
+    with record:
         objective, displacement = evaluate(parameters)
-        best = objective
-        while len(objectives) < max_iter:
+        record.iterated(parameters)
+        while len(record.objectives) < max_iter:
             plain = confirm or not secants
             direction = displacement if plain else _two_loops(displacement, secants)
             # What the quadratic model promises: half of gradient times direction.
@@ -62,31 +59,25 @@ def accelerated_fixed_point(step, move, parameters, *, max_iter, tol, memory=10,
             if not plain:
                 direction = direction * min(1.0, longest / max(_size(direction), 1e-300))
             # A plain step cannot lower the objective but by rounding, so it is tried once.
-            trials = min(1 if plain else 5, max_iter - len(objectives))
+            trials = min(1 if plain else 5, max_iter - len(record.objectives))
             trial = _line_search(evaluate, move, parameters, objective, displacement, direction, trials)
             if trial is None:
                 if plain:
-                    converged, reason = True, "a plain step can gain no more than rounding"
-                    break
+                    raise record.end(Reason.CONVERGED, "a plain step can gain no more than rounding")
                 secants.clear()
                 continue
             parameters, gained, made, new_displacement = trial
-            objective = best = objectives[-1]
+            objective = record.objective
             change = displacement - new_displacement
             if np.vdot(made, change) > 1e-10 * np.linalg.norm(made) * np.linalg.norm(change):
                 secants.append((made, change))
             displacement = new_displacement
+            record.iterated(parameters)
             if gained <= tol and plain:
-                converged, reason = True, f"a plain step gained no more than tol={tol:g}"
-                break
+                raise record.end(Reason.CONVERGED, f"a plain step gained no more than tol={tol:g}")
             confirm = gained <= tol
-    except KeyboardInterrupt:
-        if best is None:
-            raise
-        reason = INTERRUPTED
-    n_iter = len(objectives)
-    path = objectives if objectives[-1] == best else [*objectives, best]
-    return FitPath(parameters, np.array(path), n_iter, converged, reason)
+        raise record.end(Reason.LIMIT, f"max_iter={max_iter} passes were used")
+    return record.path()
 
 
 def _line_search(evaluate, move, parameters, objective, displacement, direction, trials):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal._engine import Problem
-from vicinal._fit_loops import INTERRUPTED, FitPath
+from vicinal._fit_loops import Reason
 from vicinal._lca.steps import COLLAPSE, CollapseError
 from vicinal._mixtures import LOG_2PI
 
@@ -73,6 +73,11 @@ def local_metric(split):
     if len(split.variances) == 0:
         return np.zeros((1, len(split.local)))
     return (split.local / np.sqrt(split.variances)).T
+
+
+def directions(split, root):
+    """The Gaussian and the local directions in the coordinates of the data: the rows of B_G' and of B_L'."""
+    return split.gaussian.T @ root, local_metric(split)[: len(split.variances)] @ root
 
 
 def em_step(problem, split):
@@ -152,15 +157,14 @@ def search_directions(run, path, tol):
     while True:
         found = _golden_round(lambda split: run(split, rough), best, record)
         gained = found.objectives[-1] - best.objectives[-1]
-        interrupted = found.reason == INTERRUPTED
-        best = found if gained > 0 or interrupted else best
-        if gained <= rough or interrupted:
+        best = found if gained > 0 or found.reason.by_user else best
+        if gained <= rough or found.reason.by_user:
             break
-    if best is not path and not interrupted:
+    if best is not path and not found.reason.by_user:
         best = _run_or_keep(lambda: run(best.parameters, tol), best)
         record.append(best.objectives)
     every_pass = np.maximum.accumulate(np.concatenate(record))
-    return FitPath(best.parameters, every_pass, len(every_pass), best.converged, best.reason)
+    return best._replace(objectives=every_pass, n_iter=len(every_pass))
 
 
 def _golden_round(run, path, record):
@@ -168,11 +172,12 @@ def _golden_round(run, path, record):
     split = path.parameters
     tried = {0: path}
 
-    def stopped():
-        return any(run.reason == INTERRUPTED for run in tried.values())
+    def ended():
+        """The last reason; after an end by the user there are no further runs."""
+        return [*tried.values()][-1].reason
 
     def value(moved):
-        if moved not in tried and not stopped():
+        if moved not in tried and not ended().by_user:
             try:
                 tried[moved] = _run_or_keep(lambda: run(transfer(split, moved)), path)
                 record.append(tried[moved].objectives)
@@ -181,14 +186,13 @@ def _golden_round(run, path, record):
         return tried.get(moved, path).objectives[-1]
 
     low, high = 0, len(split.variances)
-    while high - low > 2 and not stopped():
+    while high - low > 2 and not ended().by_user:
         left = low + round(0.382 * (high - low))
         right = max(low + round(0.618 * (high - low)), left + 1)
         low, high = (left, high) if value(left) < value(right) else (low, right)
     for moved in range(low, high + 1):
         value(moved)
-    best = max(tried.values(), key=lambda path: path.objectives[-1])
-    return best._replace(converged=False, reason=INTERRUPTED) if stopped() else best
+    return max(tried.values(), key=lambda path: path.objectives[-1]).ended_by(ended())
 
 
 def _run_or_keep(run, path):
@@ -196,4 +200,4 @@ def _run_or_keep(run, path):
     try:
         return run()
     except KeyboardInterrupt:
-        return path._replace(objectives=path.objectives[-1:], converged=False, reason=INTERRUPTED)
+        return path._replace(objectives=path.objectives[-1:]).ended_by(Reason.INTERRUPTED)

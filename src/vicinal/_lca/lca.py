@@ -6,10 +6,18 @@ import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 
-from vicinal._checks import bandwidth_covariance, check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._checks import (
+    bandwidth_covariance,
+    check_callback,
+    check_choice,
+    check_integer,
+    check_positive,
+    check_rows,
+    check_weights,
+)
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Work, quiet_blas
-from vicinal._fit_loops import fixed_point, progress, warn_if_not_converged
+from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
     LCA_ADVICE,
@@ -93,6 +101,11 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         that bias. For ``partial_fit``, the size of the sample of rows that is kept (3000 by default).
     discount : float, default=0.6
         The weight of the old covariance after a sweep over the rows: :math:`\gamma` of Eq. 7. In [0, 1).
+    callback : callable, optional
+        Called as ``callback(parameters, n_iter)`` after each pass of ``fit`` that is not rejected (each sweep of
+        "stochastic"), with the flattened matrix A of shape (n_features, n_features), its rows not yet ordered, and
+        the number of calls. It may raise StopIteration: the fit then ends, warns that it has not converged, and keeps
+        the best matrix so far. A model file does not hold it.
     engine : None, str or Engine, default=None
         Who does the pair work; see :class:`vicinal.Engine`.
     random_state : int, RandomState instance or None, default=None
@@ -177,6 +190,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         batch_size=100,
         neighborhood=None,
         discount=0.6,
+        callback=None,
         engine=None,
         random_state=None,
         verbose=False,
@@ -191,6 +205,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         self.batch_size = batch_size
         self.neighborhood = neighborhood
         self.discount = discount
+        self.callback = callback
         self.engine = engine
         self.random_state = random_state
         self.verbose = verbose
@@ -214,26 +229,27 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
 
     def _fit(self, X, sample_weight, advice):
         """Fit, with the remedies that the caller's users have; return the path."""
-        X = check_rows(self, X, reset=True, min_rows=2)
-        weight = check_two_rows(check_weights(sample_weight, X))
-        n, d = X.shape
-        reg, structure = self._check_parameters(d)
-        self._check_stochastic()
-        if reg == 0:
-            check_answerable(X, weight, *structure, names=getattr(self, "feature_names_in_", None), advice=advice)
-            check_twins(X, weight, advice)
-        self._stream = None
-        self.solver_ = self._pick_solver(n)
-        if self.verbose and self.solver == "auto":
-            print(f"[LCA] solver={self.solver_!r} for {n} rows", file=sys.stderr, flush=True)
-        queries = self._pair_work(n, d).n_queries
+        X, weight, reg, structure, limits = self._check_input(X, sample_weight, advice)
+        queries = self._pair_work(*X.shape).n_queries
         problem = leave_one_out(X, weight, self.engine, reg=reg, n_queries=queries, passes=_PASSES)
         self.engine_ = problem.pairs.backend
         spread = scatter_of_rows(problem.rows, problem.weight)
-        start = self._start(spread, reg, structure)
-        solve = self._stochastic_path if self.solver_ == "stochastic" else self._exact_path
+        # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
+        start, record, neighbors = self._start(spread, reg, structure), Recorder.of(self), None
         try:
-            path, neighbors = solve(problem, start, structure)
+            if self.solver_ == "stochastic":
+                # Local covariances of minibatches, each blended with what is known (Eq. 7).
+                path, neighbors = self._sweep(problem, start, structure, record, limits)
+            else:
+                # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
+                # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + nu I (Eq. 4 with the penalty).
+                reference = self._spread_metric(spread, reg, structure)
+                steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
+                with quiet_blas(*problem.rows.shape):  # the algebra between the passes, too
+                    if self.solver_ == "em":
+                        path = fixed_point(steps.em, start, record, **limits)
+                    else:
+                        path = accelerated_fixed_point(steps.displacement, steps.move, start, record, **limits)
             self._keep(path.parameters, spread)
             self._keep_density(X.copy(), weight, problem, neighbors)
         except (CollapseError, np.linalg.LinAlgError):
@@ -241,6 +257,24 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         warn_if_not_converged("LCA", path, stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
+
+    def _check_input(self, X, sample_weight, advice):
+        """The rows, their weights, the penalty, the structure and the limits of the loop; chooses the solver."""
+        X = check_rows(self, X, reset=True, min_rows=2)
+        weight = check_two_rows(check_weights(sample_weight, X))
+        reg, structure = self._check_parameters(X.shape[1])
+        self._check_stochastic()
+        check_callback(self.callback)
+        if reg == 0:
+            check_answerable(X, weight, *structure, names=getattr(self, "feature_names_in_", None), advice=advice)
+            check_twins(X, weight, advice, stacklevel=5)
+        self._stream: dict | None = None
+        self.solver_ = self._pick_solver(len(X))
+        if self.verbose and self.solver == "auto":
+            print(f"[LCA] solver={self.solver_!r} for {len(X)} rows", file=sys.stderr, flush=True)
+        stochastic = self.solver_ == "stochastic"
+        limits = self._limits(_MAX_SWEEPS, _SWEEP_TOL) if stochastic else self._limits(_MAX_PASSES, _EXACT_TOL)
+        return X, weight, reg, structure, limits
 
     def partial_fit(self, X, y=None):
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.
@@ -261,7 +295,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         self
             ``n_samples_seen_`` counts the rows; ``objectives_`` holds the objective per row of each minibatch before
             it was learned from, ``n_iter_`` their number; ``converged_`` is False, a stream has no end;
-            ``effective_neighbors_`` and ``score_samples(None)`` are those of the sample.
+            ``effective_neighbors_`` and ``score_samples(None)`` are those of the sample. The callback is not called.
         """
         fresh = not hasattr(self, "components_")
         X = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
@@ -370,20 +404,9 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         return {
             "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
             "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),
-            "report": progress("LCA", self.verbose),
         }
 
-    def _exact_path(self, problem, start, structure):
-        """Passes over all pairs; and who are possible neighbours: all (None)."""
-        limits = self._limits(_MAX_PASSES, _EXACT_TOL)
-        spread = self._spread_metric(scatter_of_rows(problem.rows, problem.weight), problem.reg, structure)
-        steps = Steps(lambda metric: one_pass(problem, metric), structure, start, spread)
-        with quiet_blas(*problem.rows.shape):  # the algebra between the passes, too
-            if self.solver_ == "em":
-                return fixed_point(steps.em, start, **limits), None
-            return accelerated_fixed_point(steps.displacement, steps.move, start, **limits), None
-
-    def _stochastic_path(self, problem, start, structure):
+    def _sweep(self, problem, start, structure, record, limits):
         """Sweeps of minibatches; and a sample of rows as possible neighbours."""
         batch_size, neighborhood, discount = self._check_stochastic()
         rng = np.random.default_rng(self._seed())
@@ -391,16 +414,17 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
             problem,
             start,
             structure,
+            record,
             neighborhood=neighborhood,
             warm=isinstance(self.init, str),
             rng=rng,
             batch_size=batch_size,
             discount=discount,
-            **self._limits(_MAX_SWEEPS, _SWEEP_TOL),
+            **limits,
         )
         n = len(problem.rows)
         sample = np.sort(rng.choice(n, min(neighborhood or SAMPLE, n), replace=False))
-        return path._replace(parameters=path.parameters[1]), sample
+        return path, sample
 
     def _keep(self, metric, spread):
         """Store the fitted metric."""

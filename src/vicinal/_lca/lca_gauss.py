@@ -1,13 +1,15 @@
 """LCA-Gauss (Le Roux and Bach, sec. 4): a Gaussian times a Parzen model; the directions that need the latter."""
 
+from itertools import count
+
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_integer, check_positive, check_rows, check_weights
+from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_weights
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Work
-from vicinal._fit_loops import INTERRUPTED, fixed_point, progress, warn_if_not_converged
+from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import (
     Advice,
     check_answerable,
@@ -19,6 +21,7 @@ from vicinal._lca.checks import (
 from vicinal._lca.gauss_steps import (
     GaussProblem,
     all_local,
+    directions,
     em_step,
     left_out_scores,
     local_metric,
@@ -28,6 +31,8 @@ from vicinal._lca.steps import CollapseError, inverse_root
 from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
+
+_ADVICE = Advice("LCAGauss", simpler="")
 
 # Passes that a fit makes, about; the engine chooses by it.
 _PASSES = 50
@@ -64,6 +69,11 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         Most passes over the pairs; with ``search``, for each run of EM.
     tol : float, default=1e-7
         Stop when a pass gains no more than this many nats per row.
+    callback : callable, optional
+        Called as ``callback(parameters, n_iter)`` after each pass, with the flattened square matrix :math:`B' =
+        (B_G, B_L)'`, Gaussian rows first, and the number of passes, those of all runs of ``search``. It may raise
+        StopIteration: the fit then ends, warns that it has not converged, and keeps the best directions so far. A
+        model file does not hold it.
     engine : None, str or Engine, default=None
         Who does the pair work; see :class:`vicinal.Engine`.
     random_state : int, RandomState instance or None, default=None
@@ -140,6 +150,7 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         search=False,
         max_iter=500,
         tol=1e-7,
+        callback=None,
         engine=None,
         random_state=None,
         verbose=False,
@@ -149,6 +160,7 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         self.search = search
         self.max_iter = max_iter
         self.tol = tol
+        self.callback = callback
         self.engine = engine
         self.random_state = random_state
         self.verbose = verbose
@@ -167,38 +179,46 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         -------
         self
         """
+        X, weight, reg, reg_gauss = self._check_input(X, sample_weight)
+        # In the coordinates w = R (x - mu) the Gaussian's covariance, C_G + nu_G I, is the identity.
+        rows, problem = self._whiten(X, weight, reg, reg_gauss)
+        self.engine_ = problem.pairs.backend
+        iterations = count(1)
+
+        def run(split, tol):
+            """EM: C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1)."""
+            record = Recorder.of(self, lambda at: np.concatenate(directions(at, problem.root)), iterations)
+            return fixed_point(lambda at: em_step(problem, at), split, record, max_iter=self.max_iter, tol=tol)
+
+        try:
+            path = run(all_local(X.shape[1]), self.tol)  # Algorithm 1
+            if self.search and not path.reason.by_user:
+                path = search_directions(run, path, self.tol)  # LCA-Gauss-Red (sec. 4)
+            self._keep(X, weight, rows, problem, path.parameters)
+        except (CollapseError, np.linalg.LinAlgError):
+            raise ValueError(collapse_message(X, weight, "full", _ADVICE)) from None
+        warn_if_not_converged("LCAGauss", path)
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        return self
+
+    def _check_input(self, X, sample_weight):
+        """The rows, their weights and the two penalties; refuses what has no answer."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
         if not isinstance(self.search, (bool, np.bool_)):
             raise TypeError(f"search must be True or False, got {type(self.search).__name__}.")
         reg = check_positive(self.reg, "reg", strict=False)
         reg_gauss = check_positive(self.reg_gauss, "reg_gauss", strict=False)
-        max_iter = check_integer(self.max_iter, "max_iter")
-        tol = check_positive(self.tol, "tol", strict=False)
-        advice = Advice("LCAGauss", simpler="")
+        check_integer(self.max_iter, "max_iter")
+        check_positive(self.tol, "tol", strict=False)
+        check_callback(self.callback)
         if reg == 0 or reg_gauss == 0:
             names = getattr(self, "feature_names_in_", None)
             zero = " and ".join(name for name, value in (("reg", reg), ("reg_gauss", reg_gauss)) if value == 0)
-            check_answerable(X, weight, "full", names=names, advice=advice._replace(reg_name=zero))
+            check_answerable(X, weight, "full", names=names, advice=_ADVICE._replace(reg_name=zero))
         if reg == 0:  # twins are no trouble for the Gaussian
-            check_twins(X, weight, advice, stacklevel=3)
-        rows, problem = self._whiten(X, weight, reg, reg_gauss)
-        self.engine_ = problem.pairs.backend
-        report = progress("LCAGauss", self.verbose)
-
-        def run(split, tol):
-            return fixed_point(lambda at: em_step(problem, at), split, max_iter=max_iter, tol=tol, report=report)
-
-        try:
-            path = run(all_local(X.shape[1]), tol)
-            if self.search and path.reason != INTERRUPTED:
-                path = search_directions(run, path, tol)
-            self._keep(X, weight, rows, problem, path.parameters)
-        except (CollapseError, np.linalg.LinAlgError):
-            raise ValueError(collapse_message(X, weight, "full", advice)) from None
-        warn_if_not_converged("LCAGauss", path)
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        return self
+            check_twins(X, weight, _ADVICE)
+        return X, weight, reg, reg_gauss
 
     def _pair_work(self, n_samples, n_features):
         """The pair work of a fit."""
@@ -218,9 +238,7 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
 
     def _keep(self, X, weight, rows, problem, split):
         """Store the fitted directions, the density, and the leave-one-out scores of the training rows."""
-        root = problem.root
-        self.components_ = local_metric(split)[: len(split.variances)] @ root
-        self.gaussian_components_ = split.gaussian.T @ root
+        self.gaussian_components_, self.components_ = directions(split, problem.root)
         self.n_components_ = len(split.variances)
         both = np.concatenate([self.gaussian_components_, self.components_])
         self.precision_ = both.T @ both

@@ -1,14 +1,12 @@
 """Local LCA (experimental): LCA with a covariance of its own at every row, under a prior."""
 
-from collections import deque
-
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 
-from vicinal._checks import check_integer, check_positive, check_rows
+from vicinal._checks import check_callback, check_integer, check_positive, check_rows
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Covariances, prepare
-from vicinal._fit_loops import INTERRUPTED, FitPath, fixed_point, progress, warn_if_not_converged
+from vicinal._fit_loops import Reason, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import Advice
 from vicinal._lca.lca import LCA
 from vicinal._leave_one_out import mean_of_rows
@@ -51,6 +49,11 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         Most passes over the pairs, after LCA's own.
     tol : float, default=1e-5
         Stop when a pass gains no more than this many nats per row.
+    callback : callable, optional
+        Called as ``callback(parameters, n_iter)`` after each pass (not after those of the LCA), with the flattened
+        covariances of shape (n_samples, n_features, n_features) and the number of passes. It may raise StopIteration:
+        the fit then ends, warns that it has not converged, and keeps the best covariances so far. A model file does not
+        hold it.
     engine : None, str or Engine, default=None
         Who does the pair work; see :class:`vicinal.Engine`.
     verbose : bool, default=False
@@ -63,7 +66,8 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
     base_ : LCA
         The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`.
     objectives_ : ndarray
-        The objective above, one entry a pass, the last one belonging to ``local_covariances_``.
+        The objective above, one entry per pass, the last one belonging to ``local_covariances_``. Where the last pass
+        lost, which ``pool`` allows, the objective of the pass before stands there once more.
     n_iter_ : int
     converged_ : bool
         Whether this fit and LCA's converged.
@@ -95,12 +99,15 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
     True
     """
 
-    def __init__(self, smoothing=0.7, *, pool=1, reg=0.0, max_iter=100, tol=1e-5, engine=None, verbose=False):
+    def __init__(
+        self, smoothing=0.7, *, pool=1, reg=0.0, max_iter=100, tol=1e-5, callback=None, engine=None, verbose=False
+    ):
         self.smoothing = smoothing
         self.pool = pool
         self.reg = reg
         self.max_iter = max_iter
         self.tol = tol
+        self.callback = callback
         self.engine = engine
         self.verbose = verbose
 
@@ -117,32 +124,30 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         self
         """
         X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
-        smoothing = check_positive(self.smoothing, "smoothing")
-        if smoothing > 1:
-            raise ValueError(f"smoothing must be in (0, 1], got {smoothing:g}. 1 gives every row LCA's covariance.")
-        max_iter, tol = check_integer(self.max_iter, "max_iter"), check_positive(self.tol, "tol", strict=False)
-        pool = check_integer(self.pool, "pool")
-        if pool > len(X):
-            raise ValueError(f"pool={pool} needs at least {pool} rows, got {len(X)}. Lower pool or add data.")
-        # Exact for any n, so that nothing is random.
+        self._check_parameters(len(X))
+        # Sigma_0, the centre of the prior; exact for any n, so that nothing is random.
         self.base_ = LCA(reg=self.reg, solver="accelerated", engine=self.engine, verbose=self.verbose)
         base_path = self.base_._fit(X, None, _ADVICE)
-        inverse = np.linalg.inv(self.base_.components_)
-        problem = self._problem(X)
+        problem = self._problem(X)  # in the frame of LCA, where Sigma_0 is the identity
         self.engine_ = problem.backend
+        inverse = np.linalg.inv(self.base_.components_)
+        start = np.broadcast_to(np.eye(X.shape[1]), (len(X), X.shape[1], X.shape[1])).copy()
+        record = Recorder.of(self, lambda covariances: inverse @ covariances @ inverse.T)
         try:
-            path = (
-                self._as_lca(X, INTERRUPTED)
-                if base_path.reason == INTERRUPTED
-                else self._climb(X, problem, smoothing, pool, max_iter, tol)
-            )
+            if base_path.reason.by_user:
+                path = self._as_lca(start, Recorder()).ended_by(base_path.reason)
+            elif self.smoothing == 1:  # the prior alone
+                path = self._as_lca(start, record)
+            else:  # EM: lambda_ij, then Sigma_j <- (S_j + kappa Sigma_0) / (m_j + kappa)
+                step = self._em_step(problem)
+                path = fixed_point(step, start, record, max_iter=self.max_iter, tol=self.tol, may_lose=self.pool > 1)
             self.local_covariances_ = inverse @ path.parameters @ inverse.T
             check_regular(self.local_covariances_)
         except np.linalg.LinAlgError:
             raise ValueError(
-                f"LocalLCA: the covariance of some row is singular in float64: with smoothing={smoothing:g} its prior "
-                "weighs too little, or far rows stretch it. Pass a larger smoothing, pass a larger reg (a variance, in "
-                "squared units of the data), or drop far rows."
+                f"LocalLCA: the covariance of some row is singular in float64: with smoothing={self.smoothing:g} its "
+                "prior weighs too little, or far rows stretch it. Pass a larger smoothing, pass a larger reg (a variance, "
+                "in squared units of the data), or drop far rows."
             ) from None
         warn_if_not_converged("LocalLCA", path)
         self.objectives_, self.n_iter_ = path.objectives, path.n_iter
@@ -150,6 +155,17 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         self.mixture_ = LocalMixture(X.copy(), self.local_covariances_, None, self.engine, names)
         return self
+
+    def _check_parameters(self, n_rows):
+        smoothing = check_positive(self.smoothing, "smoothing")
+        if smoothing > 1:
+            raise ValueError(f"smoothing must be in (0, 1], got {smoothing:g}. 1 gives every row LCA's covariance.")
+        check_integer(self.max_iter, "max_iter")
+        check_positive(self.tol, "tol", strict=False)
+        check_callback(self.callback)
+        pool = check_integer(self.pool, "pool")
+        if pool > n_rows:
+            raise ValueError(f"pool={pool} needs at least {pool} rows, got {n_rows}. Lower pool or add data.")
 
     def _pair_work(self, n_samples, n_features):
         """The pair work of a fit, after LCA's own."""
@@ -164,39 +180,32 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         rows = (X - mean_of_rows(X)) @ self.base_.components_.T
         return prepare(self.engine, rows, leave_one_out=True, n_dims=work.n_dims, passes=work.passes)
 
-    def _as_lca(self, X, interrupted=""):
+    def _as_lca(self, covariances, record):
         """Every row with LCA's covariance; one pass tells the objective, in which LCA's penalty has no part."""
-        n, d = X.shape
-        covariances = np.broadcast_to(np.eye(d), (n, d, d)).copy()
-        return FitPath(covariances, np.array([self.base_.score()]), 1, not interrupted, interrupted or "LCA itself")
+        with record:
+            record.add(covariances, self.base_.score())
+            record.iterated(covariances)
+            raise record.end(Reason.CONVERGED, "every row has LCA's covariance")
+        return record.path()
 
-    def _climb(self, X, problem, smoothing, pool, max_iter, tol):
-        """EM in the frame of LCA."""
-        n, d = X.shape
-        start = np.broadcast_to(np.eye(d), (n, d, d)).copy()
+    def _em_step(self, problem):
+        """The step of EM in the frame of LCA: the objective at some covariances, and the next ones."""
+        n, d = problem.n_points, len(self.base_.components_)
         log_norm = np.linalg.slogdet(self.base_.components_)[1] - 0.5 * d * LOG_2PI
-        if smoothing == 1:
-            return self._as_lca(X)
-        kappa = smoothing / (1.0 - smoothing)
+        kappa = self.smoothing / (1.0 - self.smoothing)
         near = np.arange(n)[:, None]
-        if pool > 1:
-            near = np.hstack([near, problem.at().nearest(pool - 1).indices])
-        seen: deque = deque(maxlen=2)
+        if self.pool > 1:
+            near = np.hstack([near, problem.at().nearest(self.pool - 1).indices])
 
         def step(covariances):
             roots = inverse_roots(covariances)
             sums, counts, scatters = problem.at(Covariances(roots)).local_scatters()
             objective = (sums - np.log(n - 1.0)).mean() + log_norm - log_prior(roots, kappa)
-            seen.append((objective, covariances))
-            if pool > 1:
+            if self.pool > 1:
                 counts, scatters = counts[near].mean(axis=1), scatters[near].mean(axis=1)
             return objective, (scatters + kappa * np.eye(d)) / (counts + kappa)[:, None, None]
 
-        path = fixed_point(step, start, max_iter=max_iter, tol=tol, report=progress("LocalLCA", self.verbose))
-        if pool > 1:  # the last step may have lost
-            objective, covariances = max(seen, key=lambda pair: pair[0])
-            path = path._replace(parameters=covariances, objectives=np.append(path.objectives[:-1], objective))
-        return path
+        return step
 
 
 def check_regular(covariances):

@@ -8,7 +8,7 @@ A step at the metric A takes B rows (sec. 5.1) and N possible neighbours (sec. 5
 
 import numpy as np
 
-from vicinal._fit_loops import INTERRUPTED, FitPath
+from vicinal._fit_loops import Reason, Recorder
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.steps import (
     CollapseError,
@@ -89,7 +89,7 @@ def minibatches(n, n_neighbors, n_rows, batch_size, rng):
             yield terms, np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False))
 
 
-def sweep_path(problem, local, structure, *, batch_size, n_neighbors, n_rows, discount, max_iter, tol, rng, report):
+def sweep_path(problem, local, structure, record, *, batch_size, n_neighbors, n_rows, discount, max_iter, tol, rng):
     """Sweep until two sweeps in a row gain no more than `tol` on rows that are set aside to measure it.
 
     Parameters
@@ -98,41 +98,36 @@ def sweep_path(problem, local, structure, *, batch_size, n_neighbors, n_rows, di
     local : array of shape (d, d)
         The local covariance to start from, without the penalty's share.
     structure : Structure
+    record : Recorder
     n_rows : int
         Rows of a sweep: n of Eq. 7.
 
     Returns
     -------
     FitPath
-        The parameters are the local covariance and the metric of the best sweep; its objectives are those of
-        the measuring rows after each sweep.
+        The parameters are the metric of the best sweep; its objectives are those of the measuring rows after
+        each sweep.
     """
     n = len(problem.rows)
     measured = np.sort(rng.choice(n, min(_MONITORED, n), replace=False))
     judges = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False))
     metric = metric_of(local, problem.reg, structure)
-    best_value, best = look(problem, metric, measured, judges)[0], (local, metric)
-    objectives: list[float] = []
-    idle, converged, reason = 0, False, f"max_iter={max_iter} sweeps were used"
-    try:
-        for sweep in range(max_iter):
+    record.begin(metric, look(problem, metric, measured, judges)[0])
+    idle = 0
+    with record:
+        for _ in range(max_iter):
             for terms, points in minibatches(n, n_neighbors, n_rows, batch_size, rng):
                 _, estimate = look(problem, metric, terms, points)
                 local = blend(local, estimate, discount, problem.weight[terms].sum() / n_rows)
                 metric = metric_of(local, problem.reg, structure)
-            objectives.append(look(problem, metric, measured, judges)[0])
-            if report is not None:
-                report(sweep + 1, objectives[-1])
-            idle = 0 if objectives[-1] > best_value + tol else idle + 1
-            if objectives[-1] > best_value:
-                best_value, best = objectives[-1], (local, metric)
+            objective, best = look(problem, metric, measured, judges)[0], record.objective
+            record.add(metric, objective)
+            record.iterated(metric)
+            idle = 0 if objective > best + tol else idle + 1
             if idle == 2:
-                converged, reason = True, f"two sweeps in a row gained no more than tol={tol:g}"
-                break
-    except KeyboardInterrupt:
-        reason = INTERRUPTED
-    path = objectives if objectives and objectives[-1] == best_value else [*objectives, best_value]
-    return FitPath(best, np.array(path), len(objectives), converged, reason)
+                raise record.end(Reason.CONVERGED, f"two sweeps in a row gained no more than tol={tol:g}")
+        raise record.end(Reason.LIMIT, f"max_iter={max_iter} sweeps were used")
+    return record.path()
 
 
 # -- a start that is close ---------------------------------------------------------------------------------
@@ -176,12 +171,14 @@ def unbiased_start(problem, start, structure, size, rng):
 def _quick_fit(evaluate, start, structure):
     steps = Steps(evaluate, structure, start)
     try:
-        return accelerated_fixed_point(steps.displacement, steps.move, start, max_iter=_START_PASSES, tol=_START_TOL)
+        return accelerated_fixed_point(
+            steps.displacement, steps.move, start, Recorder(), max_iter=_START_PASSES, tol=_START_TOL
+        )
     except CollapseError:
         return None  # a sample may collapse where the data do not
 
 
-def stochastic_path(problem, start, structure, *, neighborhood, warm, batch_size, rng, **options):
+def stochastic_path(problem, start, structure, record, *, neighborhood, warm, batch_size, rng, **options):
     """Fit by sweeps over minibatches.
 
     Parameters
@@ -190,12 +187,13 @@ def stochastic_path(problem, start, structure, *, neighborhood, warm, batch_size
     start : array of shape (d, d)
         A metric.
     structure : Structure
+    record : Recorder
     neighborhood : int or None
         N of sec. 5.2, or None: all rows, and sweeps of a number of rows that does not grow with n.
     warm : bool
         Whether to come closer by fits to samples first.
     options
-        ``discount, max_iter, tol, report`` of `sweep_path`.
+        ``discount, max_iter, tol`` of `sweep_path`.
     """
     n, d = len(problem.rows), len(start)
     fits = [sampled_start(problem, start, structure, neighborhood or SAMPLE, rng)] if warm else []
@@ -212,9 +210,9 @@ def stochastic_path(problem, start, structure, *, neighborhood, warm, batch_size
     local = np.linalg.inv(start.T @ start) - problem.reg * np.eye(d)
     size = {"n_neighbors": n_neighbors, "n_rows": n_rows, "batch_size": batch_size}
     if not _interrupted(fits):
-        return sweep_path(problem, local, structure, rng=rng, **size, **options)
+        return sweep_path(problem, local, structure, record, rng=rng, **size, **options)
     options["max_iter"] = 0
-    return sweep_path(problem, local, structure, rng=rng, **size, **options)._replace(reason=INTERRUPTED)
+    return sweep_path(problem, local, structure, record, rng=rng, **size, **options).ended_by(Reason.INTERRUPTED)
 
 
 def rows_per_sweep(n, d):
@@ -228,4 +226,4 @@ def _last(fits, start):
 
 
 def _interrupted(fits):
-    return any(fit is not None and fit.reason == INTERRUPTED for fit in fits)
+    return any(fit is not None and fit.reason.by_user for fit in fits)

@@ -156,43 +156,46 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         self
         """
         named_rows = X
+        X, weight, counted, d, k = self._check_input(X, sample_weight)
+        engine = settled(self.engine, self._pair_work(*X.shape))
+        self.engine_ = engine.kind
+        self._k, self._weight, self._neighbors, self._soft_rows = k, weight, None, None
+        if d == 0:
+            frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
+        elif self.neighborhood == "nearest":
+            # MParzen::Train, step 2: the k nearest rows; and one more, who would take a vacant place when a row is held out.
+            rows, more = rows_under_metric(self.metric, named_rows, X), min(k + 1, len(counted) - 1)
+            self._neighbors = nearest_neighbors(rows, more, counted, search=self.search, engine=engine)
+            # Step 3: singular vectors V_il and singular values s of the differences x_j - x_i; v_il = s^2 / k.
+            options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
+            frames, variances = local_frames(X, self._neighbors[:, :k], d, weight, **options)
+        else:
+            # The weighted covariance of a soft neighbourhood K (sec. 2), instead of steps 2 and 3.
+            self._soft_rows = _in_bandwidths(rows_under_metric(self.metric, named_rows, X), self.bandwidth)
+            frames, variances = soft_frames(X, self._soft_rows, d, weight, engine=engine)
+        # sigma^2, which makes the covariances C_i regular.
+        auto = self.noise == "auto"
+        self.noise_ = self._choose_noise(X, frames, variances, counted, engine) if auto else float(self.noise)
+        self.mixture_: SharedMixture | FrameMixture = self._make_mixture(X, frames, variances)  # Eq. 1
+        return self
+
+    def _check_input(self, X, sample_weight):
+        """The rows, their weights, the positions of those that count, d and k."""
         # Plain Parzen windows of a given width need no second row.
         alone = self.n_components == 0 and isinstance(self.noise, numbers.Real)
         X = check_rows(self, X, reset=True, min_rows=1 if alone else 2)
         weight = check_weights(sample_weight, X)
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-        d, k = self._check_parameters(X, len(counted))
-        engine = settled(self.engine, self._pair_work(*X.shape))
-        self.engine_ = engine.kind
+        return X, weight, counted, *self._check_parameters(X, len(counted))
 
-        self._k, self._weight, self._neighbors, self._soft_rows = k, weight, None, None
-        if d == 0:
-            frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
-        elif self.neighborhood == "nearest":
-            # One neighbour more than k: who would take a vacant place (`held_out_score_samples`).
-            more = min(k + 1, len(counted) - 1)
-            rows = rows_under_metric(self.metric, named_rows, X)
-            self._neighbors = nearest_neighbors(rows, more, counted, search=self.search, engine=engine)
-            options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
-            frames, variances = local_frames(X, self._neighbors[:, :k], d, weight, **options)
-        else:
-            rows = rows_under_metric(self.metric, named_rows, X)
-            self._soft_rows = _in_bandwidths(rows, self.bandwidth)
-            frames, variances = soft_frames(X, self._soft_rows, d, weight, engine=engine)
+    def _make_mixture(self, X, frames, variances):
+        """The density; without directions plain Parzen windows (sec. 2), to the last bit."""
         with np.errstate(divide="ignore"):
-            log_weights = None if weight is None else np.log(weight)
-
-        auto = self.noise == "auto"
-        self.noise_ = self._choose_noise(X, frames, variances, counted, engine) if auto else float(self.noise)
+            log_weights = None if self._weight is None else np.log(self._weight)
         names = getattr(self, "feature_names_in_", None)
-        self.mixture_: SharedMixture | FrameMixture
-        if d == 0:
-            # Plain Parzen windows (sec. 2), to the last bit.
-            covariance = self.noise_ * np.eye(X.shape[1])
-            self.mixture_ = SharedMixture(X.copy(), covariance, log_weights, self.engine, names)
-        else:
-            self.mixture_ = FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, names)
-        return self
+        if len(frames) == 0:
+            return SharedMixture(X.copy(), self.noise_ * np.eye(X.shape[1]), log_weights, self.engine, names)
+        return FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, names)
 
     def _pair_work(self, n_samples, n_features):
         """The pair work of a fit, or of scoring its rows where it has none."""

@@ -21,7 +21,6 @@ _CLASSES = {
     "ChunkletRows": "vicinal._supervision.ChunkletRows",
     "ChunkletScatter": "vicinal._scatter.ChunkletScatter",
     "Engine": "vicinal._engine.Engine",
-    "FitPath": "vicinal._fit_loops.FitPath",
     "FrameMixture": "vicinal._mixtures.FrameMixture",
     "LocalMixture": "vicinal._mixtures.LocalMixture",
     "OnlineRCA.state": "vicinal._rca.online_rca._State",

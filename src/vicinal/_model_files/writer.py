@@ -35,6 +35,7 @@ class Writer:
 
     def __init__(self, *, training_rows=True):
         self.arrays = {}
+        self.callbacks = []  # the functions that are left out, as text
         self._training_rows = training_rows
         self._trees = {}  # of arrays, by identity
         self._alive = []  # an identity must not be used again by another array
@@ -51,6 +52,9 @@ class Writer:
             )
         state = dict(vars(estimator)) if self._training_rows else _without_rows(estimator)
         request = state.pop(METADATA_REQUEST, None)
+        if callable(state.get("callback")):  # code, which a file never holds; only a further fit would call it
+            self.callbacks.append(f"{_where((*place, 'callback'))} ({_name_of_function(state['callback'])})")
+            state["callback"] = None
         trees = {key: self.value(value, (*place, key)) for key, value in state.items()}
         _check_values(name, state, place)
         parameters = set(parameters_of(cls))
@@ -193,6 +197,10 @@ def _requests_by_method(request):
     return {name: asked for name, asked in requests.items() if asked}
 
 
+def _name_of_function(function):
+    return getattr(function, "__qualname__", type(function).__name__)
+
+
 def _cannot_save(value, place):
     kind = type(value)
     what = f"holds a {kind.__module__}.{kind.__qualname__}"
@@ -204,7 +212,7 @@ def _cannot_save(value, place):
             "the state_dict() with torch."
         )
     elif callable(value) and not isinstance(value, type):
-        what = f"holds a function, {getattr(value, '__qualname__', kind.__name__)}"
+        what = f"holds a function, {_name_of_function(value)}"
         remedy = _set_to_none(place)
     elif hasattr(value, "cache"):  # what the memory of a pipeline may be, besides a path
         what = f"holds a cache, {kind.__module__}.{kind.__qualname__}"

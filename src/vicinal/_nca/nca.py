@@ -8,11 +8,19 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_spread, check_weights
+from vicinal._checks import (
+    check_callback,
+    check_choice,
+    check_integer,
+    check_positive,
+    check_rows,
+    check_spread,
+    check_weights,
+)
 from vicinal._engine import Work, quiet_blas
-from vicinal._fit_loops import INTERRUPTED, warn_if_not_converged
+from vicinal._fit_loops import Reason, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
-from vicinal._nca.climb import Climb, best_climb, climb, ended_early, relevance
+from vicinal._nca.climb import climb, relevance
 from vicinal._nca.init import (
     INITS,
     Start,
@@ -28,6 +36,7 @@ from vicinal._nca.init import (
 )
 from vicinal._nca.objectives import neighbor_objective, placed_at, with_penalty
 from vicinal._nca.rows import Sample, prepare_rows
+from vicinal._nca.stochastic import climb_by_batches, rows_in_round
 from vicinal._supervision import read_targets
 
 _OBJECTIVES = ("accuracy", "likelihood")
@@ -103,8 +112,9 @@ class NCA(LinearMetricMixin, BaseEstimator):
     warm_start : bool, default=False
         Start from the ``components_`` of the last fit; `n_components` and `init` are then ignored.
     callback : callable, optional
-        Called after each iteration with the flattened matrix and the number of iterations; it may raise
-        StopIteration.
+        Called as ``callback(parameters, n_iter)`` after each iteration, with the flattened matrix and the number of
+        iterations of this start, as in scikit-learn. It may raise StopIteration: the fit then ends, warns that it has
+        not converged, and keeps the best matrix so far. A model file does not hold it.
     engine : None, str or Engine, default=None
         Who does the pair work; see :class:`vicinal.Engine`.
     verbose : int, default=0
@@ -236,6 +246,30 @@ class NCA(LinearMetricMixin, BaseEstimator):
         -------
         self
         """
+        X, rows = self._read(X, y, sample_weight)
+        rows = rows.resident(self.engine, self._pair_work(*rows.X.shape))
+        solver, reg = self._pick_solver(len(rows.X)), self.reg * rows.spread**2
+
+        def evaluate(A):
+            """The p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
+            found = neighbor_objective(A, rows.problem, objective=self.objective, weight=rows.weight)
+            return with_penalty(found, A, reg)
+
+        def climb_from(start):
+            if solver == "stochastic":  # truncated sums over i, and over j with `neighbors` (sec. 2)
+                return climb_by_batches(rows, start, self, reg=reg)
+            return self._climb_exactly(evaluate, rows, start, solver)
+
+        # In the start and the optimiser, too; but for minibatches, which take more time for their products than for pairs.
+        with nullcontext() if solver == "stochastic" else quiet_blas(*rows.X.shape):
+            path = best_path(climb_from(self._start(X, rows, attempt)) for attempt in range(self.n_init))
+            self._store(X, rows, path)
+        self.solver_, self.engine_ = solver, rows.problem.backend
+        warn_if_not_converged("NCA", path)
+        return self
+
+    def _read(self, X, y, sample_weight):
+        """The checked rows, and those that count with their targets."""
         self._check_parameters()
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
@@ -244,22 +278,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
         self.random_state_ = check_random_state(self.random_state)
         rows = prepare_rows(X, y, weight, self.match, self.match_scale)
         self._check_agreement(rows)
-        rows = rows.resident(self.engine, self._pair_work(*rows.X.shape))
-        warn_if_not_converged("NCA", self._fit_rows(X, rows))
-        return self
-
-    def _fit_rows(self, X, rows):
-        solver = self._pick_solver(len(rows.X))
-        reg = self.reg * rows.spread**2
-        starts = (self._start(X, rows, attempt) for attempt in range(self.n_init))
-        stochastic = solver == "stochastic"
-        climber = self._climb_by_batches if stochastic else self._climb_exactly
-        # In the start and the optimiser, too; but for minibatches, which take more time for their products than for pairs.
-        with nullcontext() if stochastic else quiet_blas(*rows.X.shape):
-            best = best_climb(climber(rows, start, solver, reg) for start in starts)
-            self._store(X, rows, best)
-        self.solver_, self.engine_ = solver, rows.problem.backend
-        return best.path
+        return X, rows
 
     def _pick_solver(self, n_rows):
         if self.solver != "auto":
@@ -271,37 +290,30 @@ class NCA(LinearMetricMixin, BaseEstimator):
         n_dims = image_width(self, n_features)
         if self._pick_solver(n_samples) != "stochastic":
             return Work(n_samples, n_samples, n_dims, _EXACT_PASSES)
-        from vicinal._nca.stochastic import rows_in_round
-
         return Work(rows_in_round(self, n_samples, n_features), n_samples, n_dims, _ROUNDS)
 
     # -- the climb -------------------------------------------------------------------------------------------
 
-    def _climb_exactly(self, rows, start, solver, reg):
-        """Exact gradients over all pairs (Eqs. 5 and 7)."""
-
-        def evaluate(A):
-            found = neighbor_objective(A, rows.problem, objective=self.objective, weight=rows.weight)
-            return with_penalty(found, A, reg)
-
+    def _climb_exactly(self, evaluate, rows, start, solver):
+        """Exact gradients over all pairs."""
         iterations = count(1)
         path = climb(evaluate, start, self, solver=solver, iterations=iterations)
         try:
             sample = Sample(rows)
             if not self._is_saturated(path, rows, sample):
-                return Climb(path)
+                return path
             # Departure 4: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong scale,
             # not of wrong directions. The climb is resumed once from the same directions, at a scale with a slope.
             A = best_scale(sample.likelihood, path.parameters, sample.X)[1]
             scaled = Start(A, float(np.linalg.norm(A) / np.sqrt(len(A))))
             again = climb(evaluate, scaled, self, solver=solver, iterations=iterations)
         except KeyboardInterrupt:  # before the first pass of the second climb
-            return Climb(ended_early(path, INTERRUPTED))
+            return path.ended_by(Reason.INTERRUPTED)
         n_iter, objectives = path.n_iter + again.n_iter, np.concatenate([path.objectives, again.objectives])
         if again.objectives[-1] > path.objectives[-1]:
-            return Climb(again._replace(objectives=objectives, n_iter=n_iter))
+            return again._replace(objectives=objectives, n_iter=n_iter)
         path = path._replace(objectives=np.append(objectives, path.objectives[-1]), n_iter=n_iter)
-        return Climb(ended_early(path, again.reason))
+        return path.ended_by(again.reason)
 
     def _is_saturated(self, path, rows, sample):
         """Whether a climb ended on a plateau below the best conceivable value."""
@@ -312,11 +324,6 @@ class NCA(LinearMetricMixin, BaseEstimator):
             return False
         neighbors = np.median(sample.effective_neighbors(path.parameters))
         return neighbors <= 1.01 or neighbors >= 0.99 * (len(sample.X) - 1)
-
-    def _climb_by_batches(self, rows, start, solver, reg):
-        from vicinal._nca.stochastic import climb_by_batches
-
-        return climb_by_batches(rows, start, self, reg=reg)
 
     # -- the start -------------------------------------------------------------------------------------------
 
@@ -364,8 +371,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
                     raise ValueError(
                         f"{name} is only for solver='stochastic', got solver={self.solver!r}. Set it to None."
                     )
-        if self.callback is not None and not callable(self.callback):
-            raise TypeError(f"callback must be callable or None, got {type(self.callback).__name__}.")
+        check_callback(self.callback)
 
     def _check_agreement(self, rows):
         """Find before any pair work what no metric can mend."""
@@ -391,8 +397,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
                 stacklevel=4,
             )
 
-    def _store(self, X, rows, found):
-        path = found.path
+    def _store(self, X, rows, path):
         A = path.parameters
         if self.diagonal:
             A = np.abs(A)  # a sign changes no distance
@@ -401,9 +406,9 @@ class NCA(LinearMetricMixin, BaseEstimator):
             self.match_scale_ = rows.targets.scale
         self.components_ = np.diag(A) if self.diagonal else A
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        for name, value in found.more.items():
+        for name, value in path.more.items():
             setattr(self, name, value)
-        seen = found.more.get("evaluation_rows_", np.arange(len(X)))
+        seen = path.more.get("evaluation_rows_", np.arange(len(X)))
         places = np.full(len(X), -1)
         places[rows.positions] = np.arange(len(rows.positions))
         places = places[seen]

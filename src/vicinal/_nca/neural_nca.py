@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import (
+    check_callback,
     check_choice,
     check_integer,
     check_positive,
@@ -16,7 +17,7 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._fit_loops import FitPath, progress, warn_if_not_converged
+from vicinal._fit_loops import Reason, Recorder, warn_if_not_converged
 from vicinal._nca.init import best_scale, check_switches, column_spread
 from vicinal._nca.neural_batches import NeighborSource, PairSource
 from vicinal._supervision import check_targets, read_close_pairs, read_targets
@@ -68,6 +69,11 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Per row, or per unit of pair weight.
     warm_start : bool, default=False
         Go on from the network of the last fit.
+    callback : callable, optional
+        Called as ``callback(parameters, n_iter)`` after each epoch, with the weights of the network, flattened in the
+        order of ``module_.parameters()`` and followed by ``scale_``, and the number of epochs. It may raise StopIteration:
+        the fit then ends, warns that it has not converged, and keeps the best network so far. A model file does not hold
+        it.
     device : str, optional
         A torch device; the default is "cuda" where there is one, else "cpu".
     verbose : int, default=0
@@ -84,9 +90,10 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         A learned factor of the outputs.
     mean_, spread_ : ndarray of shape (n_features,)
         What was subtracted from and divided out of the columns.
-    objectives_ : ndarray of shape (n_iter,)
+    objectives_ : ndarray
         The objective after each epoch: on the rows set aside with `early_stopping`, else the mean over the epoch's
-        batches.
+        batches. The last entry belongs to ``module_``: where the last epoch was not the best, that of the best one stands
+        there once more.
     best_epoch_ : int
         The epoch, counted from 1, that was kept: the highest of ``objectives_``.
     n_iter_ : int
@@ -142,6 +149,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         n_iter_no_change=10,
         tol=1e-4,
         warm_start=False,
+        callback=None,
         device=None,
         verbose=0,
         random_state=None,
@@ -162,6 +170,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.n_iter_no_change = n_iter_no_change
         self.tol = tol
         self.warm_start = warm_start
+        self.callback = callback
         self.device = device
         self.verbose = verbose
         self.random_state = random_state
@@ -212,8 +221,8 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device != "cpu" else []):
             torch.manual_seed(random.randint(2**31 - 1))
             network, log_scale = self._start(torch, rows, source)
-            network, scale, path = _train(torch, network, log_scale, rows, source, self, device, random)
-        self.module_, self.scale_ = network, scale
+            path = _train(torch, network, log_scale, rows, source, self, device, random)
+        self.module_, self.scale_ = path.parameters
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.best_epoch_ = int(np.argmax(path.objectives)) + 1
         warn_if_not_converged("NeuralNCA", path)
@@ -317,6 +326,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_integer(self.batch_size, "batch_size", least=2)
         check_choice(self.objective, "objective", _OBJECTIVES)
         check_switches(self, "standardize", "early_stopping", "warm_start")
+        check_callback(self.callback)
         check_positive(self.learning_rate, "learning_rate")
         check_positive(self.reg, "reg", strict=False)
         check_positive(self.tol, "tol", strict=False)
@@ -330,7 +340,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
 
 def _train(torch, network, log_scale, rows, source, settings, device, random):
-    """Adam over batches; return the best network on the CPU, its scale, and the path of the objective."""
+    """Adam over batches; return a `FitPath` whose parameters are the best network, on the CPU, and its scale."""
     network = network.to(device=device, dtype=torch.float32).train()
     scale = torch.nn.Parameter(torch.tensor(log_scale, dtype=torch.float32, device=device))
     groups = [{"params": list(network.parameters()), "weight_decay": settings.reg}, {"params": [scale]}]
@@ -340,17 +350,22 @@ def _train(torch, network, log_scale, rows, source, settings, device, random):
     held_out = (
         list(source.batches(aside, max(settings.batch_size, 2048), np.random.RandomState(0))) if len(aside) else []
     )
-    report = progress("NeuralNCA", settings.verbose)
+
+    def as_vector(parameters):
+        state, factor = parameters
+        return np.concatenate(
+            [*(state[name].cpu().numpy().ravel() for name, _ in network.named_parameters()), [factor]]
+        )
+
+    record = Recorder.of(settings, as_vector)
 
     def objective_of(batch):
         z = scale.exp() * network(X[torch.as_tensor(source.rows(batch), device=device)])
         return source.objective_of(torch, z, batch)
 
-    best, best_value, idle = (network.state_dict(), float(np.exp(log_scale))), -np.inf, 0
-    objectives: list[float] = []
-    converged, reason = False, f"max_iter={settings.max_iter} epochs were used"
-    try:
-        for epoch in range(settings.max_iter):
+    idle = 0
+    with record:
+        for _ in range(settings.max_iter):
             network.train()
             values, weights = [], []
             for batch in source.batches(some, settings.batch_size, random):
@@ -371,25 +386,20 @@ def _train(torch, network, log_scale, rows, source, settings, device, random):
                 with torch.no_grad():
                     judged = [objective_of(batch) for batch in held_out]
                 values, weights = [float(value) for value, _ in judged], [weight for _, weight in judged]
-            objectives.append(float(np.average(values, weights=weights)))
-            if report is not None:
-                report(epoch + 1, objectives[-1])
-            idle = 0 if objectives[-1] > best_value + settings.tol else idle + 1
-            if objectives[-1] > best_value:
-                best_value = objectives[-1]
-                best = copy.deepcopy(network.state_dict()), float(scale.detach().exp())
+            objective = float(np.average(values, weights=weights))
+            idle = 0 if objective > record.objective + settings.tol else idle + 1
+            epoch = copy.deepcopy(network.state_dict()), float(scale.detach().exp())
+            record.add(epoch, objective)
+            record.iterated(epoch)
             if idle >= settings.n_iter_no_change:
-                converged, reason = True, f"{idle} epochs gained no more than tol={settings.tol:g}"
-                break
-    except KeyboardInterrupt:
-        if not objectives:
-            raise
-        reason = "it was interrupted"
-    network.load_state_dict(best[0])
+                raise record.end(Reason.CONVERGED, f"{idle} epochs gained no more than tol={settings.tol:g}")
+        raise record.end(Reason.LIMIT, f"max_iter={settings.max_iter} epochs were used")
+    weights_kept, scale_kept = record.kept
+    network.load_state_dict(weights_kept)
     network = network.to(device="cpu", dtype=torch.float64).eval()  # so that a row's image does not depend on its batch
     for parameter in network.parameters():
         parameter.grad = None
-    return network, best[1], FitPath(None, np.array(objectives), len(objectives), converged, reason)
+    return record.path()._replace(parameters=(network, scale_kept))
 
 
 def _outputs(torch, network, rows, batch=4096):

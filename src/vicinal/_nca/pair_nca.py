@@ -4,11 +4,19 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_spread, check_weights
+from vicinal._checks import (
+    check_callback,
+    check_choice,
+    check_integer,
+    check_positive,
+    check_rows,
+    check_spread,
+    check_weights,
+)
 from vicinal._engine import Work, prepare
-from vicinal._fit_loops import warn_if_not_converged
+from vicinal._fit_loops import best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
-from vicinal._nca.climb import METHODS, Climb, best_climb, climb, relevance
+from vicinal._nca.climb import METHODS, climb, relevance
 from vicinal._nca.init import (
     auto_kind,
     auto_start,
@@ -64,7 +72,9 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
     warm_start : bool, default=False
         Start from the ``components_`` of the last fit.
     callback : callable, optional
-        Called after each iteration with the flattened matrix and the number of iterations; it may raise StopIteration.
+        Called as ``callback(parameters, n_iter)`` after each iteration, with the flattened matrix and the number of
+        iterations of this start, as in scikit-learn. It may raise StopIteration: the fit then ends, warns that it has
+        not converged, and keeps the best matrix so far. A model file does not hold it.
     engine : None, str or Engine, default=None
         Who does the pair work; see :class:`vicinal.Engine`.
     verbose : int, default=0
@@ -182,6 +192,26 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         -------
         self
         """
+        X, close, weight = self._read(X, y, pairs, pair_weight, sample_weight)
+        spread = column_spread(X)
+        work = self._pair_work(*X.shape)
+        problem = prepare(
+            self.engine, X, log_weights=log_or_none(weight), leave_one_out=True, n_dims=work.n_dims, passes=work.passes
+        )
+        pull, reg = close.pull(problem.n_points), self.reg * spread**2
+
+        def evaluate(A):
+            """Eq. 8: close pairs attract each other, all rows c != d repel each other; and the gradient."""
+            return with_penalty(pair_objective(A, problem, pull), A, reg)
+
+        starts = (self._start(X, problem, spread, close, attempt) for attempt in range(self.n_init))
+        path = best_path(climb(evaluate, start, self, solver=self.solver) for start in starts)
+        self._store(problem, spread, path)
+        warn_if_not_converged("PairNCA", path)
+        return self
+
+    def _read(self, X, y, pairs, pair_weight, sample_weight):
+        """The checked rows, the close pairs, and the weights of the rows."""
         self._check_parameters()
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
@@ -191,29 +221,10 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         if weight is not None:
             # The sums over c and d see only rows with weight; pairs may join any rows.
             weight = np.maximum(weight, 1e-300)
-        spread = column_spread(X)
-        work = self._pair_work(*X.shape)
-        problem = prepare(
-            self.engine, X, log_weights=log_or_none(weight), leave_one_out=True, n_dims=work.n_dims, passes=work.passes
-        )
-        best = best_climb(
-            Climb(self._climb(problem, spread, close, self._start(X, problem, spread, close, attempt)))
-            for attempt in range(self.n_init)
-        )
-        self._store(problem, spread, best.path)
-        warn_if_not_converged("PairNCA", best.path)
-        return self
+        return X, close, weight
 
     def _pair_work(self, n_samples, n_features):
         return Work(n_samples, n_samples, image_width(self, n_features), _PASSES)
-
-    def _climb(self, problem, spread, close, start):
-        pull, reg = close.pull(problem.n_points), self.reg * spread**2
-
-        def evaluate(A):
-            return with_penalty(pair_objective(A, problem, pull), A, reg)
-
-        return climb(evaluate, start, self, solver=self.solver)
 
     def _start(self, X, problem, spread, close, attempt):
         n, n_features = X.shape
@@ -248,8 +259,7 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         check_integer(self.max_iter, "max_iter")
         check_positive(self.tol, "tol", strict=False)
         check_positive(self.reg, "reg", strict=False)
-        if self.callback is not None and not callable(self.callback):
-            raise TypeError(f"callback must be callable or None, got {type(self.callback).__name__}.")
+        check_callback(self.callback)
 
     def _store(self, problem, spread, path):
         A = path.parameters

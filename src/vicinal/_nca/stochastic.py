@@ -12,8 +12,8 @@ the first, the climb has converged.
 import numpy as np
 
 from vicinal._engine import quiet_blas
-from vicinal._fit_loops import FitPath, progress
-from vicinal._nca.climb import Climb, matrix_callback
+from vicinal._fit_loops import Reason, Recorder
+from vicinal._nca.climb import as_matrix
 from vicinal._nca.objectives import (
     ROOT2,
     Evaluation,
@@ -34,7 +34,7 @@ _MOMENTUM, _MEMORY = 0.5, 0.9
 
 
 def climb_by_batches(rows, start, estimator, *, reg):
-    """Climb from a `Start` by batches of rows; return a `Climb` with ``evaluation_rows_`` and ``dropped_mass_``.
+    """Climb from a `Start` by batches of rows; return a `FitPath` with ``evaluation_rows_`` and ``dropped_mass_``.
 
     The step is Adam's with one second moment for the whole matrix, ``step * m / sqrt(v)``: it has no unit, and it
     treats all directions alike (a second moment for each entry would blow up the noise of columns that hardly move,
@@ -47,20 +47,18 @@ def climb_by_batches(rows, start, estimator, *, reg):
     whole = _AllNeighbors(rows, estimator)
     kept = _KeptNeighbors(rows, estimator) if estimator.neighbors is not None else None
     source: _AllNeighbors | _KeptNeighbors = kept or whole
-    report, callback = progress(type(estimator).__name__, estimator.verbose), matrix_callback(estimator.callback)
+    record = Recorder.of(estimator, lambda B: as_matrix(B * start.units))
 
     def evaluate(A):
         return whole.value(A, seen) - penalty(A, reg)
 
     B = start.components / start.units
     step = first_step = _FIRST_STEP * float(np.linalg.norm(B))
-    best, best_value = B, evaluate(B * start.units)
-    objectives: list[float] = []
-    converged, reason = False, f"max_iter={estimator.max_iter} rounds were used"
+    record.begin(B, evaluate(B * start.units))
     momentum, size, age, idle = np.zeros_like(B), 0.0, 0, 0
     batches = _batches(n, batch, random)
-    try:
-        for rounds in range(1, estimator.max_iter + 1):
+    with record:
+        for _ in range(estimator.max_iter):
             steps = [next(batches) for _ in range(min(_STEPS_IN_ROUND, -(-n // batch)))]
             if kept is not None:
                 kept.find(B * start.units, np.unique(np.concatenate(steps)))
@@ -74,33 +72,20 @@ def climb_by_batches(rows, start, estimator, *, reg):
                     unbiased = momentum / (1 - _MOMENTUM**age)
                     B = B + step * unbiased / np.sqrt(size / (1 - _MEMORY**age))
             value = evaluate(B * start.units)
-            objectives.append(value)
-            gained = value - best_value
-            if value > best_value:
-                best, best_value = B, value
-            if report is not None:
-                report(rounds, value)
-            if callback is not None:
-                callback(B * start.units, rounds)
+            gained = value - record.objective
+            record.add(B, value)
+            record.iterated(B)
             idle = 0 if gained > estimator.tol else idle + 1
             if idle == _PATIENCE:
                 idle = 0
-                B, momentum, step = best, np.zeros_like(B), 0.5 * step
+                B, momentum, step = record.kept, np.zeros_like(B), 0.5 * step
                 if step < first_step / 2**_HALVINGS:
-                    converged, reason = True, f"rounds gain no more than tol={estimator.tol:g}"
-                    break
-    except StopIteration:
-        reason = "the callback stopped it"
-    except KeyboardInterrupt:
-        if not objectives:
-            raise
-        reason = "it was interrupted"
-    if not objectives or objectives[-1] != best_value:
-        objectives.append(best_value)
-    A = best * start.units
-    path = FitPath(A, np.array(objectives), rounds, converged, reason)
+                    raise record.end(Reason.CONVERGED, f"rounds gain no more than tol={estimator.tol:g}")
+        raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} rounds were used")
+    A = record.kept * start.units
     dropped = 0.0 if kept is None else kept.dropped_mass(A, seen)
-    return Climb(path, {"evaluation_rows_": rows.positions[seen], "dropped_mass_": dropped})
+    more = {"evaluation_rows_": rows.positions[seen], "dropped_mass_": dropped}
+    return record.path()._replace(parameters=A, more=more)
 
 
 def default_batch(n_features):

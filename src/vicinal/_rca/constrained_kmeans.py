@@ -1,15 +1,16 @@
 """K-means in which chunklets stay together (Wagstaff et al. 2001, positive constraints)."""
 
-import warnings
+from copy import copy
 
 import numpy as np
 from scipy.sparse import csr_array
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, clone
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_integer, check_positive, check_rows
+from vicinal._checks import check_callback, check_integer, check_positive, check_rows
+from vicinal._fit_loops import FitPath, Reason, Recorder, best_path, warn_if_not_converged
 from vicinal._supervision import read_partition
 
 
@@ -30,6 +31,10 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     max_iter : int, default=300
     tol : float, default=1e-4
         Movement of the centres, relative to the variance of the rows, at which a run stops.
+    callback : callable, optional
+        Called as ``callback(parameters, n_iter)`` after each iteration, with the flattened centres of shape (n_clusters,
+        n_features) and the number of iterations of this run. It may raise StopIteration: the fit then ends, warns that it
+        has not converged, and keeps the best centres so far. A model file does not hold it.
     random_state : int, RandomState or None, default=None
 
     Attributes
@@ -72,12 +77,23 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     [0.5  7.67]
     """
 
-    def __init__(self, n_clusters=8, *, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=None):
+    def __init__(
+        self,
+        n_clusters=8,
+        *,
+        init="k-means++",
+        n_init=10,
+        max_iter=300,
+        tol=1e-4,
+        callback=None,
+        random_state=None,
+    ):
         self.n_clusters = n_clusters
         self.init = init
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.callback = callback
         self.random_state = random_state
 
     def fit(self, X, y=None):
@@ -97,6 +113,7 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         n_init = check_integer(self.n_init, "n_init")
         max_iter = check_integer(self.max_iter, "max_iter")
         tol = check_positive(self.tol, "tol", strict=False)
+        check_callback(self.callback)
         X = check_rows(self, X, reset=True)
         group, means, sizes, report = chunklet_means(X, y)
         if len(means) < n_clusters:
@@ -112,20 +129,20 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
             tol=tol,
             random_state=self.random_state,
         )
-        kmeans.fit(means, sample_weight=sizes)
-        self._kmeans = kmeans
-        self.cluster_centers_ = kmeans.cluster_centers_
-        self.labels_ = kmeans.labels_[group]
+        if self.callback is None:
+            path = _run(kmeans, means, sizes)
+        else:
+            # The runs draw their starts one after the other from one generator, as those of scikit-learn do.
+            random = check_random_state(self.random_state)
+            records = (Recorder.of(self, lambda at: at.cluster_centers_) for _ in range(kmeans.n_init))
+            path = best_path(_run_by_steps(kmeans, means, sizes, random, record) for record in records)
+        self._kmeans = path.parameters
+        self.cluster_centers_ = self._kmeans.cluster_centers_
+        self.labels_ = self._kmeans.labels_[group]
         self.inertia_ = float(((X - self.cluster_centers_[self.labels_]) ** 2).sum())
-        self.n_iter_ = kmeans.n_iter_
-        self.converged_ = kmeans.n_iter_ < max_iter or _is_at_rest(kmeans, means, sizes)
-        if not self.converged_:
-            warnings.warn(
-                f"{type(self).__name__} did not converge in max_iter={max_iter} iterations. Raise max_iter.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+        self.n_iter_, self.converged_ = path.n_iter, path.converged
         self.chunklet_report_ = report
+        warn_if_not_converged(type(self).__name__, path, remedy="Raise max_iter")
         return self
 
     def fit_predict(self, X, y=None):
@@ -170,9 +187,47 @@ def chunklet_means(X, y):
     return group, (members @ (X - shift)) / sizes[:, None] + shift, sizes, report
 
 
-def _is_at_rest(kmeans, means, sizes):
+def _run(kmeans, means, sizes):
+    """All runs of scikit-learn's k-means at once; a `FitPath` with the fitted KMeans as its parameters."""
+    kmeans.fit(means, sample_weight=sizes)
+    rests = kmeans.n_iter_ < kmeans.max_iter or _is_at_rest(kmeans, means, sizes, kmeans.tol)
+    return FitPath(kmeans, np.array([-kmeans.inertia_]), kmeans.n_iter_, *_end(kmeans, rests))
+
+
+def _run_by_steps(kmeans, means, sizes, random, record):
+    """One run, an iteration at a time: scikit-learn's k-means has no callback. The same answer up to rounding."""
+    least = kmeans.tol * float(means.var(axis=0).mean())
+    step = clone(kmeans).set_params(n_init=1, max_iter=1, tol=0.0, random_state=random)
+    labels: list = []  # after each iteration
+    centres = None
+    with record:
+        for _ in range(kmeans.max_iter):
+            step.fit(means, sample_weight=sizes)
+            moved = np.inf if centres is None else float(((step.cluster_centers_ - centres) ** 2).sum())
+            # The labels that an iteration of scikit-learn begins with are those that the iteration before has left.
+            rests = moved <= least or (len(labels) == 2 and np.array_equal(*labels))
+            labels, centres = [*labels[-1:], step.labels_], step.cluster_centers_
+            record.add(copy(step), -step.inertia_, keep=True)
+            record.iterated(step)
+            if rests:
+                break
+            step.set_params(init=centres)
+        raise record.end(*_end(kmeans, rests or _is_at_rest(step, means, sizes, kmeans.tol)))
+    path = record.path()
+    path.parameters.set_params(**kmeans.get_params()).n_iter_ = path.n_iter
+    return path
+
+
+def _end(kmeans, rests):
+    """Why a run ended, and the clause for messages."""
+    if rests:
+        return Reason.CONVERGED, f"the centres moved no more than tol={kmeans.tol:g}"
+    return Reason.LIMIT, f"max_iter={kmeans.max_iter} iterations were used"
+
+
+def _is_at_rest(kmeans, means, sizes, tol):
     """Whether one more round would leave the centres where they are, within the tolerance."""
     weights = np.ones(len(means)) if sizes is None else sizes
     members = csr_array((weights, (kmeans.labels_, np.arange(len(means)))), shape=(kmeans.n_clusters, len(means)))
     moved = (members @ means) / members.sum(axis=1)[:, None] - kmeans.cluster_centers_
-    return float((moved**2).sum()) <= kmeans.tol * float(means.var(axis=0).mean())
+    return float((moved**2).sum()) <= tol * float(means.var(axis=0).mean())

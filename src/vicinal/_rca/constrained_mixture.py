@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_choice, check_integer, check_positive, check_rows
-from vicinal._fit_loops import fixed_point, warn_if_not_converged
+from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_rows
+from vicinal._fit_loops import Recorder, best_path, fixed_point, warn_if_not_converged
 from vicinal._rca.constrained_kmeans import ConstrainedKMeans, chunklet_means
 
 
@@ -42,6 +42,11 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
     max_iter : int, default=300
     n_init : int, default=1
         Restarts, each from its own constrained k-means; the best is kept.
+    callback : callable, optional
+        Called as ``callback(parameters, n_iter)`` after each iteration, with the mixing weights, the means and the
+        covariances, flattened one after the other, and the number of iterations of this run. It may raise StopIteration:
+        the fit then ends, warns that it has not converged, and keeps the best parameters so far. A model file does not
+        hold it.
     random_state : int, RandomState or None, default=None
 
     Attributes
@@ -90,6 +95,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         reg_covar=1e-6,
         max_iter=300,
         n_init=1,
+        callback=None,
         random_state=None,
     ):
         self.n_components = n_components
@@ -99,6 +105,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         self.reg_covar = reg_covar
         self.max_iter = max_iter
         self.n_init = n_init
+        self.callback = callback
         self.random_state = random_state
 
     def fit(self, X, y=None):
@@ -120,6 +127,8 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         tol = check_positive(self.tol, "tol", strict=False)
         reg = check_positive(self.reg_covar, "reg_covar", strict=False)
         max_iter = check_integer(self.max_iter, "max_iter")
+        n_init = check_integer(self.n_init, "n_init")
+        check_callback(self.callback)
         X = check_rows(self, X, reset=True, min_rows=2)
         given, X = X.dtype, X.astype(np.float64, copy=False)
         group, means, sizes, report = chunklet_means(X, y)
@@ -155,15 +164,16 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
             return objective, maximise(shares)
 
         first_rows = np.unique(group, return_index=True)[1]
-        paths = []
-        for _ in range(check_integer(self.n_init, "n_init")):
+
+        def run():
             start = ConstrainedKMeans(k, n_init=1, random_state=rng)
             with warnings.catch_warnings():  # a start need not have converged
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 labels = start.fit_predict(X, group if y is not None else None)
-            parameters = maximise(np.eye(k)[labels[first_rows]])
-            paths.append(fixed_point(step, parameters, max_iter=max_iter, tol=tol))
-        best = max(paths, key=lambda path: path.objectives[-1])
+            record = Recorder.of(self, lambda parameters: np.concatenate([part.ravel() for part in parameters]))
+            return fixed_point(step, maximise(np.eye(k)[labels[first_rows]]), record, max_iter=max_iter, tol=tol)
+
+        best = best_path(run() for _ in range(n_init))
         self.weights_, self.means_, self.covariances_ = best.parameters
         self.means_ = self.means_.astype(given, copy=False)
         self.labels_ = expect(best.parameters)[1].argmax(axis=1)[group]

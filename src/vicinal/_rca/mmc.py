@@ -1,15 +1,14 @@
 """Xing et al.'s metric from pairs alike and pairs that differ (NIPS 2002), solved to a certificate."""
 
-import warnings
 from functools import partial
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 
-from vicinal._checks import check_integer, check_positive, check_rows, check_spread
+from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_spread
+from vicinal._fit_loops import Reason, Recorder, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._supervision import check_pairs, read_partition
 
@@ -33,6 +32,10 @@ class MMC(LinearMetricMixin, BaseEstimator):
     max_iter : int, default=500
     tol : float, default=1e-3
         Stop when the objective is certainly within this share of its maximum.
+    callback : callable, optional
+        Called as ``callback(parameters, n_iter)`` after each iteration, with a flattened matrix A of as many rows as
+        dimensions that the rows of X span, ``M = A.T @ A``, and the number of iterations. It may raise StopIteration: the
+        fit then ends, warns that it has not converged, and keeps the last matrix. A model file does not hold it.
 
     Attributes
     ----------
@@ -83,10 +86,11 @@ class MMC(LinearMetricMixin, BaseEstimator):
     (True, 4)
     """
 
-    def __init__(self, *, diagonal=False, max_iter=500, tol=1e-3):
+    def __init__(self, *, diagonal=False, max_iter=500, tol=1e-3, callback=None):
         self.diagonal = diagonal
         self.max_iter = max_iter
         self.tol = tol
+        self.callback = callback
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -113,6 +117,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
             raise ValueError(f"diagonal must be True or False, got {self.diagonal!r}.")
         max_iter = check_integer(self.max_iter, "max_iter")
         tol = check_positive(self.tol, "tol")
+        check_callback(self.callback)
         X = check_rows(self, X, reset=True, min_rows=2)
         chunklets, report = read_partition(y, len(X))
         if report.n_chunklets == 0:
@@ -129,17 +134,13 @@ class MMC(LinearMetricMixin, BaseEstimator):
         else:
             left, right = check_pairs(cannot_link, len(X), "cannot_link").T
             spread = partial(_spread_of_pairs, Z[left] - Z[right])
-        L, self.objectives_, self.gap_ = _climb(spread, Z.shape[1], self.diagonal, max_iter, tol)
-        self.n_iter_, self.converged_ = len(self.objectives_), self.gap_ <= tol
+        record = Recorder.of(self, lambda at: at[0].T @ frame)
+        path = _climb(spread, Z.shape[1], self.diagonal, record, max_iter, tol)
+        L, self.gap_ = path.parameters
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.components_ = _root(L, self.diagonal) @ frame
         self.chunklet_report_ = report
-        if not self.converged_:
-            warnings.warn(
-                f"MMC did not converge: after max_iter={max_iter} iterations the objective may still rise by "
-                f"a share of {self.gap_:.2g} (tol={tol:g}). Raise max_iter or tol.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+        warn_if_not_converged("MMC", path, remedy="Raise max_iter or tol")
         return self
 
     def _frame(self, rows, chunklets, resolution):
@@ -178,15 +179,15 @@ def _mean_square_difference(rows, chunklets):
     return centred.T @ centred / (sizes * (sizes - 1) / 2).sum()
 
 
-def _climb(spread, d, diagonal, max_iter, tol):
+def _climb(spread, d, diagonal, record, max_iter, tol):
     """Maximise the mean distance g(B) over B = L L' with tr B = 1, from B = I / d (RCA's metric).
 
     With G = dg/dB the step ``L <- G L / |G L|`` never lowers g.  By Cauchy-Schwarz ``|L_new' h| >= (L'
     h).(L_new' h) / |L' h|``; summed over pairs h the right side is linear in L_new with gradient 2 G L,
     hence largest at L_new ~ G L. As g is concave in B, the maximum is at most ``g + (largest eigenvalue of
-    G) - <G, B>``: the gap.
+    G) - <G, B>``: the gap. The parameters of the path are L and its gap.
     """
-    L, objectives = np.eye(d) / np.sqrt(d), []
+    L = np.eye(d) / np.sqrt(d)
     objective, G = spread(L, 0.0)
     if not objective > 0:
         raise ValueError(
@@ -194,16 +195,22 @@ def _climb(spread, d, diagonal, max_iter, tol):
             "chunklets, give more than one chunklet, or pass cannot_link."
         )
     nearest = 1e-9 * objective  # below it the root is replaced by its tangent, so that G stays finite
-    while True:
-        G = np.diag(np.diag(G)) if diagonal else G
-        largest = eigh(G, eigvals_only=True, subset_by_index=[d - 1, d - 1])[0]
-        gap = max(0.0, float(largest - np.vdot(G @ L, L)) / objective)
-        objectives.append(objective)
-        if gap <= tol or len(objectives) == max_iter:
-            return L, np.array(objectives), gap
-        L = G @ L  # departure 1
-        L /= np.linalg.norm(L)
-        objective, G = spread(L, nearest)
+    with record:
+        while True:
+            G = np.diag(np.diag(G)) if diagonal else G
+            largest = eigh(G, eigvals_only=True, subset_by_index=[d - 1, d - 1])[0]
+            gap = max(0.0, float(largest - np.vdot(G @ L, L)) / objective)
+            record.add((L, gap), objective, keep=True)
+            record.iterated((L, gap))
+            if gap <= tol:
+                raise record.end(Reason.CONVERGED, f"the maximum is within a share of {gap:.2g} (tol={tol:g})")
+            if len(record.objectives) == max_iter:
+                left = f"the objective may still rise by a share of {gap:.2g} (tol={tol:g})"
+                raise record.end(Reason.LIMIT, f"after max_iter={max_iter} iterations {left}")
+            L = G @ L  # departure 1
+            L /= np.linalg.norm(L)
+            objective, G = spread(L, nearest)
+    return record.path()
 
 
 def _root(L, diagonal):

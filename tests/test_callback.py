@@ -1,0 +1,305 @@
+"""Every iterative estimator takes scikit-learn's ``callback(parameters, n_iter)``."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+
+import vicinal
+from vicinal import (
+    LCA,
+    MMC,
+    NCA,
+    ConstrainedGaussianMixture,
+    ConstrainedKMeans,
+    LCAGauss,
+    LocalLCA,
+    NeuralNCA,
+    PairNCA,
+    io,
+)
+
+N, D = 60, 3
+X = np.random.default_rng(0).normal(size=(N, D)) @ [[1.0, 0.5, 0.0], [0.0, 0.3, 0.0], [0.0, 0.0, 2.0]]
+X[:30, 0] += 2.0
+Y = np.repeat([0, 1], 30)
+PAIRS = np.column_stack([np.arange(0, 20, 2), np.arange(1, 20, 2)])
+
+
+def mixture_vector(model):
+    return np.concatenate([model.weights_, model.means_.ravel(), model.covariances_.ravel()])
+
+
+def network_vector(model):
+    parts = [part.detach().numpy().ravel() for part in model.module_.parameters()]
+    return np.concatenate([*parts, [model.scale_]])
+
+
+def gram(matrix):
+    """What a metric is, up to a rotation."""
+    A = matrix.reshape(-1, D)
+    return A.T @ A
+
+
+def metric_vector(model):
+    return gram(model.components_.ravel())
+
+
+# By name: an estimator, what its fit takes after X, the length of the vector, and two functions that compare the vector
+# with the fitted estimator (what it is of the vector, and of the estimator); None where the last vector need not be the
+# one that is kept.
+CASES = {
+    "LCA em": (LCA(solver="em"), (), D * D, (gram, metric_vector)),
+    "LCA accelerated": (LCA(solver="accelerated"), (), D * D, (gram, metric_vector)),
+    "LCA diagonal": (LCA("diag"), (), D * D, (gram, metric_vector)),
+    "LCA stochastic": (LCA(solver="stochastic", batch_size=20, tol=1e-6, random_state=0), (), D * D, None),
+    "LCAGauss": (LCAGauss(), (), D * D, (gram, lambda model: model.precision_)),
+    "LCAGauss search": (LCAGauss(search=True, tol=1e-5), (), D * D, None),
+    "LocalLCA": (LocalLCA(), (), N * D * D, (np.ravel, lambda model: model.local_covariances_.ravel())),
+    "LocalLCA pool": (LocalLCA(0.3, pool=4), (), N * D * D, None),
+    "NCA lbfgs": (NCA(2, random_state=0), (Y,), 2 * D, None),
+    "NCA cg": (NCA(2, solver="cg", random_state=0), (Y,), 2 * D, None),
+    "NCA diagonal": (NCA(diagonal=True, random_state=0), (Y,), D * D, None),
+    "NCA stochastic": (NCA(2, solver="stochastic", batch_size=10, random_state=0), (Y,), 2 * D, None),
+    "PairNCA": (PairNCA(2, random_state=0), (Y,), 2 * D, None),
+    "NeuralNCA": (
+        NeuralNCA(2, hidden=4, max_iter=5, device="cpu", random_state=0),
+        (Y,),
+        4 * (D + 1) + 2 * 5 + 1,
+        None,
+    ),
+    "MMC": (MMC(), (Y,), D * D, (gram, metric_vector)),
+    "MMC diagonal": (MMC(diagonal=True), (Y,), D * D, (gram, metric_vector)),
+    "ConstrainedKMeans": (
+        ConstrainedKMeans(3, n_init=1, random_state=0),
+        (PAIRS,),
+        3 * D,
+        (np.ravel, lambda model: model.cluster_centers_.ravel()),
+    ),
+    "ConstrainedGaussianMixture": (
+        ConstrainedGaussianMixture(2, random_state=0),
+        (PAIRS,),
+        2 + 2 * D + 2 * D * D,
+        (np.ravel, mixture_vector),
+    ),
+    "ConstrainedGaussianMixture diag": (
+        ConstrainedGaussianMixture(2, covariance_type="diag", random_state=0),
+        (PAIRS,),
+        2 + 2 * D + 2 * D,
+        (np.ravel, mixture_vector),
+    ),
+}
+# Line searches: these make passes that are no iterations.
+SEARCHING = ("NCA lbfgs", "NCA cg", "NCA diagonal", "PairNCA", "LCA accelerated", "LCA diagonal")
+
+
+class Watcher:
+    """A callback that remembers what it was given, and may stop."""
+
+    def __init__(self, stop_at=None, error=StopIteration):
+        self.stop_at, self.error, self.vectors, self.counts = stop_at, error, [], []
+
+    def __call__(self, parameters, n_iter):
+        self.vectors.append(parameters)
+        self.counts.append(n_iter)
+        if n_iter == self.stop_at:
+            raise self.error
+
+
+def fitted(name, callback):
+    if name == "NeuralNCA":
+        pytest.importorskip("torch")
+    estimator, more, _, _ = CASES[name]
+    return clone(estimator).set_params(callback=callback).fit(X, *more)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_called_once_per_iteration_with_a_vector_and_a_count(name):
+    _, _, size, compared = CASES[name]
+    watcher = Watcher()
+    model = fitted(name, watcher)
+    assert watcher.counts == list(range(1, len(watcher.counts) + 1))
+    assert 1 < len(watcher.counts) <= model.n_iter_
+    if name not in SEARCHING:
+        assert len(watcher.counts) == model.n_iter_
+    for vector in watcher.vectors:
+        assert vector.shape == (size,)
+        assert vector.dtype == np.float64
+        assert np.isfinite(vector).all()
+    if compared is not None:
+        of_vector, of_model = compared
+        np.testing.assert_allclose(of_vector(watcher.vectors[-1]), of_model(model), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_watching_changes_nothing(name):
+    """Also where a callback writes into its vector."""
+
+    def careless(parameters, n_iter):
+        parameters[:] = 0.0
+
+    plain, watched = fitted(name, None), fitted(name, careless)
+    assert watched.n_iter_ == plain.n_iter_
+    assert watched.converged_ == plain.converged_
+    # k-means goes step by step only for a callback, which costs the last digits.
+    exact = name != "ConstrainedKMeans"
+    for attribute in ("components_", "local_covariances_", "means_", "cluster_centers_", "objectives_", "labels_"):
+        if hasattr(plain, attribute):
+            np.testing.assert_allclose(
+                getattr(watched, attribute), getattr(plain, attribute), rtol=0 if exact else 1e-12
+            )
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("error", "said"), [(StopIteration, "the callback stopped it"), (KeyboardInterrupt, "it was interrupted")]
+)
+def test_it_may_stop_the_fit(name, error, said):
+    whole = Watcher()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted(name, whole)
+    watcher = Watcher(2, error)
+    with pytest.warns(ConvergenceWarning, match=f"{type(CASES[name][0]).__name__} did not converge: {said}") as warned:
+        model = fitted(name, watcher)
+    assert warned[0].filename == __file__
+    assert watcher.counts == [1, 2]
+    assert not model.converged_
+    for vector, same in zip(watcher.vectors, whole.vectors, strict=False):
+        np.testing.assert_array_equal(vector, same)
+    if hasattr(model, "objectives_"):
+        assert model.objectives_[-1] == model.objectives_.max()
+    if hasattr(model, "transform"):
+        assert np.isfinite(model.transform(X)).all()
+    if hasattr(model, "score_samples"):
+        assert np.isfinite(model.score_samples(X)).all()
+
+
+@pytest.mark.parametrize("error", [StopIteration, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (NCA(2, n_init=4, random_state=0), Y),
+        (PairNCA(2, n_init=4, random_state=0), Y),
+        (ConstrainedKMeans(3, n_init=4, random_state=0), PAIRS),
+        (ConstrainedGaussianMixture(2, n_init=4, random_state=0), PAIRS),
+        (LCAGauss(search=True), None),
+    ],
+)
+def test_it_stops_all_starts(estimator, y, error):
+    watcher = Watcher(1, error)
+    with pytest.warns(ConvergenceWarning):
+        clone(estimator).set_params(callback=watcher).fit(X, y)
+    assert watcher.counts == [1]
+
+
+def test_the_search_of_lca_gauss_can_be_stopped_anywhere():
+    """The passes of all runs count, and what is kept is never worse than EM's own answer."""
+    plain, whole = LCAGauss(tol=1e-5).fit(X), Watcher()
+    searched = LCAGauss(search=True, tol=1e-5, callback=whole).fit(X)
+    assert whole.counts == list(range(1, searched.n_iter_ + 1))
+    for at in (plain.n_iter_ + 1, plain.n_iter_ + 3, searched.n_iter_):
+        watcher = Watcher(at)
+        with pytest.warns(ConvergenceWarning, match="the callback stopped it"):
+            model = LCAGauss(search=True, tol=1e-5, callback=watcher).fit(X)
+        assert watcher.counts[-1] == at == model.n_iter_
+        assert model.objectives_[-1] >= plain.objectives_[-1]
+        assert model.objectives_[-1] == pytest.approx(model.score(), abs=1e-9)
+
+
+def test_stopped_is_as_far_as_it_came():
+    """EM stopped after five passes is EM with max_iter=5."""
+    with pytest.warns(ConvergenceWarning):
+        stopped = LCA(solver="em", callback=Watcher(5)).fit(X)
+    with pytest.warns(ConvergenceWarning):
+        limited = LCA(solver="em", max_iter=5).fit(X)
+    np.testing.assert_array_equal(stopped.components_, limited.components_)
+    np.testing.assert_array_equal(stopped.objectives_, limited.objectives_)
+
+
+def test_k_means_by_steps_is_scikit_learns():
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(300, 4)) + 3 * rng.integers(4, size=(300, 1))
+    chunklets = np.where(np.arange(300) < 100, np.arange(300) // 3, -1)
+    for parameters in ({}, {"init": "random"}, {"init": rows[:6]}, {"tol": 0.0}, {"max_iter": 2, "n_init": 1}):
+        plain, watched = (
+            ConstrainedKMeans(6, **{"n_init": 3, **parameters}, callback=callback, random_state=0)
+            for callback in (None, lambda centres, n: None)
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            plain.fit(rows, chunklets)
+            watched.fit(rows, chunklets)
+        np.testing.assert_array_equal(watched.labels_, plain.labels_)
+        np.testing.assert_allclose(watched.cluster_centers_, plain.cluster_centers_, rtol=1e-12)
+        np.testing.assert_array_equal(watched.predict(rows), plain.predict(rows))
+        assert watched.n_iter_ == plain.n_iter_
+        assert watched.converged_ == plain.converged_
+
+
+# -- at home in scikit-learn ------------------------------------------------------------------------------------
+
+
+def note(parameters, n_iter):
+    """A callback that can be pickled."""
+
+
+def estimators():
+    return {type(estimator): estimator for estimator, *_ in CASES.values()}.values()
+
+
+def test_the_table_names_every_estimator_with_a_callback():
+    with_callback = {
+        name
+        for name in vicinal.__all__
+        if hasattr(getattr(vicinal, name), "get_params") and "callback" in getattr(vicinal, name)().get_params()
+    }
+    assert with_callback == {type(estimator).__name__ for estimator in estimators()}
+
+
+@pytest.mark.parametrize("estimator", estimators(), ids=lambda estimator: type(estimator).__name__)
+def test_clone_and_pickle_keep_it_and_model_files_do_not(estimator, tmp_path):
+    estimator = clone(estimator).set_params(callback=note)
+    assert clone(estimator).callback is note
+    assert pickle.loads(pickle.dumps(estimator)).callback is note
+    path = tmp_path / "model.vicinal"
+    with pytest.warns(UserWarning, match=r"does not hold callback \(note\)"):
+        io.save(estimator, path)
+    same = io.load(path)
+    assert same.callback is None
+    assert repr(same) == repr(clone(estimator).set_params(callback=None))
+    assert estimator.callback is note
+
+
+@pytest.mark.parametrize("estimator", estimators(), ids=lambda estimator: type(estimator).__name__)
+def test_what_cannot_be_called_is_refused(estimator):
+    if isinstance(estimator, NeuralNCA):
+        pytest.importorskip("torch")
+    with pytest.raises(TypeError, match="callback must be callable or None, got int"):
+        clone(estimator).set_params(callback=3).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "grid"),
+    [
+        (LCA(), {"reg": [0.01, 0.1]}),
+        (LocalLCA(), {"smoothing": [0.5, 0.7]}),
+        (ConstrainedGaussianMixture(random_state=0), {"n_components": [1, 2]}),
+    ],
+)
+def test_a_grid_search_takes_it_along(estimator, grid):
+    counts = []
+
+    def callback(parameters, n_iter):
+        counts.append(n_iter)
+
+    search = GridSearchCV(clone(estimator).set_params(callback=callback), grid, cv=2).fit(X)
+    assert counts.count(1) == 2 * 2 + 1
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_.callback is callback
