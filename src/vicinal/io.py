@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from vicinal._model_files.exports import to_faiss, to_onnx, to_torch
 from vicinal._model_files.model_file import parse_model, read_arrays, write_arrays
 from vicinal._model_files.reader import Reader
+from vicinal._model_files.version_1 import as_version_2
 from vicinal._model_files.writer import Writer
 from vicinal._version import __version__
 
@@ -143,9 +144,10 @@ def load_components(path):
 
 
 def _read(path, make):
-    text, arrays = read_arrays(path)
+    version, text, arrays = read_arrays(path)
     try:
-        return make(parse_model(text), arrays)
+        tree = parse_model(text)
+        return make(as_version_2(tree) if version == 1 else tree, arrays)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         # The checksum agrees, so this was written on purpose, or by another vicinal.
         reason = str(error) if isinstance(error, ValueError) else f"its description makes no sense ({error!r})."
