@@ -198,12 +198,14 @@ def _bounds(least, above, most):
 
 
 def _is_within(values, least, above, most):
-    """Whether all values lie within the bounds."""
-    if np.size(values) == 0:
-        return True
-    smallest, largest = np.min(values), np.max(values)
-    within = (least is None or smallest >= least) and (most is None or largest <= most)
-    return within and (above is None or smallest > above)
+    """Whether no value lies outside of the bounds; NaN lies nowhere."""
+    values = np.asarray(values)
+    outside = (
+        (least is not None and (values < least).any()),
+        (above is not None and (values <= above).any()),
+        (most is not None and (values > most).any()),
+    )
+    return not any(outside)
 
 
 def count(symbol=None, *, least=0, most=None):

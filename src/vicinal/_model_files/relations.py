@@ -47,8 +47,8 @@ def is_cholesky(lower, covariance):
 def is_gram(precision, *components):
     """Whether a matrix is A'A for the stacked rows A of the components."""
     rows = np.concatenate(components)
-    size = np.linalg.norm(rows, axis=0)
-    return bool(np.all(np.abs(precision - rows.T @ rows) <= 1e-6 * np.outer(size, size)))
+    gram, size = rows.T @ rows, np.linalg.norm(rows, axis=0)
+    return bool(np.isfinite(gram).all() and np.all(np.abs(precision - gram) <= 1e-6 * np.outer(size, size)))
 
 
 def fits_type(covariances, covariance_type, means):
@@ -76,3 +76,10 @@ def is_best(best, criterion):
     if criterion == "log_likelihood":
         return hasattr(best, "mixture_")
     return all(hasattr(density, "mixture_") for density in best.densities_)
+
+
+def has_positive_diagonals(factors, covariance_type):
+    """Whether Cholesky factors of a Gaussian mixture of this type are such: their logarithms are taken."""
+    if covariance_type in ("full", "tied"):
+        factors = np.diagonal(factors, axis1=-2, axis2=-1)
+    return bool(np.all(factors > 0))

@@ -25,7 +25,7 @@ from vicinal._model_files.fields import (
     private,
     relation,
 )
-from vicinal._model_files.relations import fits_type, has_rows, sums_to_one
+from vicinal._model_files.relations import fits_type, has_positive_diagonals, has_rows, sums_to_one
 
 # A bound far above the cores of the machines that vicinal is used on.
 MOST_THREADS = 4096
@@ -93,6 +93,7 @@ _GAUSSIAN_MIXTURE_HOLDS = [
         relation(f"{name}, covariance_type, means_", "of the shape that covariance_type says", fits_type)
         for name in ("covariances_", "precisions_", "precisions_cholesky_")
     ),
+    relation("precisions_cholesky_, covariance_type", "factors of positive diagonals", has_positive_diagonals),
 ]
 _SPLITTER = {
     "n_splits": count(least=2),
@@ -169,7 +170,7 @@ SKLEARN_STATES: dict[str, State] = {
             ),
         ],
     ),
-    "sklearn.MaxAbsScaler": State({**ROWS, **_SEEN, "max_abs_": _column(), "scale_": _column()}),
+    "sklearn.MaxAbsScaler": State({**ROWS, **_SEEN, "max_abs_": _column(), "scale_": _column(above=0)}),
     "sklearn.MinMaxScaler": State(
         {**ROWS, **_SEEN, **{name: _column() for name in ("scale_", "min_", "data_min_", "data_max_", "data_range_")}}
     ),
@@ -201,7 +202,7 @@ SKLEARN_STATES: dict[str, State] = {
         ],
     ),
     "sklearn.RobustScaler": State(
-        {**ROWS, "center_": field(None, _column()), "scale_": field(None, _column())},
+        {**ROWS, "center_": field(None, _column()), "scale_": field(None, _column(above=0))},
         [_needs("with_centering", "center_"), _needs("with_scaling", "scale_")],
     ),
     "sklearn.StandardScaler": State(
@@ -210,7 +211,7 @@ SKLEARN_STATES: dict[str, State] = {
             **_SEEN,
             "mean_": field(None, _column()),
             "var_": field(None, _column()),
-            "scale_": field(None, _column()),
+            "scale_": field(None, _column(above=0)),
         },
         [_needs("with_mean", "mean_"), _needs("with_std", "scale_")],
     ),

@@ -66,6 +66,8 @@ def state_of(class_name):
     return SKLEARN_STATES[class_name] if class_name.startswith("sklearn.") else STATES[class_name]
 
 
+# Squares of larger entries overflow, and estimators refuse to be fitted to them.
+_LARGEST = 1e150
 _COVARIANCE = "the covariance of mixture_"
 _SYMMETRIC = "a symmetric matrix with a diagonal of at least 0"
 
@@ -86,9 +88,11 @@ def _is_cv_results(value, sizes):
 _ENGINE_USED = {"engine_": maybe(one_of(*BACKENDS))}
 _PATH = {"objectives_": floats("p", finite=False), "n_iter_": count(), "converged_": FLAG}
 _PATH_OF_EQUAL_LENGTH = relation("n_iter_, objectives_", "the length of objectives_", lambda n, path: n == len(path))
+# A last entry may be that of the best pass again.
+_PATH_OF_PASSES = relation("n_iter_, objectives_", "at most the length of objectives_", lambda n, path: n <= len(path))
 _PATH_WITH_AN_END = relation("objectives_", "at least one entry", lambda path: len(path) > 0)
 _MIXTURE = {
-    "centres": floats("n", "d"),
+    "centres": floats("n", "d", least=-_LARGEST, most=_LARGEST),
     "log_weights": floats("n", finite=False, most=1e-6),
     "engine": field(*ENGINE),
     "feature_names": field(None, names("d")),
@@ -117,7 +121,7 @@ _SOFT_NEIGHBORS = {
     **ROWS,
     **_ENGINE_USED,
     "metric_": field(None, floats("k", "d"), estimator(method="transform", outputs="k")),
-    "points_": floats("m", "k"),  # m training rows of positive weight
+    "points_": floats("m", "k", least=-_LARGEST, most=_LARGEST),  # m training rows of positive weight
     "log_weights": private("_log_weights", None, floats("m")),
     "positions": private("_positions", integers("n", least=-1, below="m")),
     "bandwidth_": number(above=0),
@@ -288,7 +292,7 @@ STATES: dict[str, State] = {
             "stream": private("_stream", None, mapping(local=floats("d", "d"), seed=count())),
         },
         [
-            _PATH_OF_EQUAL_LENGTH,
+            _PATH_OF_PASSES,
             relation("precision_, components_", "components_' components_", is_gram),
             relation("covariance_", "a positive definite matrix", is_positive_definite),
             relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
@@ -333,7 +337,7 @@ STATES: dict[str, State] = {
             "mixture_": record("LocalMixture", centres=("n", "d")),
         },
         [
-            _PATH_OF_EQUAL_LENGTH,
+            _PATH_OF_PASSES,
             relation(
                 "local_covariances_, mixture_",
                 "the covariances of mixture_",
@@ -478,7 +482,7 @@ STATES: dict[str, State] = {
     ),
     "ParzenWindows": State(
         {**ROWS, **_ENGINE_USED, **_PATH, "covariance_": floats("d", "d"), "mixture_": _SHARED_MIXTURE},
-        [_PATH_OF_EQUAL_LENGTH, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
+        [_PATH_OF_PASSES, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
     ),
     "RCA": State(
         {
