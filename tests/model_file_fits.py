@@ -50,6 +50,7 @@ def _stream():
 
 # By name of the class and, after a colon, of the variant.
 FITS = {
+    "BinnedTargetMetric": lambda: vicinal.BinnedTargetMetric(RCA(1), n_bins=3).fit(TABLE, X[:, 0]),
     "ConstrainedGaussianMixture": lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS),
     "ConstrainedGaussianMixture:tied": lambda: vicinal.ConstrainedGaussianMixture(
         2, covariance_type="tied", random_state=0
@@ -76,6 +77,9 @@ FITS = {
     "DensityOutlierDetector:stratified": lambda: vicinal.DensityOutlierDetector(
         ParzenWindows(0.5), cv=StratifiedKFold(3, shuffle=True, random_state=0)
     ).fit(X, sample_weight=WEIGHT),
+    "DensityOutlierDetector:from a density": lambda: vicinal.DensityOutlierDetector.from_density(
+        make_pipeline(StandardScaler(), LCA()).fit(TABLE)
+    ),
     "LCA": lambda: LCA().fit(X),
     "LCA:diag": lambda: LCA("diag", solver="em", max_iter=5, engine=Engine(threads=1)).fit(TABLE, None, WEIGHT),
     "LCA:low rank": lambda: LCA("low_rank", rank=1, reg=0.01, init=[0.5, 0.5]).fit(X),
@@ -116,6 +120,7 @@ FITS = {
     "ParzenMeanShift": lambda: vicinal.ParzenMeanShift().fit(X),
     "ParzenMeanShift:frames": lambda: vicinal.ParzenMeanShift(ManifoldParzen(n_neighbors=3)).fit(X),
     "ParzenMeanShift:search": lambda: vicinal.ParzenMeanShift(ManifoldParzenCV([1], [3], [0.1, 0.2], cv=2)).fit(TABLE),
+    "ParzenMeanShift:local": lambda: vicinal.ParzenMeanShift(vicinal.LocalLCA()).fit(X),
     "ParzenWindows": lambda: ParzenWindows().fit(X),
     "ParzenWindows:weights": lambda: ParzenWindows((0.5, 1.0), engine=Engine(memory="64 MB")).fit(
         TABLE.astype(np.float32), sample_weight=WEIGHT
@@ -168,6 +173,8 @@ FITS = {
     "sklearn.StandardScaler:plain": lambda: StandardScaler(with_mean=False, with_std=False).fit(X),
     "sklearn.VarianceThreshold": lambda: VarianceThreshold(0.2).fit(X),
 }
+# What the vicinal that wrote version 1 did not have.
+SINCE_VERSION_2 = ["BinnedTargetMetric", "DensityOutlierDetector:from a density", "ParzenMeanShift:local"]
 # Metrics that are saved without their training rows.
 METRICS = ["LCA", "LCAGauss"]
 QUESTIONS = [

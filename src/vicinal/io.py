@@ -40,8 +40,9 @@ def save(estimator, path, *, training_rows=True):
     ------
     TypeError
         If the estimator holds what a file cannot: a function (``callback=``), a cache (``memory=`` of a Pipeline), an
-        object of another library, or a parameter that is not of a type that its class documents. The message names
-        the parameter or attribute and the remedy.
+        object of another library, a parameter that is not of a type that its class documents, an attribute that its
+        class does not declare, or a fit that did not finish. The message names the parameter or attribute and the
+        remedy.
     OSError
         If the file cannot be written.
 
@@ -89,9 +90,10 @@ def load(path):
     Raises
     ------
     ValueError
-        If the file is damaged, truncated, not a model file, of a newer format, of an unknown class, or if a parameter
-        holds what its class does not take or what names a path, a cache or a function: the message says which. No
-        part of a file is executed, and no memory is taken for sizes that it only claims.
+        If the file is damaged, truncated, not a model file, of a newer format, of an unknown class, if a parameter
+        holds what its class does not take or what names a path, a cache or a function, or if the fitted attributes are
+        not as their class declares them: the message says which. No part of a file is executed, and no memory is taken
+        for sizes that it only claims.
     FileNotFoundError
         If there is no such file.
 

@@ -199,13 +199,12 @@ def _bounds(least, above, most):
 
 def _is_within(values, least, above, most):
     """Whether no value lies outside of the bounds; NaN lies nowhere."""
-    values = np.asarray(values)
-    outside = (
-        (least is not None and (values < least).any()),
-        (above is not None and (values <= above).any()),
-        (most is not None and (values > most).any()),
-    )
-    return not any(outside)
+    if np.size(values) == 0:
+        return True
+    # In Python's floats: a bound may be beyond float32.
+    smallest, largest = float(np.fmin.reduce(values, axis=None)), float(np.fmax.reduce(values, axis=None))
+    low = (least is not None and smallest < least) or (above is not None and smallest <= above)
+    return not low and (most is None or not largest > most)
 
 
 def count(symbol=None, *, least=0, most=None):

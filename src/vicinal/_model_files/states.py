@@ -144,6 +144,22 @@ _BEST_PARAMS = mapping(n_components=count(), n_neighbors=count(least=1), noise=n
 # -- the classes -------------------------------------------------------------------------------------------------------
 
 STATES: dict[str, State] = {
+    "BinnedTargetMetric": State(
+        {
+            **ROWS,
+            "metric_": estimator(method="components_"),
+            "components_": floats("k", "d"),
+            "bin_edges_": floats("b"),
+        },
+        [
+            relation("bin_edges_", "numbers in increasing order", is_increasing),
+            relation(
+                "components_, metric_",
+                "those of metric_",
+                lambda components, metric: np.array_equal(components, metric.components_),
+            ),
+        ],
+    ),
     "ChunkletReport": State(
         {
             name: count()
@@ -464,7 +480,7 @@ STATES: dict[str, State] = {
         {
             **ROWS,
             **_ENGINE_USED,
-            "density_": estimator("ParzenWindows", "LCA", "LCAGauss", "ManifoldParzen", "ManifoldParzenCV"),
+            "density_": estimator("ParzenWindows", "LCA", "LCAGauss", "LocalLCA", "ManifoldParzen", "ManifoldParzenCV"),
             "cluster_centers_": floats("c", "d"),
             "mode_log_densities_": floats("c"),
             "labels_": integers("n", below="c"),
