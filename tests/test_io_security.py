@@ -24,7 +24,18 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 
 import vicinal
-from vicinal import LCA, NCA, RCA, DensityClassifier, DensityOutlierDetector, Engine, ManifoldParzen, ParzenWindows, io
+from vicinal import (
+    LCA,
+    NCA,
+    RCA,
+    DensityClassifier,
+    DensityOutlierDetector,
+    Engine,
+    ManifoldParzen,
+    ParzenWindows,
+    SoftNeighborsClassifier,
+    io,
+)
 from vicinal._model_files.model_file import write_arrays
 from vicinal._model_files.parameters import _declared, find_fault
 from vicinal._model_files.types import _CLASSES, find_class, name_of_class, parameters_of
@@ -119,61 +130,75 @@ def test_a_pipeline_from_a_file_has_no_cache(spell, tmp_path):
     assert_does_nothing(tmp_path / "model.vicinal", r"its sklearn\.Pipeline has memory=.*expected None")
 
 
-HIDING_PLACES = {
-    "a step": (make_pipeline(StandardScaler(), LCA()), lambda tree, evil: steps(tree).__setitem__(0, named(evil))),
-    "a step of a step": (
-        make_pipeline(make_pipeline(StandardScaler()), ParzenWindows()),
-        lambda tree, evil: steps(steps(tree)[0]["items"][1]).__setitem__(0, named(evil)),
-    ),
-    "a density": (DensityClassifier(), lambda tree, evil: tree["parameters"].update(density=evil)),
-    "a metric": (ManifoldParzen(), lambda tree, evil: tree["parameters"].update(metric=evil)),
-    "a covariance": (
-        LinearDiscriminantAnalysis("lsqr"),
-        lambda tree, evil: tree["parameters"].update(covariance_estimator=evil),
-    ),
-    "a fitted attribute": (
-        DensityOutlierDetector(GaussianMixture(1)).fit(X),
-        lambda tree, evil: tree["attributes"].update(density_=evil),
-    ),
-    "a list in an attribute": (
-        DensityClassifier().fit(X, Y),
-        lambda tree, evil: tree["attributes"]["densities_"].__setitem__(1, evil),
-    ),
-    "a dict in an attribute": (
-        ParzenWindows(),
-        lambda tree, evil: tree["attributes"].update(_kept={"is": "dict", "items": [["a", evil]]}),
-    ),
-    "an array of objects": (
-        ParzenWindows(),
-        lambda tree, evil: tree["attributes"].update(_kept={"is": "objects", "shape": [1], "items": [evil]}),
-    ),
-    "a field of a record": (
-        ParzenWindows().fit(X),
-        lambda tree, evil: tree["attributes"]["mixture_"]["fields"].update(_kept=evil),
-    ),
-}
-
-
 def steps(tree):
     return tree["parameters"]["steps"]
 
 
-def named(tree):
-    return {"is": "tuple", "items": ["evil", tree]}
+def step(tree, position):
+    return steps(tree)[position]["items"][1]
+
+
+SCALED = make_pipeline(StandardScaler(), ParzenWindows(1.0))
+HIDING_PLACES = {
+    "a step": (make_pipeline(make_pipeline(StandardScaler()), LCA()), lambda tree: step(tree, 0)),
+    "a step of a step": (
+        make_pipeline(make_pipeline(make_pipeline(StandardScaler())), ParzenWindows()),
+        lambda tree: step(step(tree, 0), 0),
+    ),
+    "a density": (DensityClassifier(SCALED), lambda tree: tree["parameters"]["density"]),
+    "a metric": (ManifoldParzen(metric=make_pipeline(RCA())), lambda tree: tree["parameters"]["metric"]),
+    "a covariance": (
+        LinearDiscriminantAnalysis("lsqr", covariance_estimator=make_pipeline(RCA())),
+        lambda tree: tree["parameters"]["covariance_estimator"],
+    ),
+    "a fitted attribute": (
+        DensityOutlierDetector(SCALED).fit(X),
+        lambda tree: tree["attributes"]["density_"],
+    ),
+    "a fitted metric": (
+        SoftNeighborsClassifier(make_pipeline(StandardScaler())).fit(X, Y),
+        lambda tree: tree["attributes"]["metric_"],
+    ),
+    "a list in an attribute": (
+        DensityClassifier(SCALED).fit(X, Y),
+        lambda tree: tree["attributes"]["densities_"][1],
+    ),
+}
 
 
 @pytest.mark.parametrize("place", HIDING_PLACES)
 def test_a_pipeline_inside_of_something_has_no_cache_either(place, tmp_path):
-    estimator, hide = HIDING_PLACES[place]
-    evil = pipeline_tree(str(tmp_path / "cache"))
-    write_changed(tmp_path / "model.vicinal", estimator, lambda tree: hide(tree, evil))
-    assert_does_nothing(tmp_path / "model.vicinal", r"its sklearn\.Pipeline has memory=.*expected None")
+    estimator, pipeline_in = HIDING_PLACES[place]
+    for memory, loads in ((None, True), (str(tmp_path / "cache"), False)):
+
+        def change(tree, memory=memory):
+            pipeline_in(tree)["parameters"]["memory"] = memory
+
+        write_changed(tmp_path / "model.vicinal", estimator, change)
+        if loads:
+            assert type(io.load(tmp_path / "model.vicinal")) is type(estimator)
+        else:
+            assert_does_nothing(tmp_path / "model.vicinal", r"its sklearn\.Pipeline has memory=.*expected None")
 
 
-def test_the_same_pipelines_without_a_cache_are_loaded(tmp_path):
-    for estimator, hide in HIDING_PLACES.values():
-        write_changed(tmp_path / "model.vicinal", estimator, lambda tree, hide=hide: hide(tree, pipeline_tree(None)))
-        assert type(io.load(tmp_path / "model.vicinal")) is type(estimator)
+@pytest.mark.parametrize("memory", [None, "cache"])
+@pytest.mark.parametrize(
+    ("hide", "match"),
+    [
+        (lambda tree, evil: tree["attributes"].update(_kept=evil), "ParzenWindows has no attribute '_kept'"),
+        (
+            lambda tree, evil: tree["attributes"].update(_kept={"is": "dict", "items": [["a", evil]]}),
+            "ParzenWindows has no attribute '_kept'",
+        ),
+        (
+            lambda tree, evil: tree["attributes"]["mixture_"]["fields"].update(_kept=evil),
+            "SharedMixture has other fields here than '_kept'",
+        ),
+    ],
+)
+def test_there_is_no_place_for_a_pipeline_where_none_is_declared(hide, match, memory, tmp_path):
+    write_changed(tmp_path / "model.vicinal", ParzenWindows().fit(X), lambda tree: hide(tree, pipeline_tree(memory)))
+    assert_does_nothing(tmp_path / "model.vicinal", match)
 
 
 @pytest.mark.parametrize("cls", [FeatureUnion, ColumnTransformer])
@@ -369,9 +394,9 @@ def test_a_file_does_not_say_how_many_threads_predict_starts(tmp_path):
     write_changed(
         tmp_path / "model.vicinal",
         KMeans(2, n_init=1).fit(X),
-        lambda tree: tree["attributes"].update(_n_threads=10**8),
+        lambda tree: tree["attributes"].update(n_threads=10**8),
     )
-    assert_does_nothing(tmp_path / "model.vicinal", "sklearn.KMeans has _n_threads=100000000")
+    assert_does_nothing(tmp_path / "model.vicinal", "sklearn.KMeans has n_threads=100000000")
 
 
 def test_a_long_or_strange_text_is_shown_in_a_few_plain_characters(tmp_path):

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from vicinal._model_files.exports import to_faiss, to_onnx, to_torch
 from vicinal._model_files.model_file import parse_model, read_arrays, write_arrays
 from vicinal._model_files.reader import Reader
+from vicinal._model_files.version_1 import as_version_2
 from vicinal._model_files.writer import Writer
 from vicinal._version import __version__
 
@@ -40,8 +41,8 @@ def save(estimator, path, *, training_rows=True):
     ------
     TypeError
         If the estimator holds what a file cannot: a function, a cache (``memory=`` of a Pipeline), an object of another
-        library, or a parameter that is not of a type that its class documents. The message names the parameter or
-        attribute and the remedy.
+        library, a parameter that is not of a type that its class documents, an attribute that its class does not declare,
+        or a fit that did not finish. The message names the parameter or attribute and the remedy.
     OSError
         If the file cannot be written.
 
@@ -101,9 +102,10 @@ def load(path):
     Raises
     ------
     ValueError
-        If the file is damaged, truncated, not a model file, of a newer format, of an unknown class, or if a parameter
-        holds what its class does not take or what names a path, a cache or a function: the message says which. No
-        part of a file is executed, and no memory is taken for sizes that it only claims.
+        If the file is damaged, truncated, not a model file, of a newer format, of an unknown class, if a parameter
+        holds what its class does not take or what names a path, a cache or a function, or if the fitted attributes are
+        not as their class declares them: the message says which. No part of a file is executed, and no memory is taken
+        for sizes that it only claims.
     FileNotFoundError
         If there is no such file.
 
@@ -156,9 +158,10 @@ def load_components(path):
 
 
 def _read(path, make):
-    text, arrays = read_arrays(path)
+    version, text, arrays = read_arrays(path)
     try:
-        return make(parse_model(text), arrays)
+        tree = parse_model(text)
+        return make(as_version_2(tree) if version == 1 else tree, arrays)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         # The checksum agrees, so this was written on purpose, or by another vicinal.
         reason = str(error) if isinstance(error, ValueError) else f"its description makes no sense ({error!r})."

@@ -5,7 +5,7 @@ can be read by other programs, with three things added: the text that says how t
 a checksum, and where the checksum stands::
 
     8 bytes     n, the length of the header, little-endian
-    n bytes     {"__metadata__":{"sha256":"<64 hex digits>","format":"vicinal-model","version":"1",
+    n bytes     {"__metadata__":{"sha256":"<64 hex digits>","format":"vicinal-model","version":"2",
                  "model":"..."},"<array name>":{"dtype":"F64","shape":[2,3],"data_offsets":[0,48]},...}
                  and spaces
     the rest    the arrays: C order, little-endian, one after the other without gaps
@@ -25,7 +25,7 @@ import numpy as np
 
 from vicinal._model_files.replacing import replacing
 
-FORMAT, VERSION = "vicinal-model", 1
+FORMAT, VERSION = "vicinal-model", 2
 
 _PREFIX = b'{"__metadata__":{"sha256":"'
 _DIGEST_AT = 8 + len(_PREFIX)
@@ -74,7 +74,7 @@ def write_arrays(path, model, arrays):
 
 
 def read_arrays(path):
-    """Return the text and the named arrays of a model file; any failure is a ValueError that says why.
+    """Return the format version, the text and the named arrays of a model file; a failure is a ValueError that says why.
 
     Only a missing file is a FileNotFoundError. The arrays are views of one buffer that nobody else holds.
     """
@@ -82,8 +82,8 @@ def read_arrays(path):
     try:
         start, data = _read_verified(path)
         header = _parse_json(start[8:])
-        model = _check_metadata(header.pop("__metadata__"))
-        return model, _cut(header, data)
+        version, model = _check_metadata(header.pop("__metadata__"))
+        return version, model, _cut(header, data)
     except FileNotFoundError:
         raise
     except MemoryError:
@@ -196,7 +196,7 @@ def _check_metadata(metadata):
         )
     if "model" not in metadata:
         raise _MalformedError("it has no description of a model.")
-    return metadata["model"]
+    return int(version), metadata["model"]
 
 
 def _cut(header, data):
@@ -217,7 +217,8 @@ def _cut(header, data):
         array = data[end : end + n_bytes].view(dtype).reshape(shape)
         if dtype.kind == "b" and n_bytes and data[end : end + n_bytes].max() > 1:
             raise _MalformedError(f"the array {_short(name)} holds booleans that are neither true nor false.")
-        arrays[name], end = array, end + n_bytes
+        # `write_arrays` keeps arrays aligned, as compiled code wants them; another writer may not.
+        arrays[name], end = array if array.flags.aligned else array.copy(), end + n_bytes
     if end != len(data):
         raise _MalformedError(f"it holds {len(data)} bytes of data, and its arrays need {end}.")
     return arrays

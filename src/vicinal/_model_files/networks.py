@@ -36,6 +36,17 @@ def layers_of(network):
     return layers
 
 
+def widths_of(network):
+    """The columns that a network of such layers takes and gives; None where no layer is linear."""
+    shapes = [arrays["weight"].shape for name, arrays in layers_of(network) if name == "Linear"]
+    return (shapes[0][1], shapes[-1][0]) if shapes else None
+
+
+def has_float64(network):
+    """Whether a network of such layers computes in float64."""
+    return all(array.dtype == np.float64 for _, arrays in layers_of(network) for array in arrays.values())
+
+
 def network_of(layers, *, chain, training, trainable):
     """The network of (name, arrays) pairs; ValueError where they do not make one."""
     try:

@@ -11,45 +11,34 @@ is thereby refused in every class, also in one that joins the closed set later.
 import re
 from functools import cache
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Hidden, Interval, Options, make_constraint
 
-from vicinal._engine import Engine
+from vicinal._model_files.fields import Fault, Kind, one_of, record, shown
 from vicinal._model_files.networks import is_network
-from vicinal._model_files.types import find_class, name_of_class, parameters_of
+from vicinal._model_files.types import find_class, parameters_of
 
 # The devices that vicinal's torch code is meant for; further kinds belong to backends that other packages register.
 _DEVICE = re.compile(r"(?:cpu|cuda|mps|xpu)(?::[0-9]{1,3})?")
-# A bound far above the cores of the machines that vicinal is used on.
-_MOST_THREADS = 4096
 
 
-class Fault(NamedTuple):
-    """A value that a model file may not hold."""
-
-    name: str
-    expected: str
-    got: str
-    may_be_none: bool
-
-
-def find_fault(class_name, state):
-    """The first value in the state of a class that a model file may not hold, or None.
+def find_fault(class_name, parameters):
+    """The first parameter of an estimator that a model file may not hold, or None.
 
     Parameters
     ----------
     class_name : str
         The name of the class in a file; it is one of the closed set.
-    state : dict
-        The values by name. Names that are neither parameters nor declared here are not looked at.
+    parameters : dict
+        The values by name.
     """
     for name, allowed in _declared(class_name).items():
-        if name in state and not any(constraint.is_satisfied_by(state[name]) for constraint in allowed):
+        if name in parameters and not any(constraint.is_satisfied_by(parameters[name]) for constraint in allowed):
             expected = " or ".join(map(str, allowed)) or "nothing that a file can hold"
-            return Fault(name, expected, _shown(state[name]), any(kind.is_satisfied_by(None) for kind in allowed))
+            return Fault(name, expected, shown(parameters[name]), any(kind.is_satisfied_by(None) for kind in allowed))
     return None
 
 
@@ -57,9 +46,8 @@ def find_fault(class_name, state):
 def _declared(class_name):
     """The constraints by name for a class of the closed set."""
     cls: Any = find_class(class_name)
-    parameters = parameters_of(cls) if issubclass(cls, BaseEstimator) else ()
     general = getattr(cls, "_parameter_constraints", {}) if class_name.startswith("sklearn.") else _SHARED
-    declared = {name: general.get(name, ()) for name in parameters} | _OWN.get(class_name, {})
+    declared = {name: general.get(name, ()) for name in parameters_of(cls)} | _OWN.get(class_name, {})
     return {
         name: [kept for kept in map(_as_constraint, constraints) if kept is not None]
         for name, constraints in declared.items()
@@ -71,31 +59,10 @@ def _as_constraint(declared):
     constraint = declared.constraint if isinstance(declared, Hidden) else declared
     if isinstance(constraint, str) and constraint == "array-like":
         return _NUMBERS  # the array-likes of scikit-learn may hold anything, estimators too
-    if isinstance(constraint, _Kind):
+    if isinstance(constraint, Kind):
         return constraint
     plain = constraint in _PLAIN_WORDS if isinstance(constraint, str) else isinstance(constraint, (Interval, Options))
     return make_constraint(constraint) if plain or constraint is None else None
-
-
-def _shown(value):
-    """A value in a few characters: an array by its shape, a text with whatever could upset a terminal escaped."""
-    if isinstance(value, np.ndarray):
-        return f"an array of dtype {value.dtype} and shape {value.shape}"
-    if value is None or isinstance(value, (str, Real)):
-        text = ascii(value)
-        return text if len(text) <= 80 else f"{text[:77]}..."
-    return f"a {type(value).__name__}"
-
-
-class _Kind:
-    """A constraint of our own: a text and a function that tells whether a value is of this kind."""
-
-    def __init__(self, text, is_satisfied_by):
-        self._text = text
-        self.is_satisfied_by = is_satisfied_by
-
-    def __str__(self):
-        return self._text
 
 
 def _is_numbers(value):
@@ -124,33 +91,27 @@ def _is_texts(value):
 
 
 _PLAIN_WORDS = ("boolean", "random_state", "verbose")
-_INTEGER = _Kind("an integer", lambda value: isinstance(value, Integral))
-_NUMBER = _Kind("a number", lambda value: isinstance(value, Real))
-_NUMBERS = _Kind("an array of numbers", _is_numbers)
-_ESTIMATOR = _Kind("an estimator", lambda value: isinstance(value, BaseEstimator))
-_NETWORK = _Kind("a torch.nn.Module", is_network)
-_ENGINE = _Kind("an Engine", lambda value: isinstance(value, Engine))
-_SPLITTER = _Kind(
-    "a KFold or StratifiedKFold",
-    lambda value: name_of_class(type(value)) in ("sklearn.KFold", "sklearn.StratifiedKFold"),
-)
-_SPLITS = _Kind(
+_INTEGER = Kind("an integer", lambda value: isinstance(value, Integral))
+_NUMBER = Kind("a number", lambda value: isinstance(value, Real))
+_NUMBERS = Kind("an array of numbers", _is_numbers)
+_ESTIMATOR = Kind("an estimator", lambda value: isinstance(value, BaseEstimator))
+_NETWORK = Kind("a torch.nn.Module", is_network)
+_SPLITTER = record("sklearn.KFold", "sklearn.StratifiedKFold")
+_SPLITS = Kind(
     "a list of (train, test) pairs",
     lambda value: _is_pairs(value, lambda train, test: _is_numbers(train) and _is_numbers(test)),
 )
-_STEPS = _Kind("a list of (name, estimator) pairs", lambda value: _is_pairs(value, _is_step))
-_TEXTS = _Kind("a list of texts", _is_texts)
-_PRIORS = _Kind("a dict of numbers by class", _is_prior_by_class)
-_TORCH_DEVICE = _Kind(
+_STEPS = Kind("a list of (name, estimator) pairs", lambda value: _is_pairs(value, _is_step))
+_TEXTS = Kind("a list of texts", _is_texts)
+_PRIORS = Kind("a dict of numbers by class", _is_prior_by_class)
+_TWO_NUMBERS = Kind("two numbers", lambda value: _is_numbers(value) and np.shape(value) == (2,))
+TORCH_DEVICE = Kind(
     "a device such as 'cpu', 'cuda' or 'cuda:1'",
     lambda value: isinstance(value, str) and _DEVICE.fullmatch(value) is not None,
 )
-_SIZE = _Kind("a text such as '512 MB'", lambda value: isinstance(value, str))  # Engine itself reads it
-
-
-def _one_of(*names):
-    return _Kind(" or ".join(map(repr, names)), lambda value: isinstance(value, str) and value in names)
-
+BACKENDS = ("cpu", "reference", "torch")
+ENGINE_KIND = one_of("auto", *BACKENDS)
+ENGINE = (None, ENGINE_KIND, record("Engine"))
 
 # Of the parameters that mean the same in all estimators of vicinal. Ranges are for `fit`, which sees the data.
 _SHARED: dict[str, list] = {
@@ -160,79 +121,65 @@ _SHARED: dict[str, list] = {
     "cv": [None, _INTEGER, _SPLITTER, _SPLITS],
     "density": [None, _ESTIMATOR],
     "diagonal": ["boolean"],
-    "engine": [None, _one_of("auto", "cpu", "reference", "torch"), _ENGINE],
-    "match": [_one_of("class", "gaussian", "dot")],
+    "engine": [*ENGINE],
+    "match": [one_of("class", "gaussian", "dot")],
     "match_scale": [None, _NUMBER, _NUMBERS],
-    "max_iter": [None, _INTEGER],
+    "max_iter": [_INTEGER],
     "metric": [None, _ESTIMATOR, _NUMBERS],
     "n_components": [None, _INTEGER],
     "n_init": [_INTEGER],
     "n_neighbors": [_INTEGER],
-    "objective": [_one_of("accuracy", "likelihood", "pairs")],
+    "objective": [one_of("accuracy", "likelihood", "pairs")],
     "random_state": ["random_state"],
     "reg": [_NUMBER],
-    "tol": [None, _NUMBER],
+    "tol": [_NUMBER],
     "verbose": ["verbose"],
     "warm_start": ["boolean"],
 }
-_SEARCH = [_one_of("exact", "approximate")]
-_SPLITTERS: dict[str, list] = {
-    "n_splits": [_INTEGER],
-    "shuffle": ["boolean"],
-    "random_state": ["random_state"],
-}
-_MIXTURE = {"engine": _SHARED["engine"]}
+_SEARCH = [one_of("exact", "approximate")]
 
-# Of single classes, and of the records that are parameters or hold one. Where the class is one of scikit-learn, these
-# replace what it declares.
+# Of single classes. Where the class is one of scikit-learn, these replace what it declares.
 _OWN: dict[str, dict[str, list]] = {
     "BinnedTargetMetric": {"n_bins": [_INTEGER]},
     "ConstrainedGaussianMixture": {
-        "covariance_type": [_one_of("full", "tied", "diag", "spherical")],
-        "priors": [_one_of("chunklets", "points")],
+        "covariance_type": [one_of("full", "tied", "diag", "spherical")],
+        "priors": [one_of("chunklets", "points")],
         "reg_covar": [_NUMBER],
     },
-    "ConstrainedKMeans": {"init": [_one_of("k-means++", "random"), _NUMBERS], "n_clusters": [_INTEGER]},
-    "DensityClassifier": {"priors": [None, _one_of("uniform"), _NUMBERS, _PRIORS]},
-    "DensityOutlierDetector": {"contamination": [_one_of("auto"), _NUMBER]},
-    "Engine": {
-        "kind": [_one_of("auto", "cpu", "reference", "torch")],
-        "threads": [None, Interval(Integral, 1, _MOST_THREADS, closed="both")],
-        "memory": [None, _NUMBER, _SIZE],
-        "precision": [None, _one_of("float64", "float32")],
-        "device": [None, _TORCH_DEVICE],
-    },
-    "FrameMixture": _MIXTURE,
+    "ConstrainedKMeans": {"init": [one_of("k-means++", "random"), _NUMBERS], "n_clusters": [_INTEGER]},
+    "DensityClassifier": {"priors": [None, one_of("uniform"), _NUMBERS, _PRIORS]},
+    "DensityOutlierDetector": {"contamination": [one_of("auto"), _NUMBER]},
     "LCA": {
-        "covariance": [_one_of("full", "diag", "spherical", "low_rank")],
+        "covariance": [one_of("full", "diag", "spherical", "low_rank")],
         "discount": [_NUMBER],
-        "init": [_one_of("covariance"), _NUMBER, _NUMBERS],
+        "init": [one_of("covariance"), _NUMBER, _NUMBERS],
+        "max_iter": [None, _INTEGER],
         "neighborhood": [None, _INTEGER],
         "rank": [None, _INTEGER],
-        "solver": [_one_of("auto", "em", "accelerated", "stochastic")],
+        "solver": [one_of("auto", "em", "accelerated", "stochastic")],
+        "tol": [None, _NUMBER],
     },
     "LCAGauss": {"reg_gauss": [_NUMBER], "search": ["boolean"]},
     "LocalLCA": {"pool": [_INTEGER], "smoothing": [_NUMBER]},
-    "LocalMixture": _MIXTURE,
     "ManifoldParzen": {
-        "neighborhood": [_one_of("nearest", "kernel")],
-        "noise": [_one_of("auto"), _NUMBER],
+        "neighborhood": [one_of("nearest", "kernel")],
+        "noise": [one_of("auto"), _NUMBER],
         "search": _SEARCH,
     },
     "ManifoldParzenCV": {
-        "criterion": [_one_of("log_likelihood", "error", "conditional_log_likelihood")],
-        "n_components": [_one_of("auto"), _INTEGER, _NUMBERS],
-        "n_neighbors": [_one_of("auto"), _INTEGER, _NUMBERS],
-        "noise": [_one_of("auto"), _NUMBER, _NUMBERS],
+        "criterion": [one_of("log_likelihood", "error", "conditional_log_likelihood")],
+        "n_components": [one_of("auto"), _INTEGER, _NUMBERS],
+        "n_neighbors": [one_of("auto"), _INTEGER, _NUMBERS],
+        "noise": [one_of("auto"), _NUMBER, _NUMBERS],
         "search": _SEARCH,
     },
     "NCA": {
-        "init": [_one_of("auto", "pca", "lda", "identity", "random"), _NUMBERS],
+        "init": [one_of("auto", "pca", "lda", "identity", "random"), _NUMBERS],
         "neighbors": [None, _INTEGER],
-        "solver": [_one_of("auto", "lbfgs", "cg", "stochastic")],
+        "solver": [one_of("auto", "lbfgs", "cg", "stochastic")],
     },
     "NeuralNCA": {
-        "device": [None, _TORCH_DEVICE],
+        "device": [None, TORCH_DEVICE],
         "early_stopping": ["boolean"],
         "hidden": [_INTEGER],
         "learning_rate": [_NUMBER],
@@ -241,21 +188,16 @@ _OWN: dict[str, dict[str, list]] = {
         "standardize": ["boolean"],
         "validation_fraction": [_NUMBER],
     },
-    "OnlineRCA": {"step": [_one_of("auto"), _NUMBER]},
+    "OnlineRCA": {"step": [one_of("auto"), _NUMBER]},
     "PairNCA": {
-        "init": [_one_of("auto", "pca", "identity", "random"), _NUMBERS],
-        "solver": [_one_of("lbfgs", "cg")],
+        "init": [one_of("auto", "pca", "identity", "random"), _NUMBERS],
+        "solver": [one_of("lbfgs", "cg")],
     },
     "ParzenMeanShift": {"merge_distance": [_NUMBER]},
-    "ParzenWindows": {"bandwidth": [_one_of("loo", "scott", "silverman"), _NUMBER, _NUMBERS]},
-    "RCA": {"alpha": [_NUMBER], "shrinkage": [_one_of("auto"), _NUMBER], "unbiased": ["boolean"]},
-    "SharedMixture": _MIXTURE,
-    "sklearn.KFold": _SPLITTERS,
-    # No parameter, but predict starts this many threads, or one per 256 rows where those are fewer.
-    "sklearn.KMeans": {"_n_threads": [Interval(Integral, 1, _MOST_THREADS, closed="both")]},
+    "ParzenWindows": {"bandwidth": [one_of("loo", "scott", "silverman"), _NUMBER, _NUMBERS]},
+    "RCA": {"alpha": [_NUMBER], "shrinkage": [one_of("auto"), _NUMBER], "unbiased": ["boolean"]},
     "sklearn.LinearDiscriminantAnalysis": {"covariance_estimator": [None, _ESTIMATOR]},
-    "sklearn.MinMaxScaler": {"feature_range": [_NUMBERS]},
+    "sklearn.MinMaxScaler": {"feature_range": [_TWO_NUMBERS]},
     "sklearn.Pipeline": {"steps": [_STEPS], "transform_input": [None, _TEXTS]},
-    "sklearn.RobustScaler": {"quantile_range": [_NUMBERS]},
-    "sklearn.StratifiedKFold": _SPLITTERS,
+    "sklearn.RobustScaler": {"quantile_range": [_TWO_NUMBERS]},
 }

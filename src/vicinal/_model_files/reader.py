@@ -1,8 +1,8 @@
 """From a tree of JSON values and a table of arrays back to an estimator.
 
-The tree may come from anywhere: whatever does not follow the rules of `_model_files/writer` is a ValueError. What
-an estimator holds is written into its ``__dict__``: no constructor, property or ``__setstate__`` of an
-estimator runs.
+The tree may come from anywhere: whatever does not follow the rules of `_model_files/writer`, or the declaration of its
+class in `_model_files/states`, is a ValueError. What an estimator holds is checked as a whole and then written into its
+``__dict__``: no constructor, property or ``__setstate__`` of an estimator runs.
 """
 
 import math
@@ -17,6 +17,7 @@ from sklearn.exceptions import InconsistentVersionWarning
 from vicinal._model_files.model_file import check_shape
 from vicinal._model_files.networks import network_of
 from vicinal._model_files.parameters import find_fault
+from vicinal._model_files.states import find_state_fault, state_of
 from vicinal._model_files.types import (
     MAX_DEPTH,
     SPARSE,
@@ -25,7 +26,6 @@ from vicinal._model_files.types import (
     fields_of,
     find_class,
     from_plain,
-    hides,
     parameters_of,
     read_dtype,
 )
@@ -46,19 +46,19 @@ class Reader:
         if cls is None or not issubclass(cls, BaseEstimator):
             raise ValueError(f"it holds an estimator of the unknown class {tree['class']!r}. {_NEWER}")
         self._class_names.add(tree["class"])
-        parameters = set(parameters_of(cls))
-        state = {}
-        for part in ("parameters", "attributes"):
-            for name, value in _named(tree[part]):
-                if (name in parameters) != (part == "parameters") or hides(cls, name):
-                    raise ValueError(f"{tree['class']} has no {part[:-1]} {name!r} here. {_NEWER}")
-                state[name] = self.value(value, depth + 1)
-        state = {**default_parameters(cls, state), **state}
-        if not parameters <= set(state):
-            raise ValueError(f"{tree['class']} lacks the parameter {min(parameters - set(state))!r}.")
-        _check_values(tree["class"], state)
+        attributes = self._fields(tree["class"], tree["attributes"], depth, "no attribute {!r} here")
+        parameters = {}
+        for name, value in _named(tree["parameters"]):
+            if name not in parameters_of(cls):
+                raise ValueError(f"{tree['class']} has no parameter {name!r} here. {_NEWER}")
+            parameters[name] = self.value(value, depth + 1)
+        parameters = {**default_parameters(cls, parameters), **parameters}
+        if not set(parameters_of(cls)) <= set(parameters):
+            raise ValueError(f"{tree['class']} lacks the parameter {min(set(parameters_of(cls)) - set(parameters))!r}.")
+        _refuse(tree["class"], find_fault(tree["class"], parameters))
+        _refuse(tree["class"], find_state_fault(tree["class"], attributes, parameters))
         estimator = object.__new__(cls)
-        estimator.__dict__.update(state)
+        estimator.__dict__.update(parameters, **_by_attribute(tree["class"], attributes))
         if "metadata_request" in tree:
             _restore_requests(estimator, tree["metadata_request"])
         return estimator
@@ -185,18 +185,22 @@ class Reader:
         cls = find_class(tree["class"])
         if cls is None or issubclass(cls, BaseEstimator):
             raise ValueError(f"it holds a record of the unknown class {tree['class']!r}. {_NEWER}")
-        state = {name: self.value(value, depth + 1) for name, value in _named(tree["fields"])}
-        names = fields_of(cls)
-        if any(hides(cls, name) for name in state if name not in names) or (names and set(state) - set(names)):
-            raise ValueError(f"{tree['class']} has other fields here. {_NEWER}")
-        _check_values(tree["class"], state)
-        if names:  # a dataclass or a named tuple, whose constructor only stores and checks
+        values = self._fields(tree["class"], tree["fields"], depth, "other fields here than {!r}")
+        _refuse(tree["class"], find_state_fault(tree["class"], values))
+        state = _by_attribute(tree["class"], values)
+        if fields_of(cls):  # a dataclass or a named tuple, whose constructor only stores and checks
             return cls(**state)
         record = object.__new__(cls)
         record.__dict__.update(state)
-        if hasattr(cls, "score_samples"):
-            _check_mixture(record)
         return record
+
+    def _fields(self, class_name, trees, depth, fault):
+        """The values of declared fields by name; others are refused before their values are looked at."""
+        declared = state_of(class_name).fields
+        for name, _ in _named(trees):
+            if name not in declared:
+                raise ValueError(f"{class_name} has {fault.format(name)}. {_NEWER}")
+        return {name: self.value(value, depth + 1) for name, value in _named(trees)}
 
 
 _NEWER = "Install the vicinal that wrote it, or a newer one."
@@ -222,13 +226,18 @@ def _expect(tree, kind, keys, optional=frozenset()):
         raise ValueError(f"it says more about a value of type {kind!r} than is known here. {_NEWER}")
 
 
-def _check_values(class_name, state):
-    fault = find_fault(class_name, state)
+def _refuse(class_name, fault):
     if fault is not None:
         raise ValueError(
             f"its {class_name} has {fault.name}={fault.got}, expected {fault.expected}. vicinal.io.save writes nothing "
             "else, so do not trust the file unless a newer vicinal wrote it."
         )
+
+
+def _by_attribute(class_name, values):
+    """What an object keeps, by the names of its attributes."""
+    attributes = state_of(class_name).attributes
+    return {attributes[name]: value for name, value in values.items()}
 
 
 def _named(trees):
@@ -268,23 +277,3 @@ def _restore_requests(estimator, requests):
         for name, alias in _named(asked):
             getattr(routing, method).add_request(param=name, alias=alias)
     estimator._metadata_request = routing
-
-
-def _check_mixture(record):
-    """The arrays of a mixture fit each other: compiled code relies on it."""
-    shapes = {name: value.shape for name, value in vars(record).items() if isinstance(value, np.ndarray)}
-    n, d = shapes["centres"] if len(shapes.get("centres", ())) == 2 else (0, 0)
-    depth = len(getattr(record, "frames", ()))
-    expected = {
-        "centres": (n, d),
-        "covariance": (d, d),
-        "covariances": (n, d, d),
-        "_lower": (d, d),
-        "log_weights": (n,),
-        "feature_names": (d,),
-        "frames": (depth, n, d),
-        "variances": (depth, n),
-    }
-    floats = all(vars(record)[name].dtype.kind == "f" for name in shapes if name != "feature_names")
-    if n == 0 or not floats or any(shape != expected.get(name) for name, shape in shapes.items()):
-        raise ValueError(f"the arrays of its {type(record).__name__} do not fit each other.")

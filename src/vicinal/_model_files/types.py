@@ -14,11 +14,11 @@ from sklearn.base import BaseEstimator
 
 import vicinal
 
-# Records that fitted estimators hold, and the estimators of scikit-learn that people put before or into ours.
-# All of them keep nothing but values of the types that `Writer.value` lists.
+# The names in files of the records that fitted estimators hold and of the estimators of scikit-learn that people put
+# before or into ours, and where the classes are now. Each has a declaration in `states` or `sklearn_states`, and keeps
+# nothing but values of the types that `Writer.value` lists.
 _CLASSES = {
     "ChunkletReport": "vicinal._supervision.ChunkletReport",
-    "ChunkletRows": "vicinal._supervision.ChunkletRows",
     "ChunkletScatter": "vicinal._scatter.ChunkletScatter",
     "Engine": "vicinal._engine.Engine",
     "FrameMixture": "vicinal._mixtures.FrameMixture",
@@ -26,7 +26,6 @@ _CLASSES = {
     "OnlineRCA.state": "vicinal._rca.online_rca._State",
     "RowsLeftOut": "vicinal._density.rows_left_out.RowsLeftOut",
     "SharedMixture": "vicinal._mixtures.SharedMixture",
-    "Whitening": "vicinal._metric.Whitening",
     "sklearn.BayesianGaussianMixture": "sklearn.mixture.BayesianGaussianMixture",
     "sklearn.GaussianMixture": "sklearn.mixture.GaussianMixture",
     "sklearn.KFold": "sklearn.model_selection.KFold",
@@ -47,7 +46,6 @@ SPARSE = {f"{kind}_{form}": kind for kind in ("csr", "csc", "coo") for form in (
 MAX_DEPTH = 25
 METADATA_REQUEST = "_metadata_request"  # stands in a file apart from the other attributes
 
-_NOTHING = object()
 _PLAIN_KINDS = "biuf"  # dtypes that a file holds as they are
 _DTYPE = re.compile(r"[<>|](?:b1|[iu][1248]|f[248]|c8|c16|[US][0-9]{1,8}|[Mm]8(?:\[[0-9a-zA-Z]{1,12}\])?)")
 
@@ -92,15 +90,6 @@ def default_parameters(cls, given):
 def fields_of(cls):
     """The fields of a dataclass or a named tuple; none for other classes."""
     return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else getattr(cls, "_fields", ())
-
-
-def hides(cls, name):
-    """Whether an attribute of this name would hide something of the class, or is no attribute that a class sets.
-
-    Not only methods count: an instance with its own ``_parameter_constraints`` would switch off the checks of `fit`.
-    """
-    usual = name.isascii() and name.isidentifier() and not name.startswith("__") and name != METADATA_REQUEST
-    return not usual or inspect.getattr_static(cls, name, _NOTHING) is not _NOTHING
 
 
 def can_hold(dtype):

@@ -11,11 +11,10 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator
 
-from vicinal._density.rows_left_out import RowsLeftOut
 from vicinal._metric import LinearMetricMixin
-from vicinal._mixtures import FrameMixture, SharedMixture
 from vicinal._model_files.networks import is_network, layers_of
 from vicinal._model_files.parameters import find_fault
+from vicinal._model_files.states import find_state_fault, state_of
 from vicinal._model_files.types import (
     MAX_DEPTH,
     METADATA_REQUEST,
@@ -23,11 +22,15 @@ from vicinal._model_files.types import (
     as_plain,
     can_hold,
     fields_of,
+    find_class,
     foreign_estimators,
     is_plain,
     name_of_class,
     parameters_of,
 )
+
+_SET = "Set it to such a value first."
+_FIT = "A fit did not finish, or something was changed after it: fit again before saving."
 
 
 class Writer:
@@ -50,20 +53,21 @@ class Writer:
                 f"It holds the estimators of vicinal itself and {foreign_estimators()}. Use joblib or skops "
                 "for subclasses and other estimators."
             )
-        state = dict(vars(estimator)) if self._training_rows else _without_rows(estimator)
-        request = state.pop(METADATA_REQUEST, None)
-        if callable(state.get("callback")):  # code, which a file never holds; only a further fit would call it
-            self.callbacks.append(f"{_where((*place, 'callback'))} ({_name_of_function(state['callback'])})")
-            state["callback"] = None
-        trees = {key: self.value(value, (*place, key)) for key, value in state.items()}
-        _check_values(name, state, place)
-        parameters = set(parameters_of(cls))
+        kept = dict(vars(estimator)) if self._training_rows else _without_rows(estimator)
+        request = kept.pop(METADATA_REQUEST, None)
+        if callable(kept.get("callback")):  # code, which a file never holds; only a further fit would call it
+            self.callbacks.append(f"{_where((*place, 'callback'))} ({_name_of_function(kept['callback'])})")
+            kept["callback"] = None
+        parameters = {key: kept.pop(key) for key in list(kept) if key in parameters_of(cls)}
+        attributes = _by_field(name, kept, place)
         tree = {
             "is": "estimator",
             "class": name,
-            "parameters": {key: value for key, value in trees.items() if key in parameters},
-            "attributes": {key: value for key, value in trees.items() if key not in parameters},
+            "parameters": {key: self.value(value, (*place, key)) for key, value in parameters.items()},
+            "attributes": {key: self.value(value, (*place, key)) for key, value in attributes.items()},
         }
+        _refuse(find_fault(name, parameters), place, _SET)
+        _refuse(find_state_fault(name, attributes, parameters), place, _FIT)
         if request is not None:
             tree["metadata_request"] = _requests_by_method(request)
         return tree
@@ -154,34 +158,52 @@ class Writer:
         }
 
     def _record(self, record, place):
-        names = fields_of(type(record)) or record.__getstate__()  # which leaves out what can be made again
-        state, class_name = {name: getattr(record, name) for name in names}, name_of_class(type(record))
-        values = {name: self.value(value, (*place, name)) for name, value in state.items()}
-        _check_values(class_name, state, place)
-        return {"is": "record", "class": class_name, "fields": values}
+        class_name, names = name_of_class(type(record)), fields_of(type(record))
+        kept = {name: getattr(record, name) for name in names} if names else dict(vars(record))
+        values = _by_field(class_name, kept, place)
+        trees = {name: self.value(value, (*place, name)) for name, value in values.items()}
+        _refuse(find_state_fault(class_name, values), place, _SET if names else _FIT)
+        return {"is": "record", "class": class_name, "fields": trees}
 
 
-def _check_values(class_name, state, place):
-    fault = find_fault(class_name, state)
+def _by_field(class_name, kept, place):
+    """What an object keeps, by the names that it has in a file; all of it must be declared."""
+    names = state_of(class_name).names
+    for attribute in kept:
+        if attribute not in names:
+            owner = _expression(place)
+            raise TypeError(
+                f"{_where((*place, attribute))} is not a declared attribute of {class_name}, so a model file cannot hold "
+                f"it. Keep it elsewhere and delete it first: del {owner}.{attribute}."
+            )
+    return {names[attribute]: value for attribute, value in kept.items()}
+
+
+def _refuse(fault, place, remedy):
+    """Refuse to write what could not be read."""
     if fault is not None:
-        remedy = _set_to_none((*place, fault.name)) if fault.may_be_none else "Set it to such a value first."
+        where = (*place, fault.name)
         raise TypeError(
-            f"{_where((*place, fault.name))} is {fault.got}, which a model file cannot hold; expected {fault.expected}. "
-            f"{remedy}"
+            f"{_where(where)} is {fault.got}, which a model file cannot hold; expected {fault.expected}. "
+            f"{_set_to_none(where) if fault.may_be_none and remedy is _SET else remedy}"
         )
 
 
 def _without_rows(estimator):
     """What a metric holds, less the density that is made of its training rows."""
     if isinstance(estimator, LinearMetricMixin):
-        stub, rows = RowsLeftOut(type(estimator).__name__), (SharedMixture, FrameMixture)
-        return {name: stub if isinstance(value, rows) else value for name, value in vars(estimator).items()}
+        stub = find_class("RowsLeftOut")(type(estimator).__name__)
+        return {name: stub if _holds_rows(value) else value for name, value in vars(estimator).items()}
     if type(estimator).__module__.startswith("sklearn."):
         return dict(vars(estimator))
     raise ValueError(
         f"training_rows=False is for metrics, and {type(estimator).__name__} is not one: it needs its "
         "training rows. Save it with training_rows=True."
     )
+
+
+def _holds_rows(value):
+    return name_of_class(type(value)) in ("FrameMixture", "LocalMixture", "SharedMixture")
 
 
 def _memory_order(array):
@@ -224,8 +246,12 @@ def _cannot_save(value, place):
 
 def _set_to_none(place):
     """The remedy for a parameter that a file holds only as None, as a call on the estimator that has the parameter."""
-    owner = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in place[:-1])
-    return f"Set it to None first: estimator{owner}.set_params({place[-1]}=None)."
+    return f"Set it to None first: {_expression(place[:-1])}.set_params({place[-1]}=None)."
+
+
+def _expression(place):
+    """The object at a place, as Python."""
+    return "estimator" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in place)
 
 
 def _where(place):

@@ -1,0 +1,413 @@
+"""The language in which a class declares what it keeps in a model file.
+
+A declaration is a `State`: the fields by the names that they have in a file, and relations between them. The kind of a
+field says what it may hold. Sizes are symbols, which stand for the same number in the whole state::
+
+    State(
+        {
+            "n_features_in_": count("d", least=1),
+            "components_": floats("k", "d"),
+            "feature_names_in_": maybe(names("d")),                    # it may be absent
+            "stream": private("_stream", None, floats("d", "d")),      # None, or an array; the attribute is _stream
+        },
+        [relation("precision_, components_", "components_' components_", is_gram)],
+    )
+
+Names in a file stay as they are; the attribute that a field stands for can be renamed, here and in the class.
+"""
+
+import math
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal._model_files.networks import has_float64, is_network, widths_of
+from vicinal._model_files.types import name_of_class
+
+
+class Fault(NamedTuple):
+    """A value that a class may not hold, and whether None would do instead."""
+
+    name: str
+    expected: str
+    got: str
+    may_be_none: bool = False
+
+
+class Kind:
+    """What a value may be: a text, and a function that tells whether a value is of this kind.
+
+    The function of a kind with sizes takes the sizes that are known so far as well, and adds to them.
+    """
+
+    def __init__(self, text, holds, *, sized=False):
+        self._text = text
+        self._holds = holds
+        self._sized = sized
+
+    def __str__(self):
+        return self._text
+
+    def is_satisfied_by(self, value, sizes=None):
+        """Whether the value is of this kind; only then are sizes added."""
+        if not self._sized:
+            return bool(self._holds(value))
+        found = dict(sizes or {})
+        satisfied = bool(self._holds(value, found))
+        if satisfied and sizes is not None:
+            sizes.update(found)
+        return satisfied
+
+
+_NONE = Kind("None", lambda value: value is None)
+# What may be set before an estimator is fitted.
+_SETTINGS = {"set_output"}
+
+
+class Field(NamedTuple):
+    """One part of a state."""
+
+    kinds: tuple[Kind, ...]
+    attribute: str | None = None  # None: as in the file
+    required: bool = True
+
+    def __str__(self):
+        return " or ".join(map(str, self.kinds))
+
+
+def field(*kinds):
+    """A field that holds a value of one of the kinds; None among them is the value None."""
+    return Field(tuple(_NONE if kind is None else kind for kind in kinds))
+
+
+def maybe(*kinds, attribute=None):
+    """A field that some states do not have."""
+    return field(*kinds)._replace(attribute=attribute, required=False)
+
+
+def private(attribute, *kinds):
+    """A field whose attribute has another name than the field."""
+    return field(*kinds)._replace(attribute=attribute)
+
+
+class Relation(NamedTuple):
+    """What holds between the values of some names; the first is blamed where it does not."""
+
+    names: tuple[str, ...]
+    expected: str
+    holds: Any
+
+
+def relation(listed, expected, holds):
+    """A relation between fields (and parameters) by name.
+
+    It is asked where all of them are present; for an absent one with a question mark it is asked with None.
+    """
+    return Relation(tuple(listed.split(", ")), expected, holds)
+
+
+class State:
+    """What a class keeps in a file.
+
+    Parameters
+    ----------
+    fields : dict
+        Kinds or `Field`s by their names in a file.
+    relations : list of Relation
+    early : list of str
+        The fields of an estimator that has seen rows, but not enough of them to be fitted.
+    """
+
+    def __init__(self, fields, relations=(), *, early=()):
+        self.fields = {name: kind if isinstance(kind, Field) else field(kind) for name, kind in fields.items()}
+        self.attributes = {name: part.attribute or name for name, part in self.fields.items()}
+        self.names = {attribute: name for name, attribute in self.attributes.items()}
+        self._relations = relations
+        self._early = set(early)
+
+    def fault(self, values, parameters=None):
+        """The first fault of the values by field name, beside the parameters; None where there is none.
+
+        Values are either all required ones (or all early ones) or, for what is not fitted, none of them.
+        """
+        given = set(values) - _SETTINGS
+        expected = self._early if given <= self._early else set(self.fields)
+        for name in [name for name in self.fields if given and name in expected - given]:
+            if self.fields[name].required:
+                return Fault(name, str(self.fields[name]), "nothing")
+        sizes: dict[str, int] = {}
+        for name, part in self.fields.items():
+            if name in values and not any(kind.is_satisfied_by(values[name], sizes) for kind in part.kinds):
+                return Fault(name, f"{part}{_known(part, sizes)}", shown(values[name]), _NONE in part.kinds)
+        known = {**(parameters or {}), **values}
+        for listed, expected, holds in self._relations:
+            asked = all(name in known or name.endswith("?") for name in listed)
+            if asked and not _is_true(holds, [known.get(name.rstrip("?")) for name in listed]):
+                return Fault(listed[0], expected, shown(known[listed[0]]))
+        return None
+
+
+def _is_true(holds, values):
+    """Whether a relation holds; values of such sizes or types that it cannot be asked do not agree."""
+    try:
+        with np.errstate(all="ignore"):
+            return bool(holds(*values))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # LinAlgError is a ValueError
+        return False
+
+
+def _known(part, sizes):
+    """The sizes that the text of a field speaks of."""
+    text = str(part).replace("(", " ").replace(")", " ").replace(",", " ").split()
+    found = [f"{symbol}={size}" for symbol, size in sizes.items() if symbol in text]
+    return f", where {', '.join(found)}" if found else ""
+
+
+def shown(value):
+    """A value in a few characters: an array by its shape, a text with whatever could upset a terminal escaped."""
+    if isinstance(value, np.ndarray):
+        return f"an array of dtype {value.dtype} and shape {value.shape}{_range(value)}"
+    if value is None or isinstance(value, (str, Real)):
+        text = ascii(value)
+        return text if len(text) <= 80 else f"{text[:77]}..."
+    return f"a {name_of_class(type(value)) or type(value).__name__}"
+
+
+def _range(array):
+    if array.dtype.kind not in "iuf" or array.size == 0:
+        return ""
+    return f" with values from {array.min():.6g} to {array.max():.6g}"
+
+
+# -- numbers, texts and arrays -----------------------------------------------------------------------------------------
+
+
+def is_integer(value):
+    """Whether a value is a whole number, of Python or NumPy, and no flag."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _bounds(least, above, most):
+    parts = [(least, "at least"), (above, "greater than"), (most, "at most")]
+    return "".join(f", {words} {bound:g}" for bound, words in parts if bound is not None)
+
+
+def _is_within(values, least, above, most):
+    """Whether no value lies outside of the bounds; NaN lies nowhere."""
+    if np.size(values) == 0:
+        return True
+    # In Python's floats: a bound may be beyond float32.
+    smallest, largest = float(np.fmin.reduce(values, axis=None)), float(np.fmax.reduce(values, axis=None))
+    low = (least is not None and smallest < least) or (above is not None and smallest <= above)
+    return not low and (most is None or not largest > most)
+
+
+def count(symbol=None, *, least=0, most=None):
+    """A whole number; with a symbol, that size."""
+
+    def holds(value, sizes):
+        if not is_integer(value) or not _is_within(value, least, None, most):
+            return False
+        return symbol is None or sizes.setdefault(symbol, int(value)) == value
+
+    return Kind(f"an integer{'' if symbol is None else f' {symbol}'}{_bounds(least, None, most)}", holds, sized=True)
+
+
+def number(*, least=None, above=None, most=None, finite=True):
+    """A number of Python or NumPy, never NaN; finite or not."""
+
+    def holds(value):
+        if not isinstance(value, Real) or isinstance(value, (bool, np.bool_)) or value != value:
+            return False
+        return (not finite or math.isfinite(value)) and _is_within(value, least, above, most)
+
+    return Kind(f"a {'finite ' if finite else ''}number{_bounds(least, above, most)}", holds)
+
+
+FLAG = Kind("True or False", lambda value: isinstance(value, (bool, np.bool_)))
+RANDOM_STATE = Kind("a RandomState", lambda value: isinstance(value, np.random.RandomState))
+
+
+def one_of(*choices):
+    """One of some texts."""
+    return Kind(" or ".join(map(repr, choices)), lambda value: isinstance(value, str) and value in choices)
+
+
+def _fits(array, shape, sizes):
+    """Whether an array has the shape, in numbers and symbols; symbols that are not known yet become known."""
+    if array.ndim != len(shape):
+        return False
+    return all(
+        size == (sizes.setdefault(part, size) if isinstance(part, str) else part)
+        for part, size in zip(shape, array.shape, strict=True)
+    )
+
+
+def _shape_text(shape):
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def floats(*shape, finite=True, nan=False, least=None, above=None, most=None, row_major=False):
+    """An array of float32 or float64; NaN only where that is said."""
+
+    def holds(value, sizes):
+        if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
+            return False
+        if not _fits(value, shape, sizes) or (row_major and not value.flags.c_contiguous):
+            return False
+        sound = np.isfinite(value) if finite else ~np.isnan(value)
+        return (nan or bool(sound.all())) and _is_within(value, least, above, most)
+
+    text = f"{'finite ' if finite and not nan else ''}floats of shape {_shape_text(shape)}{_bounds(least, above, most)}"
+    return Kind(f"{text}{', in row-major order' if row_major else ''}", holds, sized=True)
+
+
+def integers(*shape, least=0, below=None):
+    """An array of int32 or int64; `below` may be a symbol that is known by then."""
+
+    def holds(value, sizes):
+        if not isinstance(value, np.ndarray) or value.dtype not in (np.int32, np.int64):
+            return False
+        if not _fits(value, shape, sizes) or not _is_within(value, least, None, None):
+            return False
+        limit = sizes[below] if isinstance(below, str) else below
+        return limit is None or value.size == 0 or int(value.max()) < limit
+
+    text = f"integers of shape {_shape_text(shape)}, at least {least}"
+    return Kind(f"{text}{'' if below is None else f' and less than {below}'}", holds, sized=True)
+
+
+def names(size):
+    """The names of columns: an array of texts."""
+
+    def holds(value, sizes):
+        texts = isinstance(value, np.ndarray) and value.dtype == object and _fits(value, (size,), sizes)
+        return texts and all(type(item) is str for item in value)
+
+    return Kind(f"an array of {size} texts", holds, sized=True)
+
+
+def labels(size):
+    """The names of classes, in increasing order."""
+
+    def holds(value, sizes):
+        if not isinstance(value, np.ndarray) or not _fits(value, (size,), sizes):
+            return False
+        if value.dtype == object and not all(isinstance(item, (str, Real)) for item in value):
+            return False
+        return len(value) > 0 and _is_true(lambda some: np.all(some[:-1] < some[1:]), [value])
+
+    return Kind(f"an array of {size} class labels in increasing order", holds, sized=True)
+
+
+def list_of(kind):
+    """A list of values of one kind."""
+    return Kind(f"a list of {kind}", lambda value: isinstance(value, list) and all(map(kind.is_satisfied_by, value)))
+
+
+def mapping(**kinds):
+    """A dict with exactly these keys."""
+
+    def holds(value, sizes):
+        if not isinstance(value, dict) or set(value) != set(kinds):
+            return False
+        return all(kind.is_satisfied_by(value[key], sizes) for key, kind in kinds.items())
+
+    inner = ", ".join(f"{key!r}: {kind}" for key, kind in kinds.items())
+    return Kind(f"a dict of {inner}", holds, sized=True)
+
+
+# -- records, estimators and networks ----------------------------------------------------------------------------------
+
+
+def record(*class_names, **shapes):
+    """A record of one of the classes, whose arrays of these names have these shapes."""
+
+    def holds(value, sizes):
+        if name_of_class(type(value)) not in class_names:
+            return False
+        return all(_fits(getattr(value, name), shape, sizes) for name, shape in shapes.items())
+
+    inner = ", ".join(f"{name} of shape {_shape_text(shape)}" for name, shape in shapes.items())
+    return Kind(f"a {' or '.join(class_names)}{f' with {inner}' if inner else ''}", holds, sized=True)
+
+
+def estimator(*class_names, method=None, inputs="d", outputs=None):
+    """A fitted estimator, of one of the classes or with a method, for rows of `inputs` columns."""
+
+    def holds(value, sizes):
+        if not isinstance(value, BaseEstimator) or not is_fitted(value):
+            return False
+        if class_names and name_of_class(type(value)) not in class_names:
+            return False
+        if method is not None and not hasattr(value, method):
+            return False
+        taken = inputs_of(value)
+        given = None if outputs is None else outputs_of(value)
+        fits = taken is None or sizes.setdefault(inputs, taken) == taken
+        return fits and (outputs is None or (given is not None and sizes.setdefault(outputs, given) == given))
+
+    what = " or ".join(class_names) or f"estimator with {method}"
+    to = "" if outputs is None else f" to {outputs}"
+    return Kind(f"a fitted {what}, of {inputs}{to} columns", holds, sized=True)
+
+
+def estimators(size, **options):
+    """A list of so many fitted estimators."""
+    kind = estimator(**options)
+
+    def holds(value, sizes):
+        if not isinstance(value, list) or sizes.setdefault(size, len(value)) != len(value):
+            return False
+        return all(kind.is_satisfied_by(item, sizes) for item in value)
+
+    return Kind(f"a list of {size} estimators, each {kind}", holds, sized=True)
+
+
+def network(inputs, outputs):
+    """A network of float64 numbers, from rows of `inputs` columns to rows of `outputs` columns."""
+
+    def holds(value, sizes):
+        if not is_network(value) or not has_float64(value):
+            return False
+        # Activations alone keep the columns.
+        taken, given = widths_of(value) or (sizes[inputs], sizes[inputs])
+        return sizes[inputs] == taken and sizes[outputs] == given
+
+    return Kind(f"a torch.nn.Module of float64 numbers, from {inputs} to {outputs} columns", holds, sized=True)
+
+
+def real_steps(pipeline):
+    """The estimators of a pipeline."""
+    return [step for _, step in pipeline.steps if not (step is None or isinstance(step, str))]
+
+
+def is_fitted(value):
+    """Whether an estimator is fitted; a pipeline is if all of its steps are."""
+    if isinstance(value, Pipeline):
+        return all(map(is_fitted, real_steps(value)))
+    try:
+        check_is_fitted(value)
+    except NotFittedError:
+        return False
+    return True
+
+
+def inputs_of(value):
+    """The number of columns that a fitted estimator takes; None where it takes any."""
+    if isinstance(value, Pipeline):
+        return next((inputs_of(step) for step in real_steps(value)), None)
+    return getattr(value, "n_features_in_", None)
+
+
+def outputs_of(value):
+    """The number of columns that a fitted estimator transforms rows to; None where that is not known."""
+    try:
+        return len(value.get_feature_names_out())
+    except (AttributeError, TypeError, ValueError):
+        return None

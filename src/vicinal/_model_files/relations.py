@@ -1,0 +1,85 @@
+"""What must hold between the values of a state: functions of arrays, for `_model_files/states`.
+
+They allow for rounding, because a file may have been written on another machine.
+"""
+
+import numpy as np
+
+
+def sums_to_one(weights):
+    """Whether weights are such of a whole."""
+    return bool(abs(weights.sum(dtype=np.float64) - 1.0) <= 1e-4)
+
+
+def has_rows(array):
+    """Whether a table has a row and a column."""
+    return array.shape[0] > 0 and array.shape[1] > 0
+
+
+def is_increasing(values):
+    """Whether no value is below the one before."""
+    return bool(np.all(values[:-1] <= values[1:]))
+
+
+def is_symmetric(matrix):
+    """Whether a matrix can be that of sums of squares, as far as its diagonal and its symmetry tell."""
+    diagonal = np.diag(matrix)
+    if np.any(diagonal < 0):
+        return False
+    scale = np.sqrt(diagonal)
+    return bool(np.all(np.abs(matrix - matrix.T) <= 1e-8 * np.outer(scale, scale) + np.finfo(np.float64).tiny))
+
+
+def is_positive_definite(covariances, kind="full"):
+    """Whether covariances, or variances where the kind is "diag" or "spherical", are positive definite."""
+    if kind in ("diag", "spherical"):
+        return bool(np.all(covariances > 0))
+    return bool(np.isfinite(np.linalg.cholesky(covariances)).all())
+
+
+def is_cholesky(lower, covariance):
+    """Whether a lower triangle is the Cholesky factor of a matrix."""
+    scale = np.sqrt(np.diag(covariance))
+    close = np.abs(lower @ lower.T - covariance) <= 1e-6 * np.outer(scale, scale)
+    return bool(close.all()) and not np.triu(lower, 1).any() and bool(np.all(np.diag(lower) > 0))
+
+
+def is_gram(precision, *components):
+    """Whether a matrix is A'A for the stacked rows A of the components."""
+    rows = np.concatenate(components)
+    gram, size = rows.T @ rows, np.linalg.norm(rows, axis=0)
+    return bool(np.isfinite(gram).all() and np.all(np.abs(precision - gram) <= 1e-6 * np.outer(size, size)))
+
+
+def fits_type(covariances, covariance_type, means):
+    """Whether covariances have the shape that a Gaussian mixture of this type has."""
+    c, d = means.shape
+    return covariances.shape == {"full": (c, d, d), "tied": (d, d), "diag": (c, d), "spherical": (c,)}[covariance_type]
+
+
+def is_of_mixture(covariance, mixture):
+    """Whether a covariance is that of the mixture, where the mixture was kept."""
+    return not hasattr(mixture, "covariance") or np.array_equal(covariance, mixture.covariance)
+
+
+def has_neighbors(mixture, neighbors, soft_rows, k):
+    """Whether frames came from nearest neighbours or from a soft neighbourhood, and plain windows from neither."""
+    if not hasattr(mixture, "frames"):
+        return neighbors is None and soft_rows is None
+    if neighbors is None:
+        return soft_rows is not None
+    return soft_rows is None and k <= neighbors.shape[1] <= k + 1
+
+
+def is_best(best, criterion):
+    """Whether the best estimator of ManifoldParzenCV is what the criterion asks for."""
+    if criterion == "log_likelihood":
+        return hasattr(best, "mixture_")
+    return all(hasattr(density, "mixture_") for density in best.densities_)
+
+
+def has_positive_diagonals(factors, covariance_type):
+    """Whether Cholesky factors of a Gaussian mixture of this type are such: their logarithms are taken."""
+    if covariance_type in ("full", "tied"):
+        factors = np.diagonal(factors, axis1=-2, axis2=-1)
+    return bool(np.all(factors > 0))

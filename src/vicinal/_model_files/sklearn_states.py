@@ -1,0 +1,220 @@
+"""What the estimators of scikit-learn keep in a model file, as of its versions 1.6 to 1.9.
+
+Fields that not all of these versions have are optional. A scaler may have seen columns of nothing but NaN.
+"""
+
+from vicinal._model_files.fields import (
+    FLAG,
+    RANDOM_STATE,
+    Kind,
+    State,
+    count,
+    field,
+    floats,
+    inputs_of,
+    integers,
+    is_fitted,
+    labels,
+    list_of,
+    mapping,
+    maybe,
+    names,
+    number,
+    one_of,
+    outputs_of,
+    private,
+    relation,
+)
+from vicinal._model_files.relations import fits_type, has_positive_diagonals, has_rows, sums_to_one
+
+# A bound far above the cores of the machines that vicinal is used on.
+MOST_THREADS = 4096
+
+
+def _steps_fit(steps):
+    """Whether every step but the last transforms, and fitted ones take as many columns as the one before gives."""
+    estimators = [step for _, step in steps if not (step is None or isinstance(step, str))]
+    last = steps[-1][1]  # IndexError: there is none
+    ahead = [step for step in estimators if step is not last]
+    chain = zip(ahead, estimators[1:], strict=False)
+    return all(hasattr(step, "transform") for step in ahead) and all(
+        inputs_of(after) in (None, outputs_of(before))
+        for before, after in chain
+        if is_fitted(before) and is_fitted(after)
+    )
+
+
+def _can_transform(_, solver, directions, centre):
+    """Whether the solver's own attributes of LinearDiscriminantAnalysis are there; "lsqr" has none."""
+    return solver == "lsqr" or (directions is not None and (solver == "eigen" or centre is not None))
+
+
+def _column(**options):
+    return floats("d", nan=True, **options)
+
+
+def _needs(switch, name):
+    """A column of numbers is there where a parameter switches its use on."""
+    return relation(
+        f"{name}, {switch}", f"numbers, where {switch} is True", lambda found, on: not on or found is not None
+    )
+
+
+_TWO_WEIGHTS = Kind(
+    "two arrays of weights for c components",
+    lambda value, sizes: (
+        isinstance(value, tuple) and len(value) == 2 and all(floats("c").is_satisfied_by(part, sizes) for part in value)
+    ),
+    sized=True,
+)
+ROWS = {
+    "n_features_in_": count("d", least=1),
+    "feature_names_in_": maybe(names("d")),
+    "set_output": maybe(mapping(transform=one_of("default", "pandas", "polars")), attribute="_sklearn_output_config"),
+}
+_SEEN = {"n_samples_seen_": field(count(), number(least=0), integers("d"), floats("d", least=0))}
+_GAUSSIAN_MIXTURE = {
+    **ROWS,
+    "weights_": floats("c", least=0),
+    "means_": floats("c", "d"),
+    **{
+        name: field(floats("c", "d", "d"), floats("d", "d"), floats("c", "d"), floats("c"))
+        for name in ("covariances_", "precisions_", "precisions_cholesky_")
+    },
+    "converged_": FLAG,
+    "n_iter_": count(),
+    "lower_bound_": number(finite=False),
+    "lower_bounds_": maybe(list_of(number(finite=False))),
+}
+_GAUSSIAN_MIXTURE_HOLDS = [
+    relation("means_", "at least one component", has_rows),
+    relation("weights_", "weights of sum one", sums_to_one),
+    *(
+        relation(f"{name}, covariance_type, means_", "of the shape that covariance_type says", fits_type)
+        for name in ("covariances_", "precisions_", "precisions_cholesky_")
+    ),
+    relation("precisions_cholesky_, covariance_type", "factors of positive diagonals", has_positive_diagonals),
+]
+_SPLITTER = {
+    "n_splits": count(least=2),
+    "shuffle": FLAG,
+    "random_state": field(None, count(most=2**32 - 1), RANDOM_STATE),
+}
+
+SKLEARN_STATES: dict[str, State] = {
+    "sklearn.BayesianGaussianMixture": State(
+        {
+            **_GAUSSIAN_MIXTURE,
+            "weight_concentration_prior_": number(above=0),
+            "weight_concentration_": field(_TWO_WEIGHTS, floats("c")),
+            "mean_precision_prior_": number(above=0),
+            "mean_precision_": floats("c", above=0),
+            "mean_prior_": floats("d"),
+            "degrees_of_freedom_prior_": number(above=0),
+            "degrees_of_freedom_": floats("c", above=0),
+            "covariance_prior_": field(floats("d", "d"), floats("d"), number(above=0)),
+        },
+        [
+            *_GAUSSIAN_MIXTURE_HOLDS,
+            relation(
+                "weight_concentration_, weight_concentration_prior_type",
+                "two arrays where the prior is a 'dirichlet_process', else one",
+                lambda found, kind: isinstance(found, tuple) == (kind == "dirichlet_process"),
+            ),
+        ],
+    ),
+    "sklearn.GaussianMixture": State(_GAUSSIAN_MIXTURE, _GAUSSIAN_MIXTURE_HOLDS),
+    "sklearn.KFold": State(_SPLITTER),
+    "sklearn.KMeans": State(
+        {
+            **ROWS,
+            "cluster_centers_": floats("c", "d", row_major=True),
+            "labels_": integers("n", below="c"),
+            "inertia_": number(least=0),
+            "n_iter_": count(),
+            "tolerance": private("_tol", number(least=0)),
+            "n_init_used": private("_n_init", count(least=1)),
+            "algorithm_used": private("_algorithm", one_of("lloyd", "elkan")),
+            # Predict starts this many threads, or one per 256 rows where those are fewer.
+            "n_threads": private("_n_threads", count(least=1, most=MOST_THREADS)),
+            "n_outputs": private("_n_features_out", count("c", least=1)),
+        }
+    ),
+    "sklearn.LabelEncoder": State({"classes_": labels("c"), "set_output": ROWS["set_output"]}),
+    "sklearn.LinearDiscriminantAnalysis": State(
+        {
+            **ROWS,
+            "classes_": labels("c"),
+            "priors_": floats("c", least=0),
+            "means_": floats("c", "d"),
+            "coef_": floats("q", "d"),  # one row for two classes
+            "intercept_": floats("q"),
+            "max_components": private("_max_components", count(least=1)),
+            "n_outputs": private("_n_features_out", count(least=1)),
+            "covariance_": maybe(floats("d", "d")),
+            "explained_variance_ratio_": maybe(floats("r")),
+            "scalings_": maybe(floats("d", "s")),
+            "xbar_": maybe(floats("d")),
+        },
+        [
+            relation(
+                "coef_, classes_",
+                "one row for two classes, or one per class",
+                lambda coef, classes: len(coef) == (1 if len(classes) == 2 else len(classes)),
+            ),
+            relation("n_outputs, max_components", "max_components", lambda given, most: given == most),
+            relation(
+                "coef_, solver, scalings_?, xbar_?",
+                "scalings_ beside it, unless solver is 'lsqr', and xbar_ where it is 'svd'",
+                _can_transform,
+            ),
+        ],
+    ),
+    "sklearn.MaxAbsScaler": State({**ROWS, **_SEEN, "max_abs_": _column(), "scale_": _column(above=0)}),
+    "sklearn.MinMaxScaler": State(
+        {**ROWS, **_SEEN, **{name: _column() for name in ("scale_", "min_", "data_min_", "data_max_", "data_range_")}}
+    ),
+    "sklearn.Normalizer": State(ROWS),
+    "sklearn.PCA": State(
+        {
+            **ROWS,
+            "components_": floats("k", "d"),
+            "mean_": floats("d"),
+            "n_components_": count("k"),
+            "n_samples_": count(least=1),
+            "noise_variance_": number(),
+            "explained_variance_": floats("k", least=0),
+            "explained_variance_ratio_": floats("k", nan=True),
+            "singular_values_": floats("k", least=0),
+            "solver_used": maybe(
+                one_of("full", "covariance_eigh", "arpack", "randomized"), attribute="_fit_svd_solver"
+            ),
+        }
+    ),
+    "sklearn.Pipeline": State(
+        {"set_output": ROWS["set_output"]},
+        [
+            relation(
+                "steps",
+                "at least one step, and steps that transform rows to what the next one takes",
+                _steps_fit,
+            )
+        ],
+    ),
+    "sklearn.RobustScaler": State(
+        {**ROWS, "center_": field(None, _column()), "scale_": field(None, _column(above=0))},
+        [_needs("with_centering", "center_"), _needs("with_scaling", "scale_")],
+    ),
+    "sklearn.StandardScaler": State(
+        {
+            **ROWS,
+            **_SEEN,
+            "mean_": field(None, _column()),
+            "var_": field(None, _column()),
+            "scale_": field(None, _column(above=0)),
+        },
+        [_needs("with_mean", "mean_"), _needs("with_std", "scale_")],
+    ),
+    "sklearn.StratifiedKFold": State(_SPLITTER),
+    "sklearn.VarianceThreshold": State({**ROWS, "variances_": _column()}),
+}

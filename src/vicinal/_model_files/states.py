@@ -1,0 +1,562 @@
+"""What each class keeps in a model file, under which name, and what must hold of it.
+
+One declaration per class of the closed set, in the language of `_model_files/fields`. The names of fields are those of
+files and are never changed: a private attribute that gets another name needs a change here and nowhere else. Sizes are
+n training rows, d features, k components, c classes or clusters and p passes, unless said otherwise.
+"""
+
+import numpy as np
+
+from vicinal._model_files.fields import (
+    FLAG,
+    RANDOM_STATE,
+    Kind,
+    State,
+    count,
+    estimator,
+    estimators,
+    field,
+    floats,
+    integers,
+    labels,
+    mapping,
+    maybe,
+    names,
+    network,
+    number,
+    one_of,
+    private,
+    record,
+    relation,
+)
+from vicinal._model_files.parameters import BACKENDS, ENGINE, ENGINE_KIND, TORCH_DEVICE
+from vicinal._model_files.relations import (
+    fits_type,
+    has_neighbors,
+    has_rows,
+    is_best,
+    is_cholesky,
+    is_gram,
+    is_increasing,
+    is_of_mixture,
+    is_positive_definite,
+    is_symmetric,
+    sums_to_one,
+)
+from vicinal._model_files.sklearn_states import MOST_THREADS, ROWS, SKLEARN_STATES
+
+
+def find_state_fault(class_name, values, parameters=None):
+    """The first fault of what an object of a class keeps, by the names of fields, or None.
+
+    Parameters
+    ----------
+    class_name : str
+        The name of the class in a file; it is one of the closed set.
+    values : dict
+        Of declared fields, see `state_of`.
+    parameters : dict
+        Those of an estimator; some relations are between them and the fields.
+    """
+    return state_of(class_name).fault(values, parameters)
+
+
+def state_of(class_name):
+    """The declaration of a class of the closed set."""
+    return SKLEARN_STATES[class_name] if class_name.startswith("sklearn.") else STATES[class_name]
+
+
+# Squares of larger entries overflow, and estimators refuse to be fitted to them.
+_LARGEST = 1e150
+_COVARIANCE = "the covariance of mixture_"
+_SYMMETRIC = "a symmetric matrix with a diagonal of at least 0"
+
+
+def _is_cv_results(value, sizes):
+    if not isinstance(value, dict) or not isinstance(value.get("params"), list) or "mean_test_score" not in value:
+        return False
+    size = sizes.setdefault("c", len(value["params"]))
+    tables = [column for name, column in value.items() if name != "params"]
+    numbers = all(isinstance(column, np.ndarray) and column.dtype.kind in "if" for column in tables)
+    sound = all(isinstance(name, str) for name in value) and all(map(_BEST_PARAMS.is_satisfied_by, value["params"]))
+    return numbers and sound and all(column.shape == (size,) for column in tables)
+
+
+# -- fields that several classes have ----------------------------------------------------------------------------------
+
+# Files of version 1 have no engine_, and its NCA no solver_.
+_ENGINE_USED = {"engine_": maybe(one_of(*BACKENDS))}
+_PATH = {"objectives_": floats("p", finite=False), "n_iter_": count(), "converged_": FLAG}
+_PATH_OF_EQUAL_LENGTH = relation("n_iter_, objectives_", "the length of objectives_", lambda n, path: n == len(path))
+# A last entry may be that of the best pass again.
+_PATH_OF_PASSES = relation("n_iter_, objectives_", "at most the length of objectives_", lambda n, path: n <= len(path))
+_PATH_WITH_AN_END = relation("objectives_", "at least one entry", lambda path: len(path) > 0)
+_MIXTURE = {
+    "centres": floats("n", "d", least=-_LARGEST, most=_LARGEST),
+    "log_weights": floats("n", finite=False, most=1e-6),
+    "engine": field(*ENGINE),
+    "feature_names": field(None, names("d")),
+}
+_MIXTURE_HOLDS = [
+    relation("centres", "at least one row and one column", has_rows),
+    relation("log_weights", "logarithms of weights of sum one", lambda logs: sums_to_one(np.exp(logs))),
+]
+_SHARED_MIXTURE = record("SharedMixture", centres=("n", "d"))
+# A metric that was saved without its training rows.
+_MIXTURE_OF_METRIC = field(_SHARED_MIXTURE, record("RowsLeftOut"))
+_REPORT = record("ChunkletReport")
+_MAYBE_REPORT = field(None, _REPORT)
+_NCA = {
+    **ROWS,
+    **_ENGINE_USED,
+    **_PATH,
+    "components_": floats("k", "d"),
+    "effective_neighbors_": floats("n", least=0),
+    "random_state_": RANDOM_STATE,
+    "solver_": maybe(one_of("lbfgs", "cg", "stochastic")),
+    # These tell of a fit under other parameters where the last fit did not set them: they have sizes of their own.
+    "feature_relevance_": maybe(floats("r", least=0)),
+}
+_SOFT_NEIGHBORS = {
+    **ROWS,
+    **_ENGINE_USED,
+    "metric_": field(None, floats("k", "d"), estimator(method="transform", outputs="k")),
+    "points_": floats("m", "k", least=-_LARGEST, most=_LARGEST),  # m training rows of positive weight
+    "log_weights": private("_log_weights", None, floats("m")),
+    "positions": private("_positions", integers("n", least=-1, below="m")),
+    "bandwidth_": number(above=0),
+}
+_SOFT_NEIGHBORS_HOLD = [
+    relation("points_", "at least one row and one column", has_rows),
+    relation(
+        "points_, metric_, n_features_in_",
+        "as many columns as there are features, where metric_ is None",
+        lambda points, metric, d: metric is not None or points.shape[1] == d,
+    ),
+    relation(
+        "positions, points_",
+        "the position of every row of points_, once",
+        lambda positions, points: np.array_equal(np.sort(positions[positions >= 0]), np.arange(len(points))),
+    ),
+]
+_BEST_PARAMS = mapping(n_components=count(), n_neighbors=count(least=1), noise=number(above=0))
+
+# -- the classes -------------------------------------------------------------------------------------------------------
+
+STATES: dict[str, State] = {
+    "BinnedTargetMetric": State(
+        {
+            **ROWS,
+            "metric_": estimator(method="components_"),
+            "components_": floats("k", "d"),
+            "bin_edges_": floats("b"),
+        },
+        [
+            relation("bin_edges_", "numbers in increasing order", is_increasing),
+            relation(
+                "components_, metric_",
+                "those of metric_",
+                lambda components, metric: np.array_equal(components, metric.components_),
+            ),
+        ],
+    ),
+    "ChunkletReport": State(
+        {
+            name: count()
+            for name in (
+                "n_samples",
+                "n_chunklets",
+                "n_points",
+                "n_leftover",
+                "n_singletons",
+                "n_self_pairs",
+                "n_shared",
+                "n_conflicts",
+            )
+        }
+    ),
+    "ChunkletScatter": State(
+        {
+            "n_rows": count(least=1),
+            "origin": floats("d"),
+            "shift": floats("d"),
+            "total": floats("d", "d"),
+            "n_points": count(),
+            "n_chunklets": count(),
+            "within": floats("d", "d"),
+            "fourth": number(least=0),
+            "resolution": number(above=0),
+        },
+        [
+            relation("total", _SYMMETRIC, is_symmetric),
+            relation("within", _SYMMETRIC, is_symmetric),
+            relation("n_points, n_chunklets", "at least n_chunklets", lambda points, chunklets: points >= chunklets),
+        ],
+    ),
+    "ConstrainedGaussianMixture": State(
+        {
+            **ROWS,
+            **_PATH,
+            "weights_": floats("c", least=0),
+            "means_": floats("c", "d"),
+            "covariances_": field(floats("c", "d", "d"), floats("d", "d"), floats("c", "d"), floats("c")),
+            "labels_": integers("n", below="c"),
+            "chunklet_report_": _MAYBE_REPORT,
+        },
+        [
+            _PATH_OF_EQUAL_LENGTH,
+            relation("weights_", "weights of sum one", sums_to_one),
+            relation(
+                "covariances_, covariance_type, means_",
+                "positive definite covariances of the shape that covariance_type says",
+                lambda covariances, kind, means: (
+                    fits_type(covariances, kind, means) and is_positive_definite(covariances, kind)
+                ),
+            ),
+        ],
+    ),
+    "ConstrainedKMeans": State(
+        {
+            **ROWS,
+            "kmeans": private("_kmeans", estimator("sklearn.KMeans")),
+            "cluster_centers_": floats("c", "d"),
+            "labels_": integers("n", below="c"),
+            "inertia_": number(least=0),
+            "n_iter_": count(),
+            "converged_": FLAG,
+            "chunklet_report_": _MAYBE_REPORT,
+        },
+        [
+            relation(
+                "cluster_centers_, kmeans",
+                "those of kmeans",
+                lambda centres, kmeans: np.array_equal(centres, kmeans.cluster_centers_),
+            )
+        ],
+    ),
+    "DensityClassifier": State(
+        {
+            **ROWS,
+            "classes_": labels("c"),
+            "priors_": floats("c", least=0),
+            "densities_": estimators("c", method="score_samples"),
+        },
+        [relation("priors_", "probabilities of sum one", sums_to_one)],
+    ),
+    "DensityOutlierDetector": State(
+        {
+            **ROWS,
+            "density_": estimator(method="score_samples"),
+            "training_scores_": floats("n", finite=False),
+            "training_p_values_": floats("n", least=0),
+            "sorted_scores": private("_sorted_scores", floats("n", finite=False)),
+            "cumulated_weights": private("_cumulated", floats("n", least=0)),
+            "offset_": number(),
+        },
+        [
+            relation(
+                "sorted_scores, training_scores_",
+                "training_scores_ in increasing order",
+                lambda in_order, scores: np.array_equal(in_order, np.sort(scores)),
+            ),
+            relation("cumulated_weights", "numbers in increasing order", is_increasing),
+        ],
+    ),
+    "Engine": State(
+        {
+            "kind": ENGINE_KIND,
+            "threads": field(None, count(least=1, most=MOST_THREADS)),
+            # Engine itself reads the text.
+            "memory": field(None, number(above=0), Kind("a text such as '512 MB'", lambda x: type(x) is str)),
+            "precision": field(None, one_of("float64", "float32")),
+            "device": field(None, TORCH_DEVICE),
+        }
+    ),
+    "FrameMixture": State(
+        {
+            **_MIXTURE,
+            "frames": floats("q", "n", "d"),  # q directions per row
+            "variances": floats("q", "n", least=0),
+            "noise": number(above=0),
+        },
+        [
+            *_MIXTURE_HOLDS,
+            relation(
+                "frames, centres",
+                "from one to d directions per row, in the precision of centres",
+                lambda frames, centres: 0 < len(frames) <= centres.shape[1] and frames.dtype == centres.dtype,
+            ),
+            relation(
+                "frames",
+                "directions of length one",
+                lambda frames: np.all(np.square(frames, dtype=np.float64).sum(axis=2) <= 1.001),
+            ),
+        ],
+    ),
+    "LCA": State(
+        {
+            **ROWS,
+            **_ENGINE_USED,
+            **_PATH,
+            "components_": floats("d", "d"),
+            "covariance_": floats("d", "d"),
+            "precision_": floats("d", "d"),
+            "mixture_": _MIXTURE_OF_METRIC,
+            "effective_neighbors_": floats("n", least=0),
+            "solver_": one_of("em", "accelerated", "stochastic", "stream"),
+            "n_samples_seen_": maybe(count()),
+            "stream": private("_stream", None, mapping(local=floats("d", "d"), seed=count())),
+        },
+        [
+            _PATH_OF_PASSES,
+            relation("precision_, components_", "components_' components_", is_gram),
+            relation("covariance_", "a positive definite matrix", is_positive_definite),
+            relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
+        ],
+    ),
+    "LCAGauss": State(
+        {
+            **ROWS,
+            **_ENGINE_USED,
+            **_PATH,
+            "mean_": floats("d"),
+            "n_components_": count("k"),
+            "components_": floats("k", "d"),
+            "gaussian_components_": floats("g", "d"),
+            "covariance_": floats("d", "d"),
+            "precision_": floats("d", "d"),
+            "mixture_": _MIXTURE_OF_METRIC,
+            "effective_neighbors_": floats("n", least=0),
+            "left_out_scores": private("_left_out_scores", floats("n", finite=False)),
+        },
+        [
+            _PATH_WITH_AN_END,
+            relation(
+                "gaussian_components_, components_",
+                "a row for each direction that components_ does not have",
+                lambda gaussian, local: len(gaussian) + len(local) == local.shape[1],
+            ),
+            relation(
+                "precision_, gaussian_components_, components_", "that of both kinds of components_ together", is_gram
+            ),
+            relation("covariance_", "a positive definite matrix", is_positive_definite),
+            relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
+        ],
+    ),
+    "LocalLCA": State(
+        {
+            **ROWS,
+            **_ENGINE_USED,
+            **_PATH,
+            "base_": estimator("LCA"),
+            "local_covariances_": floats("n", "d", "d"),
+            "mixture_": record("LocalMixture", centres=("n", "d")),
+        },
+        [
+            _PATH_OF_PASSES,
+            relation(
+                "local_covariances_, mixture_",
+                "the covariances of mixture_",
+                lambda covariances, mixture: np.array_equal(covariances, mixture.covariances),
+            ),
+        ],
+    ),
+    "LocalMixture": State(
+        {**_MIXTURE, "covariances": floats("n", "d", "d")},
+        [*_MIXTURE_HOLDS, relation("covariances", "positive definite matrices", is_positive_definite)],
+    ),
+    "MMC": State(
+        {
+            **ROWS,
+            **_PATH,
+            "components_": floats("k", "d"),
+            "gap_": number(least=0),
+            "chunklet_report_": _REPORT,
+        },
+        [_PATH_OF_EQUAL_LENGTH],
+    ),
+    "ManifoldParzen": State(
+        {
+            **ROWS,
+            **_ENGINE_USED,
+            "mixture_": field(record("FrameMixture", centres=("n", "d")), _SHARED_MIXTURE),
+            "noise_": number(above=0),
+            "n_neighbors_used": private("_k", count(least=1)),
+            "sample_weight": private("_weight", None, floats("n", least=0)),
+            # One more than n_neighbors_used, where there are so many rows.
+            "neighbors": private("_neighbors", None, integers("n", "k", below="n")),
+            "soft_rows": private("_soft_rows", None, floats("n", "q")),
+            "noise_candidates_": maybe(floats("c", above=0)),
+            "noise_scores_": maybe(floats("c", finite=False)),
+        },
+        [
+            relation(
+                "mixture_, neighbors, soft_rows, n_neighbors_used",
+                "a FrameMixture with neighbors for n_neighbors_used or with soft_rows, or a SharedMixture without them",
+                has_neighbors,
+            )
+        ],
+    ),
+    "ManifoldParzenCV": State(
+        {
+            **ROWS,
+            **_ENGINE_USED,
+            "classes_": maybe(labels("labels")),
+            "n_splits_": count(least=1),
+            "cv_results_": Kind("cv_results_ of c combinations, as in GridSearchCV", _is_cv_results, sized=True),
+            "best_index_": count(),
+            "best_params_": _BEST_PARAMS,
+            "best_score_": number(finite=False),
+            "best_estimator_": estimator("ManifoldParzen", "DensityClassifier"),
+        },
+        [
+            relation(
+                "best_index_, cv_results_",
+                "a position in cv_results_",
+                lambda index, results: index < len(results["params"]),
+            ),
+            relation(
+                "best_estimator_, criterion",
+                "a ManifoldParzen where criterion is 'log_likelihood', or a DensityClassifier of them where it is not",
+                is_best,
+            ),
+        ],
+    ),
+    "NCA": State(
+        {
+            **_NCA,
+            "match_scale_": maybe(floats("t", least=0)),
+            "evaluation_rows_": maybe(integers("e")),
+            "dropped_mass_": maybe(number(least=0)),
+        },
+        [_PATH_WITH_AN_END],
+    ),
+    "NeuralNCA": State(
+        {
+            **ROWS,
+            **_PATH,
+            "mean_": floats("d"),
+            "spread_": floats("d", above=0),
+            "n_outputs": private("_n_outputs", count("k", least=1)),
+            "module_": network("d", "k"),
+            "scale_": number(above=0),
+            "best_epoch_": count(least=1),
+        },
+        [
+            _PATH_OF_EQUAL_LENGTH,
+            relation("best_epoch_, n_iter_", "at most n_iter_", lambda epoch, n_iter: epoch <= n_iter),
+        ],
+    ),
+    "OnlineRCA": State(
+        {
+            **ROWS,
+            "state": private("_state", None, record("OnlineRCA.state", W=("d", "d"))),
+            "chunklet_report_": _REPORT,
+            "components_": floats("d", "d"),
+            "step_": number(above=0),
+            "n_points_": count(),
+            "n_chunklets_": count(),
+        },
+        [
+            relation(
+                "state, components_",
+                "the state of components_",
+                lambda state, components: np.array_equal(state.W, components),
+            )
+        ],
+        early=["n_features_in_", "feature_names_in_", "state", "chunklet_report_"],
+    ),
+    "OnlineRCA.state": State(
+        {
+            "W": floats("d", "d"),
+            "limit": number(above=0),
+            "n_points": count(),
+            "n_chunklets": count(),
+            "step": field(None, number(above=0)),
+        }
+    ),
+    "PairNCA": State(_NCA, [_PATH_WITH_AN_END]),
+    "ParzenMeanShift": State(
+        {
+            **ROWS,
+            **_ENGINE_USED,
+            "density_": estimator("ParzenWindows", "LCA", "LCAGauss", "LocalLCA", "ManifoldParzen", "ManifoldParzenCV"),
+            "cluster_centers_": floats("c", "d"),
+            "mode_log_densities_": floats("c"),
+            "labels_": integers("n", below="c"),
+            "n_iter_": count(),
+            "converged_": FLAG,
+        },
+        [
+            relation("cluster_centers_", "at least one mode", has_rows),
+            relation(
+                "density_",
+                "a density that kept its training rows",
+                lambda density: hasattr(vars(density).get("best_estimator_", density).mixture_, "centres"),
+            ),
+        ],
+    ),
+    "ParzenWindows": State(
+        {**ROWS, **_ENGINE_USED, **_PATH, "covariance_": floats("d", "d"), "mixture_": _SHARED_MIXTURE},
+        [_PATH_OF_PASSES, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
+    ),
+    "RCA": State(
+        {
+            **ROWS,
+            "sums": private("_sums", record("ChunkletScatter", origin=("d",))),
+            "chunklet_report_": _REPORT,
+            "components_": floats("k", "d"),
+            "inverse_components": private("_inverse", floats("d", "k")),
+            "ratios_": floats("k", least=0),
+            "covariance_": floats("d", "d"),
+            "total_covariance_": floats("d", "d"),
+            "mean_": floats("d"),
+            "shrinkage_": number(least=0, most=1),
+            "rank_": count(least=1),
+            "n_chunklets_": count(),
+            "n_points_": count(),
+            "n_contrasts_": count(),
+        },
+        [
+            relation("covariance_", _SYMMETRIC, is_symmetric),
+            relation("total_covariance_", _SYMMETRIC, is_symmetric),
+            relation(
+                "n_contrasts_, n_points_, n_chunklets_",
+                "n_points_ - n_chunklets_",
+                lambda contrasts, points, chunklets: contrasts == points - chunklets,
+            ),
+        ],
+        early=["n_features_in_", "feature_names_in_", "sums", "chunklet_report_"],
+    ),
+    # Whoever asks for the density gives it an engine first.
+    "RowsLeftOut": State({"owner": one_of("LCA", "LCAGauss"), "engine": maybe(*ENGINE)}),
+    "SharedMixture": State(
+        {**_MIXTURE, "covariance": floats("d", "d"), "cholesky": private("_lower", floats("d", "d"))},
+        [
+            *_MIXTURE_HOLDS,
+            relation("covariance", _SYMMETRIC, is_symmetric),
+            relation("cholesky, covariance", "the Cholesky factor of covariance", is_cholesky),
+        ],
+    ),
+    "SoftNeighborsClassifier": State(
+        {**_SOFT_NEIGHBORS, "classes_": labels("c"), "codes": private("_codes", integers("m", below="c"))},
+        [*_SOFT_NEIGHBORS_HOLD, relation("codes", "numbers of classes in increasing order", is_increasing)],
+    ),
+    "SoftNeighborsRegressor": State(
+        {
+            **_SOFT_NEIGHBORS,
+            "one_output": private("_one_output", FLAG),
+            "target_mean": private("_mean", floats("t")),
+            "target_unit": private("_unit", floats("t", above=0)),
+            "targets": private("_targets", floats("m", "t")),  # about target_mean, in target_unit
+        },
+        [
+            *_SOFT_NEIGHBORS_HOLD,
+            relation(
+                "one_output, targets",
+                "False, or targets of one column",
+                lambda one, targets: targets.shape[1] == 1 if one else targets.shape[1] > 0,
+            ),
+        ],
+    ),
+}

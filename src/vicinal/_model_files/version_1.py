@@ -1,0 +1,62 @@
+"""Model files of format version 1, which held the attributes of an object as they were then.
+
+Their descriptions are turned into those of version 2, by the names that the attributes had in version 1. These names
+never change, whatever becomes of the attributes.
+"""
+
+_FIELDS: dict[str, dict[str, str]] = {
+    "ConstrainedKMeans": {"_kmeans": "kmeans"},
+    "DensityOutlierDetector": {"_sorted_scores": "sorted_scores", "_cumulated": "cumulated_weights"},
+    "LCA": {"_stream": "stream"},
+    "LCAGauss": {"_left_out_scores": "left_out_scores"},
+    "ManifoldParzen": {
+        "_k": "n_neighbors_used",
+        "_weight": "sample_weight",
+        "_neighbors": "neighbors",
+        "_soft_rows": "soft_rows",
+    },
+    "NeuralNCA": {"_n_outputs": "n_outputs"},
+    "OnlineRCA": {"_state": "state"},
+    "RCA": {"_sums": "sums", "_inverse": "inverse_components"},
+    "SharedMixture": {"_lower": "cholesky"},
+    "SoftNeighborsClassifier": {"_log_weights": "log_weights", "_positions": "positions", "_codes": "codes"},
+    "SoftNeighborsRegressor": {
+        "_log_weights": "log_weights",
+        "_positions": "positions",
+        "_one_output": "one_output",
+        "_mean": "target_mean",
+        "_unit": "target_unit",
+        "_targets": "targets",
+    },
+    "sklearn.KMeans": {
+        "_tol": "tolerance",
+        "_n_init": "n_init_used",
+        "_algorithm": "algorithm_used",
+        "_n_threads": "n_threads",
+        "_n_features_out": "n_outputs",
+    },
+    "sklearn.LinearDiscriminantAnalysis": {"_max_components": "max_components", "_n_features_out": "n_outputs"},
+    "sklearn.PCA": {"_fit_svd_solver": "solver_used"},
+}
+_OF_EVERY_CLASS = {"_sklearn_output_config": "set_output"}
+
+
+def as_version_2(tree):
+    """The description of version 2 that a description of version 1 stands for, at any depth."""
+    if isinstance(tree, list):
+        return [as_version_2(item) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    tree = {key: as_version_2(value) for key, value in tree.items()}
+    name, kind = tree.get("class"), tree.get("is")
+    part = {"estimator": "attributes", "record": "fields"}.get(kind) if isinstance(kind, str) else None
+    if part is not None and isinstance(name, str) and isinstance(tree.get(part), dict):
+        tree[part] = _renamed(tree[part], {**_OF_EVERY_CLASS, **_FIELDS.get(name, {})})
+    return tree
+
+
+def _renamed(values, names):
+    found = {names.get(name, name): value for name, value in values.items()}
+    if len(found) < len(values):
+        raise ValueError("an attribute is described twice.")
+    return found

@@ -1,0 +1,227 @@
+"""Small fits of every class that a model file can hold, in every way that changes what the class keeps.
+
+They make the files of format version 1 in ``tests/data/model_files_v1`` (by its ``generate.py``, under the vicinal of that
+time), and the files that the tests write today.
+"""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import LabelEncoder, MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
+
+import vicinal
+from vicinal import LCA, NCA, RCA, Engine, ManifoldParzen, ManifoldParzenCV, ParzenWindows
+
+N = 14
+_rng = np.random.default_rng(0)
+X = _rng.normal(size=(N, 2)) * [1.0, 0.3]
+NEW = _rng.normal(size=(3, 2))  # rows to ask about
+Y = np.resize([0, 1, 2], N)
+TWO = Y > 0
+NAMES = np.array(["a", "bb", "é"])[Y]
+CHUNKLETS = np.where(np.arange(N) < 10, np.arange(N) // 2, -1)
+WEIGHT = np.where(np.arange(N) % 5 == 4, 0.0, np.linspace(0.5, 2.0, N))
+TABLE = pd.DataFrame(X, columns=["length", "wïdth"])
+PAIRS = np.arange(N).reshape(-1, 2)
+
+
+def _network(*layers):
+    import torch
+
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(2, 3), *(getattr(torch.nn, layer)() for layer in layers))
+
+
+def _neural(**options):
+    return vicinal.NeuralNCA(max_iter=2, random_state=0, **{"hidden": 3, **options})
+
+
+def _stream():
+    return LCA(batch_size=4, neighborhood=8, random_state=0).partial_fit(X).partial_fit(X[:5])
+
+
+# By name of the class and, after a colon, of the variant.
+FITS = {
+    "BinnedTargetMetric": lambda: vicinal.BinnedTargetMetric(RCA(1), n_bins=3).fit(TABLE, X[:, 0]),
+    "ConstrainedGaussianMixture": lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS),
+    "ConstrainedGaussianMixture:tied": lambda: vicinal.ConstrainedGaussianMixture(
+        2, covariance_type="tied", random_state=0
+    ).fit(X),
+    "ConstrainedGaussianMixture:diag": lambda: vicinal.ConstrainedGaussianMixture(
+        2, covariance_type="diag", priors="points", random_state=0
+    ).fit(X.astype(np.float32), CHUNKLETS),
+    "ConstrainedGaussianMixture:spherical": lambda: vicinal.ConstrainedGaussianMixture(
+        2, covariance_type="spherical", random_state=0
+    ).fit(TABLE, CHUNKLETS),
+    "ConstrainedKMeans": lambda: vicinal.ConstrainedKMeans(2, n_init=1, random_state=0).fit(X, CHUNKLETS),
+    "ConstrainedKMeans:plain": lambda: vicinal.ConstrainedKMeans(2, n_init=1, random_state=0).fit(TABLE),
+    "DensityClassifier": lambda: vicinal.DensityClassifier().fit(X, Y),
+    "DensityClassifier:pipelines": lambda: vicinal.DensityClassifier(
+        make_pipeline(StandardScaler(), ParzenWindows(0.5)), priors="uniform"
+    ).fit(TABLE, NAMES),
+    "DensityClassifier:mixtures": lambda: vicinal.DensityClassifier(GaussianMixture(1, random_state=0)).fit(
+        X, NAMES.astype(object)
+    ),
+    "DensityOutlierDetector": lambda: vicinal.DensityOutlierDetector().fit(X),
+    "DensityOutlierDetector:folds": lambda: vicinal.DensityOutlierDetector(
+        GaussianMixture(1, random_state=0), contamination=0.1, cv=KFold(3)
+    ).fit(TABLE),
+    "DensityOutlierDetector:stratified": lambda: vicinal.DensityOutlierDetector(
+        ParzenWindows(0.5), cv=StratifiedKFold(3, shuffle=True, random_state=0)
+    ).fit(X, sample_weight=WEIGHT),
+    "DensityOutlierDetector:from a density": lambda: vicinal.DensityOutlierDetector.from_density(
+        make_pipeline(StandardScaler(), LCA()).fit(TABLE)
+    ),
+    "LCA": lambda: LCA().fit(X),
+    "LCA:diag": lambda: LCA("diag", solver="em", max_iter=5, engine=Engine(threads=1)).fit(TABLE, None, WEIGHT),
+    "LCA:low rank": lambda: LCA("low_rank", rank=1, reg=0.01, init=[0.5, 0.5]).fit(X),
+    "LCA:spherical": lambda: LCA("spherical").fit(X.astype(np.float32)),
+    "LCA:stochastic": lambda: LCA(solver="stochastic", max_iter=3, random_state=0).fit(X),
+    "LCA:stream": _stream,
+    "LCA:stream, then fit": lambda: _stream().fit(X),
+    "LCAGauss": lambda: vicinal.LCAGauss().fit(X),
+    "LCAGauss:search": lambda: vicinal.LCAGauss(search=True, max_iter=50).fit(TABLE, None, WEIGHT),
+    "LocalLCA": lambda: vicinal.LocalLCA().fit(X),
+    "LocalLCA:pool": lambda: vicinal.LocalLCA(0.5, pool=3).fit(TABLE),
+    "MMC": lambda: vicinal.MMC().fit(X, CHUNKLETS),
+    "MMC:diagonal": lambda: vicinal.MMC(diagonal=True).fit(TABLE, Y),
+    "ManifoldParzen": lambda: ManifoldParzen(n_neighbors=3).fit(X),
+    "ManifoldParzen:metric": lambda: ManifoldParzen(n_neighbors=3, metric=LCA().fit(X)).fit(X, sample_weight=WEIGHT),
+    "ManifoldParzen:kernel": lambda: ManifoldParzen(
+        neighborhood="kernel", bandwidth=[0.5, 0.5], noise=0.1, n_components=2
+    ).fit(TABLE),
+    "ManifoldParzen:plain": lambda: ManifoldParzen(0).fit(X.astype(np.float32)),
+    "ManifoldParzen:all rows": lambda: ManifoldParzen(n_neighbors=N - 1, noise=0.1).fit(X),
+    "ManifoldParzenCV": lambda: ManifoldParzenCV([0, 1], [2, 3], [0.1, 0.2], cv=2).fit(TABLE),
+    "ManifoldParzenCV:classes": lambda: ManifoldParzenCV([1], [1], [0.1, 0.2], cv=2, criterion="error").fit(X, NAMES),
+    "NCA": lambda: NCA(random_state=0, max_iter=3).fit(X, Y),
+    "NCA:diagonal": lambda: NCA(diagonal=True, match="gaussian", random_state=0, max_iter=3).fit(TABLE, X[:, 0]),
+    "NCA:stochastic": lambda: NCA(1, solver="stochastic", batch_size=5, neighbors=4, random_state=0, max_iter=2).fit(
+        X, NAMES
+    ),
+    "NCA:likelihood": lambda: NCA(objective="likelihood", solver="cg", n_init=2, random_state=0, max_iter=3).fit(
+        X, Y, WEIGHT
+    ),
+    "NeuralNCA": lambda: _neural().fit(X, Y),
+    "NeuralNCA:module": lambda: _neural(module=_network("Tanh", "ReLU")).fit(X, Y),
+    "NeuralNCA:activation": lambda: _neural(module=_network()[:0].append(_network("Tanh")[1])).fit(X, Y),
+    "OnlineRCA": lambda: vicinal.OnlineRCA().fit(X, CHUNKLETS),
+    "OnlineRCA:waiting": lambda: vicinal.OnlineRCA().partial_fit(X, np.full(N, -1)),
+    "PairNCA": lambda: vicinal.PairNCA(random_state=0, max_iter=3).fit(X, CHUNKLETS),
+    "PairNCA:diagonal": lambda: vicinal.PairNCA(diagonal=True, random_state=0, max_iter=3).fit(TABLE, pairs=PAIRS),
+    "ParzenMeanShift": lambda: vicinal.ParzenMeanShift().fit(X),
+    "ParzenMeanShift:frames": lambda: vicinal.ParzenMeanShift(ManifoldParzen(n_neighbors=3)).fit(X),
+    "ParzenMeanShift:search": lambda: vicinal.ParzenMeanShift(ManifoldParzenCV([1], [3], [0.1, 0.2], cv=2)).fit(TABLE),
+    "ParzenMeanShift:local": lambda: vicinal.ParzenMeanShift(vicinal.LocalLCA()).fit(X),
+    "ParzenWindows": lambda: ParzenWindows().fit(X),
+    "ParzenWindows:weights": lambda: ParzenWindows((0.5, 1.0), engine=Engine(memory="64 MB")).fit(
+        TABLE.astype(np.float32), sample_weight=WEIGHT
+    ),
+    "ParzenWindows:rule": lambda: ParzenWindows("scott", engine="reference").fit(TABLE),
+    "RCA": lambda: RCA().fit(X, CHUNKLETS),
+    "RCA:one component": lambda: RCA(1, shrinkage=0).fit(TABLE, Y).set_output(transform="pandas"),
+    "RCA:waiting": lambda: RCA().partial_fit(X, np.full(N, -1)),
+    "SoftNeighborsClassifier": lambda: vicinal.SoftNeighborsClassifier().fit(X, Y),
+    "SoftNeighborsClassifier:metric": lambda: vicinal.SoftNeighborsClassifier(
+        NCA(1, random_state=0, max_iter=3), bandwidth=0.7
+    ).fit(TABLE, NAMES, WEIGHT),
+    "SoftNeighborsClassifier:matrix": lambda: vicinal.SoftNeighborsClassifier(np.array([[1.0, 2.0]])).fit(X, TWO),
+    "SoftNeighborsClassifier:pipeline": lambda: vicinal.SoftNeighborsClassifier(
+        make_pipeline(StandardScaler(), PCA(1))
+    ).fit(X, Y),
+    "SoftNeighborsRegressor": lambda: vicinal.SoftNeighborsRegressor(RCA().fit(X, Y)).fit(X, X[:, 0]),
+    "SoftNeighborsRegressor:outputs": lambda: vicinal.SoftNeighborsRegressor().fit(X, X, WEIGHT),
+    "sklearn.BayesianGaussianMixture": lambda: BayesianGaussianMixture(
+        n_components=2, mean_prior=np.zeros(2), random_state=0
+    ).fit(X),
+    "sklearn.BayesianGaussianMixture:distribution": lambda: BayesianGaussianMixture(
+        n_components=2,
+        covariance_type="spherical",
+        weight_concentration_prior_type="dirichlet_distribution",
+        random_state=0,
+    ).fit(X),
+    "sklearn.GaussianMixture": lambda: GaussianMixture(2, random_state=0).fit(X),
+    "sklearn.GaussianMixture:tied": lambda: GaussianMixture(2, covariance_type="tied", random_state=0).fit(X),
+    "sklearn.GaussianMixture:diag": lambda: GaussianMixture(2, covariance_type="diag", random_state=0).fit(TABLE),
+    "sklearn.GaussianMixture:spherical": lambda: GaussianMixture(2, covariance_type="spherical", random_state=0).fit(X),
+    "sklearn.KMeans": lambda: KMeans(2, n_init=1, random_state=0).fit(X),
+    "sklearn.LabelEncoder": lambda: LabelEncoder().fit(NAMES),
+    "sklearn.LinearDiscriminantAnalysis": lambda: LinearDiscriminantAnalysis().fit(X, Y),
+    "sklearn.LinearDiscriminantAnalysis:lsqr": lambda: LinearDiscriminantAnalysis("lsqr").fit(X, TWO),
+    "sklearn.LinearDiscriminantAnalysis:eigen": lambda: LinearDiscriminantAnalysis("eigen", shrinkage=0.1).fit(X, TWO),
+    "sklearn.MaxAbsScaler": lambda: MaxAbsScaler().fit(TABLE),
+    "sklearn.MinMaxScaler": lambda: MinMaxScaler((-1, 1), clip=True).fit(X),
+    "sklearn.Normalizer": lambda: Normalizer().fit(X),
+    "sklearn.PCA": lambda: PCA(1, whiten=True).fit(X),
+    "sklearn.PCA:randomized": lambda: PCA(1, svd_solver="randomized", random_state=0).fit(TABLE),
+    "sklearn.Pipeline": lambda: make_pipeline(StandardScaler(), PCA(1), LCA()).fit(TABLE),
+    "sklearn.Pipeline:none": lambda: Pipeline([("none", None), ("same", "passthrough"), ("rca", RCA(1))]).fit(X, Y),
+    "sklearn.RobustScaler": lambda: RobustScaler().fit(X),
+    "sklearn.RobustScaler:plain": lambda: RobustScaler(with_centering=False, with_scaling=False).fit(X),
+    "sklearn.StandardScaler": lambda: StandardScaler().fit(X),
+    "sklearn.StandardScaler:gaps": lambda: StandardScaler(with_mean=False).fit(
+        np.where(np.arange(N)[:, None] == [[0, 99]], np.nan, X)
+    ),
+    "sklearn.StandardScaler:plain": lambda: StandardScaler(with_mean=False, with_std=False).fit(X),
+    "sklearn.VarianceThreshold": lambda: VarianceThreshold(0.2).fit(X),
+}
+# What the vicinal that wrote version 1 did not have.
+SINCE_VERSION_2 = ["BinnedTargetMetric", "DensityOutlierDetector:from a density", "ParzenMeanShift:local"]
+# Metrics that are saved without their training rows.
+METRICS = ["LCA", "LCAGauss"]
+QUESTIONS = [
+    "transform",
+    "score_samples",
+    "predict",
+    "predict_proba",
+    "decision_function",
+    "p_values",
+    "inverse_transform",
+]
+OF_TRAINING_ROWS = ["held_out_score_samples", "sample", "get_mahalanobis_matrix"]
+
+
+def fitted(name):
+    """A fit, without the warnings of few iterations and few rows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return FITS[name]()
+
+
+def answers(estimator):
+    """What an estimator says of new rows and of its own, by method: lists, or the name of an exception."""
+    return {
+        **{f"{name}(NEW)": _answer(estimator, name, _rows_for(estimator, name)) for name in QUESTIONS},
+        **{f"{name}()": _answer(estimator, name) for name in OF_TRAINING_ROWS},
+        "score_samples(None)": _answer(estimator, "score_samples", None),
+    }
+
+
+def _rows_for(estimator, name):
+    if isinstance(estimator, LabelEncoder):
+        return np.arange(3) if name == "inverse_transform" else NAMES
+    if name == "inverse_transform":
+        return NEW[:, : getattr(estimator, "_n_features_out", 2)]
+    return pd.DataFrame(NEW, columns=TABLE.columns) if hasattr(estimator, "feature_names_in_") else NEW
+
+
+def _answer(estimator, name, *rows):
+    if not hasattr(estimator, name):
+        return None
+    options = {"random_state": 0} if name == "sample" and hasattr(estimator, "mixture_") else {}
+    if name == "sample" and not options:
+        return None  # scikit-learn's draw from their own random states
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return np.asarray(getattr(estimator, name)(*rows, **options)).tolist()
+    except Exception as error:
+        return type(error).__name__

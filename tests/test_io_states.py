@@ -1,0 +1,509 @@
+"""What model files keep of each class: all of it is declared, whatever is loaded works, and old files still load."""
+
+import copy
+import json
+import warnings
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn
+from model_file_fits import FITS, SINCE_VERSION_2, X, Y, answers, fitted
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import InconsistentVersionWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import vicinal
+from vicinal import LCA, NCA, ParzenWindows, io
+from vicinal._model_files import states
+from vicinal._model_files.fields import State, count, floats, maybe, relation
+from vicinal._model_files.model_file import VERSION, parse_model, read_arrays, write_arrays
+from vicinal._model_files.sklearn_states import SKLEARN_STATES
+from vicinal._model_files.states import STATES, state_of
+from vicinal._model_files.types import _CLASSES, find_class
+from vicinal._model_files.version_1 import _FIELDS, as_version_2
+from vicinal._model_files.writer import Writer
+
+OLD = Path(__file__).parent / "data" / "model_files_v1"
+SAID = json.loads((OLD / "answers.json").read_text(encoding="utf-8"))
+CLASSES = {name for name in [*_CLASSES, *vicinal.__all__] if find_class(name) is not None} | {
+    name for name in _CLASSES if not name.startswith("sklearn.")
+}
+SEEDS = range(40)
+
+
+def needs_torch(name):
+    if name.startswith("NeuralNCA"):
+        pytest.importorskip("torch")
+
+
+@cache
+def written_once(name):
+    writer = Writer()
+    return json.dumps(writer.estimator(fitted(name))), writer.arrays
+
+
+def written(name):
+    """The description and the arrays of a fit, as a file holds them."""
+    text, arrays = written_once(name)
+    return json.loads(text), dict(arrays)
+
+
+def write(path, tree, arrays):
+    model = {"vicinal": vicinal.__version__, "sklearn": sklearn.__version__, "estimator": tree}
+    write_arrays(path, json.dumps(model), arrays)
+
+
+def described_objects(tree):
+    """The estimators and records of a description, at any depth."""
+    if isinstance(tree, dict):
+        if tree.get("is") in ("estimator", "record"):
+            yield tree
+        tree = list(tree.values())
+    for item in tree if isinstance(tree, list) else ():
+        yield from described_objects(item)
+
+
+def fields_in(tree):
+    return tree["attributes"] if tree["is"] == "estimator" else tree["fields"]
+
+
+def assert_close(found, expected, rtol):
+    """Equal types and names, and numbers that agree."""
+    assert found.keys() == expected.keys()
+    for method in expected:
+        left, right = np.asarray(found[method]), np.asarray(expected[method])
+        if right.dtype.kind == "f":
+            np.testing.assert_allclose(left, right, rtol=rtol, atol=rtol, err_msg=method)
+        else:
+            np.testing.assert_array_equal(left, right, err_msg=method)
+
+
+# -- the declarations --------------------------------------------------------------------------------------------------
+
+
+def test_every_class_that_a_file_can_hold_is_declared():
+    assert {*STATES, *SKLEARN_STATES} == CLASSES
+    assert all(name.startswith("sklearn.") for name in SKLEARN_STATES)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_all_that_a_fit_keeps_is_declared_and_comes_back(name, tmp_path):
+    """Saving refuses whatever is not declared, at any depth."""
+    needs_torch(name)
+    estimator = fitted(name)
+    io.save(estimator, tmp_path / "model.vicinal")
+    same = io.load(tmp_path / "model.vicinal")
+    assert list(vars(same)) == list(vars(estimator))
+    assert answers(same) == answers(estimator)
+
+
+def test_everything_that_is_declared_occurs():
+    """A field that no fit has is dead, or a way to fit is missing among the fits."""
+    pytest.importorskip("torch")
+    seen = {
+        (tree["class"], name) for fit in FITS for tree in described_objects(written(fit)[0]) for name in fields_in(tree)
+    }
+    without_rows = Writer(training_rows=False)
+    metric = fitted("LCA")
+    seen |= {("RowsLeftOut", name) for name in fields_in(without_rows.estimator(metric)["attributes"]["mixture_"])}
+    declared = {(name, field) for name in CLASSES for field in state_of(name).fields}
+    # Of settings, one class shows that they come back; engines are given to what stands for a density by its user.
+    elsewhere = {pair for pair in declared if pair[1] in ("set_output", "feature_names_in_")} | {
+        ("RowsLeftOut", "engine")
+    }
+    assert declared - seen - elsewhere == set()
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_names_in_files_are_public_and_stand_for_one_attribute_each(name):
+    state = state_of(name)
+    assert all(field.isidentifier() and not field.startswith("_") for field in state.fields)
+    assert len(state.names) == len(state.fields)
+    cls = find_class(name)
+    if issubclass(cls, BaseEstimator):
+        assert not {*state.fields, *state.names} & {*cls._get_param_names()}
+        assert not any(hasattr(cls, attribute) for attribute in state.names)
+
+
+def test_a_private_attribute_can_be_renamed(monkeypatch, tmp_path):
+    """Only the declaration changes: files of both versions load as before."""
+    io.save(fitted("RCA"), tmp_path / "RCA.vicinal")
+    renamed = copy.copy(STATES["RCA"])
+    renamed.attributes = {**renamed.attributes, "sums": "_totals"}
+    monkeypatch.setitem(states.STATES, "RCA", renamed)
+    for path in (tmp_path / "RCA.vicinal", OLD / "RCA.vicinal"):
+        loaded = io.load(path)
+        assert hasattr(loaded, "_totals")
+        assert not hasattr(loaded, "_sums")
+
+
+def test_attributes_that_are_not_declared_are_not_saved(tmp_path):
+    metric = LCA().fit(X)
+    metric.note_ = "mine"
+    with pytest.raises(TypeError, match=r"^note_ is not a declared attribute of LCA.*del estimator\.note_\.$"):
+        io.save(metric, tmp_path / "model.vicinal")
+    metric = make_pipeline(StandardScaler(), LCA()).fit(X)
+    metric[1].mixture_.cache = np.zeros(3)
+    with pytest.raises(TypeError, match=r"del estimator\.steps\[1\]\[1\]\.mixture_\.cache\.$"):
+        io.save(metric, tmp_path / "model.vicinal")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fit_that_did_not_finish_is_not_saved(tmp_path):
+    metric = LCA()
+    with pytest.raises(ValueError, match="constant"):
+        metric.fit(X * [1.0, 0.0])
+    assert hasattr(metric, "n_features_in_")
+    with pytest.raises(TypeError, match=r"objectives_ is nothing.*fit did not finish.*fit again"):
+        io.save(metric, tmp_path / "model.vicinal")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_changed_into_nonsense_is_not_saved(tmp_path):
+    density = ParzenWindows().fit(X)
+    density.covariance_[0, 1] = 7.0
+    with pytest.raises(TypeError, match=r"mixture_\.covariance is an array .*expected a symmetric matrix"):
+        io.save(density, tmp_path / "model.vicinal")
+    metric = NCA(random_state=0, max_iter=3, tol=1.0).fit(X, Y)
+    metric.components_ = metric.components_[:, :1]
+    with pytest.raises(
+        TypeError, match=r"components_ is an array .*expected finite floats of shape \(k, d\), where d=2"
+    ):
+        io.save(metric, tmp_path / "model.vicinal")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_refit_under_other_parameters_can_be_saved(tmp_path):
+    """Some attributes tell of an earlier fit, perhaps on other columns."""
+    metric = NCA(diagonal=True, solver="stochastic", random_state=0, max_iter=1, tol=10.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        metric.fit(np.hstack([X, X**2]), Y).set_params(diagonal=False, solver="lbfgs").fit(X, Y)
+    assert metric.feature_relevance_.shape != metric.components_.shape[1:]
+    io.save(metric, tmp_path / "model.vicinal")
+    np.testing.assert_array_equal(io.load(tmp_path / "model.vicinal").feature_relevance_, metric.feature_relevance_)
+
+
+# -- the language ------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_are_the_same_in_the_whole_state():
+    state = State({"n": count("n"), "a": floats("n", "k"), "b": maybe(floats("k", "k"))})
+    good = {"n": 2, "a": np.zeros((2, 3))}
+    assert state.fault(good) is None
+    assert state.fault({**good, "b": np.zeros((3, 3))}) is None
+    fault = state.fault({**good, "b": np.zeros((2, 2))})
+    assert (fault.name, fault.expected) == ("b", "finite floats of shape (k, k), where k=3")
+    assert fault.got == "an array of dtype float64 and shape (2, 2) with values from 0 to 0"
+    assert state.fault({**good, "n": 3}).name == "a"
+    assert state.fault({**good, "n": True}).expected == "an integer n, at least 0"
+
+
+def test_a_state_is_whole_or_empty():
+    state = State({"a": count(), "b": count(), "c": maybe(count()), "d": count()}, early=["a", "b"])
+    assert state.fault({}) is None
+    assert state.fault({"a": 1, "b": 1}) is None
+    assert state.fault({"a": 1, "b": 1, "c": 1, "d": 1}) is None
+    assert state.fault({"a": 1}).name == "b"
+    assert state.fault({"a": 1, "b": 1, "c": 1}) == ("d", "an integer, at least 0", "nothing", False)
+    assert state.fault({"c": 1}).name == "a"
+
+
+def test_relations_are_asked_where_all_names_are_present():
+    state = State({"a": count(), "b": maybe(count())}, [relation("a, b", "more than b", lambda a, b: a > b)])
+    assert state.fault({"a": 1}) is None
+    assert state.fault({"a": 2, "b": 1}) is None
+    assert state.fault({"a": 1, "b": 2}) == ("a", "more than b", "1", False)
+    odd = State({"a": count()}, [relation("a, b?", "more than b", lambda a, b: a > b)])
+    assert odd.fault({"a": 1}).name == "a"  # None cannot be compared: that is no agreement
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def changed_array(name, change):
+    def apply(tree, arrays):
+        arrays[name] = np.ascontiguousarray(change(arrays[name].copy()))
+
+    return apply
+
+
+def changed_field(name, value):
+    def apply(tree, arrays):
+        tree["attributes"][name] = value
+
+    return apply
+
+
+def with_entry(value):
+    def change(array):
+        array.flat[0] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("fit", "change", "message"),
+    [
+        ("LCA", changed_field("n_features_in_", 3), r"LCA has .*=an array.* expected finite floats of shape .*d=3"),
+        ("LCA", changed_field("engine_", "gpu"), "LCA has engine_='gpu', expected 'cpu' or 'reference' or 'torch'"),
+        ("LCA", changed_field("converged_", 1), "LCA has converged_=1, expected True or False"),
+        ("LCA", changed_field("n_iter_", 10**6), "LCA has n_iter_=1000000, expected at most the length of objectives_"),
+        ("LCA", changed_field("mixture_", None), "LCA has mixture_=None, expected a SharedMixture .* or a RowsLeftOut"),
+        ("LCA", changed_array("precision_", lambda A: 2 * A), "LCA has precision_=.* expected components_' components_"),
+        ("LCA", changed_array("components_", with_entry(np.nan)), "LCA has components_=.*nan.* expected finite floats"),
+        ("LCA", changed_array("components_", lambda A: A[:1]), r"components_=.*shape \(1, 2\).* expected .*\(d, d\)"),
+        ("LCA", changed_array("components_", lambda A: A > 0), "LCA has components_=.*dtype bool"),
+        ("LCA", changed_array("covariance_", lambda A: -A), "SharedMixture has covariance=.*expected a symmetric matrix"),
+        ("LCA", changed_array("mixture_.centres", lambda A: A[:5]), r"SharedMixture has log_weights=.*where n=5"),
+        ("LCA", changed_array("mixture_.log_weights", lambda w: w - 1), "log_weights=.*weights of sum one"),
+        ("LCA", changed_array("mixture_.cholesky", lambda A: A.T), "SharedMixture has cholesky=.*the Cholesky factor"),
+        ("LCA:stream", changed_field("stream", {"is": "dict", "items": []}), "LCA has stream=a dict, expected None or"),
+        ("LocalLCA", changed_array("local_covariances_", lambda C: -C), "LocalMixture has covariances=.*positive definite"),
+        ("ManifoldParzen", changed_array("neighbors", with_entry(10**6)), "neighbors=.* at least 0 and less than n.*n=14"),
+        ("ManifoldParzen", changed_array("neighbors", with_entry(-1)), "ManifoldParzen has neighbors="),
+        ("ManifoldParzen", changed_field("neighbors", None), "ManifoldParzen has mixture_=a FrameMixture, expected a Fr"),
+        ("ManifoldParzen", changed_array("mixture_.variances", lambda v: -v - 1), "FrameMixture has variances=.*at least 0"),
+        ("ManifoldParzen", changed_array("mixture_.frames", lambda v: 3 * v), "FrameMixture has frames=.*of length one"),
+        ("SoftNeighborsClassifier", changed_array("codes", with_entry(9)), r"codes=.*less than c.* c=3"),
+        ("SoftNeighborsClassifier", changed_array("codes", lambda c: c[::-1]), "codes=.*in increasing order"),
+        ("SoftNeighborsClassifier", changed_array("positions", with_entry(1)), "positions=.*every row of points_, once"),
+        ("SoftNeighborsClassifier", changed_array("points_", lambda A: A[:, :1]), "points_=.*as there are features"),
+        ("SoftNeighborsClassifier", changed_array("classes_", lambda c: c[::-1]), "classes_=.*in increasing order"),
+        ("SoftNeighborsClassifier:metric", changed_field("metric_", None), "points_=.*where metric_ is None"),
+        ("SoftNeighborsRegressor", changed_field("bandwidth_", 0.0), "bandwidth_=0.0, expected a finite number, greater than 0"),
+        ("DensityClassifier", changed_field("densities_", []), "densities_=a list, expected a list of c .*c=3"),
+        ("DensityClassifier", changed_array("priors_", lambda p: 2 * p), "priors_=.*probabilities of sum one"),
+        ("DensityOutlierDetector", changed_array("sorted_scores", lambda s: s[::-1]), "sorted_scores=.*increasing order"),
+        ("ConstrainedGaussianMixture:tied", changed_array("covariances_", lambda C: C[0]), "covariances_=.*covariance_type"),
+        ("OnlineRCA", changed_field("state", None), "OnlineRCA has state=None, expected the state of components_"),
+        ("NeuralNCA", changed_field("n_outputs", 5), "module_=a .*expected a torch.nn.Module .*from d to k columns.*k=5"),
+        ("sklearn.StandardScaler", changed_field("scale_", None), "scale_=None, expected numbers, where with_std is True"),
+        ("sklearn.GaussianMixture:tied", changed_array("precisions_cholesky_", lambda C: C[0]), "precisions_cholesky_="),
+    ],
+)  # fmt: skip
+def test_a_state_that_does_not_hold_together_is_refused(fit, change, message, tmp_path):
+    needs_torch(fit)
+    tree, arrays = written(fit)
+    change(tree, arrays)
+    write(tmp_path / "model.vicinal", tree, arrays)
+    with pytest.raises(ValueError, match=rf"^cannot load .*model\.vicinal': its .*{message}"):
+        io.load(tmp_path / "model.vicinal")
+
+
+@pytest.mark.parametrize("fit", ["LCA", "RCA", "sklearn.PCA", "ManifoldParzenCV"])
+def test_no_required_part_of_a_state_may_be_missing(fit, tmp_path):
+    tree, arrays = written(fit)
+    for name, field in state_of(tree["class"]).fields.items():
+        if field.required:
+            less = {key: value for key, value in tree["attributes"].items() if key != name}
+            write(tmp_path / "model.vicinal", {**tree, "attributes": less}, arrays)
+            with pytest.raises(ValueError, match=f"has {name}=nothing, expected"):
+                io.load(tmp_path / "model.vicinal")
+
+
+def test_steps_of_a_pipeline_fit_each_other(tmp_path):
+    narrow, wide = StandardScaler().fit(X), ParzenWindows().fit(np.hstack([X, X**2]))
+    with pytest.raises(TypeError, match=r"steps is a list.*what the next one takes"):
+        io.save(make_pipeline(narrow, wide), tmp_path / "model.vicinal")
+    with pytest.raises(TypeError, match=r"steps is a list.*steps that transform"):
+        io.save(make_pipeline(ParzenWindows(), LCA()), tmp_path / "model.vicinal")
+    io.save(make_pipeline(narrow, ParzenWindows()), tmp_path / "model.vicinal")
+
+
+# -- files of version 1 ------------------------------------------------------------------------------------------------
+
+
+def load_old(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InconsistentVersionWarning)
+        return io.load(OLD / SAID[name]["file"])
+
+
+def old_tree(name):
+    version, text, _ = read_arrays(OLD / SAID[name]["file"])
+    assert version == 1
+    return parse_model(text)["estimator"]
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_files_of_version_1_load_and_say_what_they_said(name, tmp_path):
+    """The engine has changed since: numbers agree to rounding."""
+    needs_torch(name)
+    loaded = load_old(name)
+    assert_close(answers(loaded), SAID[name]["answers"], 1e-4 if uses_float32(loaded) else 1e-9)
+    io.save(loaded, tmp_path / "model.vicinal")
+    assert read_arrays(tmp_path / "model.vicinal")[0] == VERSION == 2
+    assert answers(io.load(tmp_path / "model.vicinal")) == answers(loaded)
+    io.describe(OLD / SAID[name]["file"])
+
+
+def uses_float32(estimator):
+    return any(
+        getattr(part, "dtype", None) == np.float32 for part in vars(getattr(estimator, "mixture_", estimator)).values()
+    )
+
+
+def test_there_is_a_file_of_version_1_for_every_class_and_every_name_in_it():
+    trees = [tree for name in SAID for tree in described_objects(old_tree(name))]
+    assert {tree["class"] for tree in trees} == CLASSES - {*SINCE_VERSION_2}
+    assert {*FITS} - {*SAID} == {*SINCE_VERSION_2}
+    seen = {(tree["class"], name) for tree in trees for name in fields_in(tree)}
+    assert {(name, old) for name, names in _FIELDS.items() for old in names} <= seen
+
+
+def test_an_old_description_that_names_an_attribute_twice_is_refused():
+    tree = {"is": "estimator", "class": "LCA", "attributes": {"_stream": None, "stream": None}}
+    with pytest.raises(ValueError, match="described twice"):
+        as_version_2({"estimator": [tree]})
+
+
+def test_a_stream_of_version_1_goes_on():
+    stream, fresh = load_old("LCA:stream"), fitted("LCA:stream")
+    for model in (stream, fresh):
+        model.partial_fit(X[5:])
+    assert stream.n_samples_seen_ == fresh.n_samples_seen_ == 28
+    np.testing.assert_allclose(stream.covariance_, fresh.covariance_, rtol=1e-6)
+
+
+def test_sums_of_version_1_are_merged():
+    merged, fresh = load_old("RCA").merge(fitted("RCA")), fitted("RCA").merge(fitted("RCA"))
+    np.testing.assert_allclose(merged.components_, fresh.components_, rtol=1e-9)
+
+
+# -- whatever loads works ----------------------------------------------------------------------------------------------
+
+# What a sound estimator may answer to rows that it cannot handle.
+EXPECTED_ERRORS = {"ValueError", "NotFittedError", "NotImplementedError", "LinAlgError"}
+OTHER_VALUES = [
+    None, True, False, -1, 0, 1, 2, 3, 10**6, 0.5, -0.5, "", "text", "auto", "reference", [], [0], [None],
+    {"is": "tuple", "items": []}, {"is": "dict", "items": []}, {"is": "float", "bits": "000000000000f87f"},
+    {"is": "objects", "shape": [2], "items": [None, "a"]}, {"is": "scalar", "dtype": "<i8", "bits": "01" + "00" * 7},
+]  # fmt: skip
+
+
+def places(tree, path=()):
+    """The paths to everything in a description."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in list(items):
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def at(tree, path):
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def mutated_tree(tree, arrays, rng):
+    """The description with one thing in it replaced, exchanged or removed."""
+    tree = copy.deepcopy(tree)
+    *path, key = choose(list(places(tree)), rng)
+    place, kind = at(tree, path), rng.integers(5)
+    if kind == 0 and isinstance(place, (dict, list)):
+        del place[key]
+    elif kind == 1:
+        place[key] = {"is": "array", "name": choose(list(arrays), rng)} if arrays else None
+    elif kind == 2:
+        place[key] = copy.deepcopy(at(tree, choose(list(places(tree)), rng)))
+    else:
+        place[key] = choose(OTHER_VALUES, rng)
+    return tree
+
+
+def mutated_arrays(arrays, rng):
+    """The arrays with one of another size, dtype or content."""
+    if not arrays:
+        return arrays
+    name = choose(list(arrays), rng)
+    changes = [
+        lambda a: a[:-1],
+        lambda a: a[..., :-1],
+        lambda a: np.concatenate([a, a]),
+        lambda a: a.reshape(-1),
+        lambda a: a.T,
+        lambda a: a[None],
+        lambda a: a.astype(np.float32),
+        lambda a: a.astype(np.float64),
+        lambda a: a.astype(np.int64),
+        lambda a: a.astype(np.int32),
+        lambda a: a.astype(np.uint8),
+        lambda a: a > 0,
+        lambda a: -a,
+        lambda a: a[::-1],
+        lambda a: 0 * a,
+        *(with_entry(value) for value in (-1, 0, 1, 99)),
+        *(lambda a, value=value: with_entry(value)(a.astype(np.float64)) for value in (np.nan, np.inf, -np.inf, 1e300)),
+    ]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            changed = np.ascontiguousarray(choose(changes, rng)(arrays[name].copy()))
+        except (IndexError, TypeError, ValueError):  # an array without axes or entries
+            return arrays
+    return {**arrays, name: changed}
+
+
+def choose(options, rng):
+    return options[rng.integers(len(options))]
+
+
+def use(estimator):
+    """Ask an estimator everything; the names of exceptions that a sound one never raises."""
+    said = answers(estimator)
+    repr(estimator)
+    if isinstance(estimator, BaseEstimator) and hasattr(estimator, "get_feature_names_out"):
+        try:
+            estimator.get_feature_names_out()
+        except (ValueError, AttributeError) as error:
+            said["get_feature_names_out()"] = "ValueError" if isinstance(error, ValueError) else type(error).__name__
+    return [
+        f"{method}: {found}"
+        for method, found in said.items()
+        if isinstance(found, str) and found not in EXPECTED_ERRORS
+    ]
+
+
+@pytest.fixture(scope="module")
+def descriptions():
+    """Of all fits but networks, which are checked by torch as well."""
+    return {name: written(name) for name in FITS if not name.startswith("NeuralNCA")}
+
+
+def fuzz(descriptions, seed, folder):
+    """Files with something changed, all with a valid checksum; how many were loaded, and what is wrong with these."""
+    rng, path = np.random.default_rng(seed), folder / "model.vicinal"
+    names = sorted(descriptions)
+    loaded, wrong = 0, []
+    for _ in range(10):
+        name = choose(names, rng)
+        tree, arrays = descriptions[name]
+        for _ in range(rng.integers(1, 3)):
+            if rng.random() < 0.5:
+                tree = mutated_tree(tree, arrays, rng)
+            else:
+                arrays = mutated_arrays(arrays, rng)
+        write(path, tree, arrays)
+        try:
+            estimator = io.load(path)
+        except ValueError:
+            continue
+        loaded += 1
+        wrong += [f"seed {seed}, {name}: {fault}" for fault in use(estimator)]
+    return loaded, wrong
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_loads_works(seed, descriptions, tmp_path):
+    """It is refused, or it answers; it never stumbles over what it holds."""
+    assert fuzz(descriptions, seed, tmp_path)[1] == []
+
+
+def test_the_fuzz_loads_some_and_refuses_many(descriptions, tmp_path):
+    loaded = sum(fuzz(descriptions, seed, tmp_path)[0] for seed in SEEDS[:5])
+    assert 5 <= loaded <= 40
