@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sklearn
-from model_file_fits import FITS, SINCE_VERSION_2, X, Y, answers, fitted
-from sklearn.base import BaseEstimator
+from model_file_fits import CHUNKLETS, FITS, SINCE_VERSION_2, X, Y, answers, fitted
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -185,6 +185,34 @@ def test_a_refit_under_other_parameters_can_be_saved(tmp_path):
     assert metric.feature_relevance_.shape != metric.components_.shape[1:]
     io.save(metric, tmp_path / "model.vicinal")
     np.testing.assert_array_equal(io.load(tmp_path / "model.vicinal").feature_relevance_, metric.feature_relevance_)
+
+
+def stop(parameters, n_iter):
+    raise StopIteration
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ConstrainedGaussianMixture",
+        "ConstrainedKMeans",
+        "LCA",
+        "LCAGauss",
+        "LocalLCA",
+        "MMC",
+        "NCA",
+        "NeuralNCA",
+        "PairNCA",
+    ],
+)
+def test_a_fit_that_was_stopped_at_once_can_be_saved(name, tmp_path):
+    needs_torch(name)
+    estimator = clone(fitted(name)).set_params(callback=stop)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.fit(X, CHUNKLETS)
+        io.save(estimator, tmp_path / "model.vicinal")
+    assert answers(io.load(tmp_path / "model.vicinal")) == answers(estimator)
 
 
 # -- the language ------------------------------------------------------------------------------------------------------

@@ -40,9 +40,10 @@ def save(estimator, path, *, training_rows=True):
     Raises
     ------
     TypeError
-        If the estimator holds what a file cannot: a function, a cache (``memory=`` of a Pipeline), an object of another
-        library, a parameter that is not of a type that its class documents, an attribute that its class does not declare,
-        or a fit that did not finish. The message names the parameter or attribute and the remedy.
+        If the estimator holds what a file cannot: a function, a cache (``memory=`` of a Pipeline), an
+        object of another library, a parameter that is not of a type that its class documents, an attribute that its
+        class does not declare, or a fit that did not finish. The message names the parameter or attribute and the
+        remedy.
     OSError
         If the file cannot be written.
 

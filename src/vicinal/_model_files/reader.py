@@ -17,7 +17,7 @@ from sklearn.exceptions import InconsistentVersionWarning
 from vicinal._model_files.model_file import check_shape
 from vicinal._model_files.networks import network_of
 from vicinal._model_files.parameters import find_fault
-from vicinal._model_files.states import find_state_fault, state_of
+from vicinal._model_files.states import state_of
 from vicinal._model_files.types import (
     MAX_DEPTH,
     SPARSE,
@@ -46,7 +46,7 @@ class Reader:
         if cls is None or not issubclass(cls, BaseEstimator):
             raise ValueError(f"it holds an estimator of the unknown class {tree['class']!r}. {_NEWER}")
         self._class_names.add(tree["class"])
-        attributes = self._fields(tree["class"], tree["attributes"], depth, "no attribute {!r} here")
+        attributes = self._fields(tree["class"], tree["attributes"], depth, "attribute")
         parameters = {}
         for name, value in _named(tree["parameters"]):
             if name not in parameters_of(cls):
@@ -56,7 +56,7 @@ class Reader:
         if not set(parameters_of(cls)) <= set(parameters):
             raise ValueError(f"{tree['class']} lacks the parameter {min(set(parameters_of(cls)) - set(parameters))!r}.")
         _refuse(tree["class"], find_fault(tree["class"], parameters))
-        _refuse(tree["class"], find_state_fault(tree["class"], attributes, parameters))
+        _refuse(tree["class"], state_of(tree["class"]).fault(attributes, parameters))
         estimator = object.__new__(cls)
         estimator.__dict__.update(parameters, **_by_attribute(tree["class"], attributes))
         if "metadata_request" in tree:
@@ -185,8 +185,8 @@ class Reader:
         cls = find_class(tree["class"])
         if cls is None or issubclass(cls, BaseEstimator):
             raise ValueError(f"it holds a record of the unknown class {tree['class']!r}. {_NEWER}")
-        values = self._fields(tree["class"], tree["fields"], depth, "other fields here than {!r}")
-        _refuse(tree["class"], find_state_fault(tree["class"], values))
+        values = self._fields(tree["class"], tree["fields"], depth, "field")
+        _refuse(tree["class"], state_of(tree["class"]).fault(values))
         state = _by_attribute(tree["class"], values)
         if fields_of(cls):  # a dataclass or a named tuple, whose constructor only stores and checks
             return cls(**state)
@@ -194,12 +194,12 @@ class Reader:
         record.__dict__.update(state)
         return record
 
-    def _fields(self, class_name, trees, depth, fault):
+    def _fields(self, class_name, trees, depth, what):
         """The values of declared fields by name; others are refused before their values are looked at."""
         declared = state_of(class_name).fields
         for name, _ in _named(trees):
             if name not in declared:
-                raise ValueError(f"{class_name} has {fault.format(name)}. {_NEWER}")
+                raise ValueError(f"{class_name} has no {what} {name!r} here. {_NEWER}")
         return {name: self.value(value, depth + 1) for name, value in _named(trees)}
 
 

@@ -46,21 +46,6 @@ from vicinal._model_files.relations import (
 from vicinal._model_files.sklearn_states import MOST_THREADS, ROWS, SKLEARN_STATES
 
 
-def find_state_fault(class_name, values, parameters=None):
-    """The first fault of what an object of a class keeps, by the names of fields, or None.
-
-    Parameters
-    ----------
-    class_name : str
-        The name of the class in a file; it is one of the closed set.
-    values : dict
-        Of declared fields, see `state_of`.
-    parameters : dict
-        Those of an estimator; some relations are between them and the fields.
-    """
-    return state_of(class_name).fault(values, parameters)
-
-
 def state_of(class_name):
     """The declaration of a class of the closed set."""
     return SKLEARN_STATES[class_name] if class_name.startswith("sklearn.") else STATES[class_name]
@@ -87,7 +72,6 @@ def _is_cv_results(value, sizes):
 # Files of version 1 have no engine_, and its NCA no solver_.
 _ENGINE_USED = {"engine_": maybe(one_of(*BACKENDS))}
 _PATH = {"objectives_": floats("p", finite=False), "n_iter_": count(), "converged_": FLAG}
-_PATH_OF_EQUAL_LENGTH = relation("n_iter_, objectives_", "the length of objectives_", lambda n, path: n == len(path))
 # A last entry may be that of the best pass again.
 _PATH_OF_PASSES = relation("n_iter_, objectives_", "at most the length of objectives_", lambda n, path: n <= len(path))
 _PATH_WITH_AN_END = relation("objectives_", "at least one entry", lambda path: len(path) > 0)
@@ -204,7 +188,7 @@ STATES: dict[str, State] = {
             "chunklet_report_": _MAYBE_REPORT,
         },
         [
-            _PATH_OF_EQUAL_LENGTH,
+            _PATH_OF_PASSES,
             relation("weights_", "weights of sum one", sums_to_one),
             relation(
                 "covariances_, covariance_type, means_",
@@ -373,7 +357,7 @@ STATES: dict[str, State] = {
             "gap_": number(least=0),
             "chunklet_report_": _REPORT,
         },
-        [_PATH_OF_EQUAL_LENGTH],
+        [_PATH_OF_PASSES],
     ),
     "ManifoldParzen": State(
         {
@@ -443,7 +427,7 @@ STATES: dict[str, State] = {
             "best_epoch_": count(least=1),
         },
         [
-            _PATH_OF_EQUAL_LENGTH,
+            _PATH_OF_PASSES,
             relation("best_epoch_, n_iter_", "at most n_iter_", lambda epoch, n_iter: epoch <= n_iter),
         ],
     ),

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from vicinal._metric import LinearMetricMixin
 from vicinal._model_files.networks import is_network, layers_of
 from vicinal._model_files.parameters import find_fault
-from vicinal._model_files.states import find_state_fault, state_of
+from vicinal._model_files.states import state_of
 from vicinal._model_files.types import (
     MAX_DEPTH,
     METADATA_REQUEST,
@@ -55,10 +55,10 @@ class Writer:
             )
         kept = dict(vars(estimator)) if self._training_rows else _without_rows(estimator)
         request = kept.pop(METADATA_REQUEST, None)
-        if callable(kept.get("callback")):  # code, which a file never holds; only a further fit would call it
-            self.callbacks.append(f"{_where((*place, 'callback'))} ({_name_of_function(kept['callback'])})")
-            kept["callback"] = None
         parameters = {key: kept.pop(key) for key in list(kept) if key in parameters_of(cls)}
+        if callable(parameters.get("callback")):  # code, which a file never holds; only a further fit would call it
+            self.callbacks.append(f"{_where((*place, 'callback'))} ({_name_of_function(parameters['callback'])})")
+            parameters["callback"] = None
         attributes = _by_field(name, kept, place)
         tree = {
             "is": "estimator",
@@ -67,7 +67,7 @@ class Writer:
             "attributes": {key: self.value(value, (*place, key)) for key, value in attributes.items()},
         }
         _refuse(find_fault(name, parameters), place, _SET)
-        _refuse(find_state_fault(name, attributes, parameters), place, _FIT)
+        _refuse(state_of(name).fault(attributes, parameters), place, _FIT)
         if request is not None:
             tree["metadata_request"] = _requests_by_method(request)
         return tree
@@ -162,7 +162,7 @@ class Writer:
         kept = {name: getattr(record, name) for name in names} if names else dict(vars(record))
         values = _by_field(class_name, kept, place)
         trees = {name: self.value(value, (*place, name)) for name, value in values.items()}
-        _refuse(find_state_fault(class_name, values), place, _SET if names else _FIT)
+        _refuse(state_of(class_name).fault(values), place, _SET if names else _FIT)
         return {"is": "record", "class": class_name, "fields": trees}
 
 
