@@ -80,8 +80,12 @@ def measure(threads, dtype=np.float64, dimensions=(2, 8, 16, 32, 64, 128)):
 
 
 def scatter_floor(ceilings, n, d):
-    """Seconds for `4 n^2 d` flops at the better of the two measured rates, and `n^2` exponentials."""
-    return 4.0 * n * n * d / arithmetic_rate(ceilings, d) + n * n / ceilings["exps"]
+    """Seconds for `1.5 n^2 d` multiply-adds at the better of the two measured rates, and `n^2` exponentials.
+
+    Each pair is seen once, twice over: half a sweep of distances and exponentials for the sums of the rows, and half a
+    sweep of both, and of products with the values, for the scatter.
+    """
+    return 3.0 * n * n * d / arithmetic_rate(ceilings, d) + n * n / ceilings["exps"]
 
 
 def arithmetic_rate(ceilings, d):

@@ -30,12 +30,11 @@ def log_norm(case):
 
 
 def scatter_vicinal(case):
-    from vicinal._engine import Engine, pair_reductions
+    from vicinal._engine import Engine, prepare
 
     Z, _ = data(case)
-    pairs = pair_reductions(Engine("cpu", threads=THREADS), *[case["n"]] * 2, case["d"])
-    left_out = np.arange(case["n"])
-    return lambda: pairs.softmax_scatter(Z, Z, left_out=left_out)
+    problem = prepare(Engine("cpu", threads=THREADS), Z, leave_one_out=True)
+    return lambda: problem.at().scatter()
 
 
 def scatter_numpy(case):

@@ -3,8 +3,8 @@
     python benchmarks/gpu.py                  # needs a CUDA device and vicinal[torch]
     python benchmarks/gpu.py --out FOLDER     # writes FOLDER/gpu.json instead of results/gpu.json
 
-Every reduction is first compared with the reference engine in float64 on the CPU; a pass is then timed with its
-transfers, arrays in and arrays out, as an estimator sees it.
+Every reduction is first compared with the reference engine in float64 on the CPU; a pass is then timed as an estimator sees
+it: the rows are on the device, a metric goes in and sums come out.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal import LCA, NCA, Engine, NeuralNCA, datasets
-from vicinal._engine import Match, pair_reductions
+from vicinal._engine import Match, prepare
 
 GPU = Engine("torch", device="cuda")
 
@@ -30,27 +30,33 @@ def made(n, d, seed=0):
     return (1.5 * rng.normal(size=(10, d))[y] + rng.normal(size=(n, d))) / np.sqrt(d), y
 
 
-def reductions(pairs, X, y):
+def reductions(engine, X, y):
     """Every reduction of the engine once, as arrays."""
-    n, alone = len(X), np.arange(len(X))
-    match = Match("class", y, y)
-    weights = np.linspace(0.5, 1.5, n)
-    yield "log_sums", pairs.log_sums(X, X, left_out=alone)
-    yield "softmax_means", pairs.softmax_means(X[:50], X, X, log_weights=np.log(weights)).means
-    yield "softmax_spread", pairs.softmax_spread(X[:50], X, X[:, :3])[-1]
-    yield "class_shares", pairs.class_shares(X[:50], X, y, 10).shares
-    yield "softmax_scatter", pairs.softmax_scatter(X, X, row_weights=weights, left_out=alone).scatter
-    yield "signed_pull", pairs.signed_pull(X[:50], X, Match("class", y[:50], y), left_out=alone[:50]).on_points
-    yield "mutual_pull", pairs.mutual_pull(X, match, objective="likelihood").pull
+    weights, targets = np.linspace(0.5, 1.5, len(X)), np.eye(10)[y] + 0.01
+    problem = prepare(engine, X, log_weights=np.log(weights), leave_one_out=True, match=Match("class", y))
+    placed, some = problem.at(), np.arange(50)
+    yield "log_sums", placed.log_sums()
+    yield "softmax_means", placed.softmax_means(X, X[:50] + 0.1).means
+    yield "mean_shifts", placed.mean_shifts(some).means
+    yield "class_shares", placed.class_shares(some)
+    yield "perplexities", placed.perplexities()
+    yield "scatter", placed.scatter(weights).scatter
+    yield "scatter, new rows", placed.scatter(queries=X[:50] + 0.1).scatter
+    yield "pull, class", placed.pull(weights, objective="likelihood").pull
+    yield "pull, class, some rows", placed.pull(queries=some).pull
+    for kind, values in (("gaussian", X[:, :2]), ("dot", targets)):
+        soft = prepare(engine, X, leave_one_out=True, match=Match(kind, values.astype(np.float64)))
+        yield f"gradient, {kind}", soft.at().gradient().pull
+    yield "nearest", placed.nearest(3).scores
 
 
 def agreement():
     """The largest relative difference of each reduction from the reference, in both precisions."""
     X, y = made(3000, 12)
-    truth = dict(reductions(pair_reductions("reference", 1, 1, 1), X, y))
+    truth = dict(reductions("reference", X, y))
     found = {}
     for dtype in ("float64", "float32"):
-        ours = dict(reductions(pair_reductions(GPU, 1, 1, 1), X.astype(dtype), y))
+        ours = dict(reductions(GPU, X.astype(dtype), y))
         found[dtype] = {k: float(np.abs(ours[k] - truth[k]).max() / np.abs(truth[k]).max()) for k in truth}
     return found
 
@@ -68,9 +74,9 @@ def best_of(rounds, work):
 def pass_times(X, y):
     """Nanoseconds a pair of LCA's pass and of NCA's."""
     n, d = X.shape
-    pairs, alone, match = pair_reductions(GPU, n, n, d), np.arange(n), Match("class", y, y)
-    scatter = best_of(2, lambda: pairs.softmax_scatter(X, X, left_out=alone))
-    pull = best_of(2, lambda: pairs.mutual_pull(X, match))
+    problem, metric = prepare(GPU, X, leave_one_out=True, match=Match("class", y)), np.eye(d)
+    scatter = best_of(2, lambda: problem.at(metric).scatter())
+    pull = best_of(2, lambda: problem.at(metric).pull())
     return {"scatter_ns": scatter / n**2 * 1e9, "pull_ns": pull / n**2 * 1e9}
 
 
