@@ -558,7 +558,8 @@ def test_a_target_that_cannot_be_used_is_told_in_the_words_of_the_command(table,
     assert "Leave --target out to compare densities." in err
     assert run("compare", "table.csv", "--target", "hue", "--task", "classes") == DATA
     err = capsys.readouterr().err
-    assert "--target must hold classes, got fractional numbers. Leave --task out" in err
+    assert "--target is continuous: " in err
+    assert "Leave --task out to predict them as numbers" in err
     assert "or leave --target out" in err
 
 
