@@ -438,7 +438,6 @@ def test_several_outputs():
 # --- model files ---------------------------------------------------------------------------------------------
 
 
-def test_model_files_find_chunklet_records_by_the_names_of_version_1():
-    for name in ("ChunkletReport", "ChunkletRows"):
-        assert find_class(name) is getattr(vicinal, name)
-        assert name_of_class(getattr(vicinal, name)) == name
+def test_model_files_find_the_report_by_the_name_of_version_1():
+    assert find_class("ChunkletReport") is vicinal.ChunkletReport
+    assert name_of_class(vicinal.ChunkletReport) == "ChunkletReport"
