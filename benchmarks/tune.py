@@ -1,0 +1,319 @@
+"""Measure the engine's tuned constants anew, and print them beside the values in `_engine/_tuning.py`.
+
+    python benchmarks/tune.py                     # all constants marked "measured"; some 10 minutes on a quiet core
+    python benchmarks/tune.py HALF PRODUCTS_FROM  # those whose names begin so
+    python benchmarks/tune.py --quick             # a minute: small sizes, only shows that everything runs
+
+What is measured is the CPU time of one thread, which a busy machine disturbs little; two ways take turns, and the median of
+their ratios counts.  A constant that separates two ways is where that ratio passes 1; the ratios are printed, because
+crossings are flat and a neighbouring value is as good.  No constant changes a result beyond rounding.
+"""
+
+import argparse
+import importlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from vicinal._engine import Engine, Frames, prepare
+from vicinal._engine import _tuning as tuning
+
+ONE = {"threads": 1}
+NEVER = 10**12  # "from this many on"; as "up to this many" it means always
+DTYPES = (tuning.FLOAT64, tuning.FLOAT32)
+
+
+@contextmanager
+def set_to(settings):
+    """The constants ``{"module.NAME": value}`` of the engine's modules, for a while."""
+    places = [
+        (importlib.import_module(f"vicinal._engine.{key.partition('.')[0]}"), key.partition(".")[2]) for key in settings
+    ]
+    before = [getattr(module, name) for module, name in places]
+    for (module, name), value in zip(places, settings.values(), strict=True):
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name), value in zip(places, before, strict=True):
+            setattr(module, name, value)
+
+
+SHORTEST = 0.05  # seconds that a timed run lasts at least
+
+
+def timed(work):
+    """The CPU time of one call, from as many as last long enough to be timed."""
+    calls, start = 0, time.process_time()
+    while (seconds := time.process_time() - start) < SHORTEST or not calls:
+        work()
+        calls += 1
+    return seconds / calls
+
+
+def cpu_seconds(work, rounds=5):
+    """The least CPU time of a call, after one that compiles."""
+    work()
+    return min(timed(work) for _ in range(rounds))
+
+
+def ratio(work, first, second, rounds=5):
+    """The time of the first way over that of the second: the median over rounds in which they take turns."""
+    times = np.empty((rounds, 2))
+    for settings in (first, second):  # compiles
+        with set_to(settings):
+            work()
+    for k in range(rounds):
+        for j, settings in enumerate((first, second)):
+            with set_to(settings):
+                times[k, j] = timed(work)
+    return float(np.median(times[:, 0] / times[:, 1]))
+
+
+class Measured(NamedTuple):
+    """A measured value, and what it was read from."""
+
+    value: object
+    because: str
+
+
+def crossing(grid, make, first, second):
+    """The place on the grid from which the second way wins, between the two values where the ratio passes 1."""
+    ratios = [ratio(make(x), first, second) for x in grid]
+    because = "  ".join(f"{x}: {r:.2f}" for x, r in zip(grid, ratios, strict=True))
+    wins = [k for k in range(len(grid)) if min(ratios[k:]) > 1.0]
+    if not wins:
+        return Measured(f"> {grid[-1]}", because)
+    k = wins[0]
+    if k == 0:
+        return Measured(f"<= {grid[0]}", because)
+    below, above = np.log(ratios[k - 1]), np.log(ratios[k])
+    share = np.clip(-below / (above - below), 0.0, 1.0) if above > below else 0.5
+    return Measured(round(grid[k - 1] + share * (grid[k] - grid[k - 1])), because)
+
+
+def best_of(grid, make, settings):
+    """The value on the grid with the least time."""
+    work, times = make(), []
+    for value in grid:
+        with set_to(settings(value)):
+            times.append(cpu_seconds(work))
+    because = "  ".join(f"{x}: {t / min(times):.2f}" for x, t in zip(grid, times, strict=True))
+    return Measured(grid[int(np.argmin(times))], because)
+
+
+# -- work ---------------------------------------------------------------------------------------------------------------
+
+
+def rows(n, d, dtype=tuning.FLOAT64):
+    """Clustered rows, so that weights are neither uniform nor one-hot."""
+    rng = np.random.default_rng(n + d)
+    X = rng.normal(size=(n, d)) + 2.0 * rng.normal(size=(20, d))[rng.integers(0, 20, n)]
+    return (X / np.sqrt(d)).astype(dtype)
+
+
+def placed(kind, X, leave_one_out=True):
+    return prepare(Engine(kind, **ONE), X, leave_one_out=leave_one_out).at(None)
+
+
+def scatter(n, d, dtype=tuning.FLOAT64, some=None, kind="cpu"):
+    here = placed(kind, rows(n, d, dtype))
+    queries = None if some is None else np.arange(some)
+    return lambda: here.scatter(queries=queries)
+
+
+def log_sums(n, d, dtype=tuning.FLOAT64, some=None, kind="cpu"):
+    here = placed(kind, rows(n, d, dtype))
+    queries = None if some is None else np.arange(some)
+    return lambda: here.log_sums(queries)
+
+
+def nearest(n, d, some=None):
+    here = placed("cpu", rows(n, d))
+    queries = None if some is None else np.arange(some)
+    return lambda: here.nearest(5, queries)
+
+
+def frames(n, d, depth, several):
+    """Log-sums of 256 rows under frames, of one depth and noise or of several."""
+    rng = np.random.default_rng(0)
+    X = rows(n, d)
+    directions = np.linalg.qr(rng.normal(size=(n, d, depth)))[0].transpose(2, 0, 1)
+    noises, depths = ([0.5, 1.0, 2.0], [1, depth]) if several else (1.0, None)
+    kernel = Frames(np.ascontiguousarray(directions), rng.random((depth, n)), noises, depths)
+    here = prepare(Engine("cpu", **ONE), X).at(kernel)
+    return (lambda: here.log_sums_table(X[:256])) if several else (lambda: here.log_sums(X[:256]))
+
+
+# -- the constants ------------------------------------------------------------------------------------------------------
+
+
+def both(name, value):
+    """One value in both precisions, of a constant of `_cpu` or `_half`."""
+    return {name: dict.fromkeys(DTYPES, value)}
+
+
+def measurements(quick) -> dict[str, Callable[[], Measured]]:
+    """How each constant is measured, by name."""
+    n, m = (1200, 200) if quick else (4096, 1024)
+
+    def grid(*values):
+        return [values[0], values[-1]] if quick else list(values)
+
+    whole = {"_cpu.HALF_SCATTER_FROM_ROWS": NEVER, "_cpu.HALF_SUMS_FROM_ROWS": NEVER}
+    once = {"_cpu.HALF_SCATTER_FROM_ROWS": 0, "_cpu.HALF_SCATTER_FROM_COORDINATES": 0}
+    found: dict[str, Callable[[], Measured]] = {}
+    for dtype in DTYPES:
+        wide = grid(64, 96, 128, 192, 256, 384, 768) if dtype == tuning.FLOAT64 else grid(96, 192, 384, 768, 1536)
+        # Half of the coordinates are those of the distance, half the values.
+        found[f"PRODUCTS_FROM[{dtype}]"] = lambda dtype=dtype, wide=wide: crossing(
+            wide,
+            lambda k: scatter(n, k // 2, dtype, some=m),
+            both("_cpu.PRODUCTS_FROM", NEVER),
+            both("_cpu.PRODUCTS_FROM", 0),
+        )
+        found[f"PRODUCTS_FROM_WITHOUT_VALUES[{dtype}]"] = lambda dtype=dtype, wide=wide: crossing(
+            [k // 2 for k in wide],
+            lambda k: log_sums(n, k, dtype, some=m),
+            both("_cpu.PRODUCTS_FROM_WITHOUT_VALUES", NEVER),
+            both("_cpu.PRODUCTS_FROM_WITHOUT_VALUES", 0),
+        )
+        found[f"HALF_PRODUCTS_FROM[{dtype}]"] = lambda dtype=dtype: crossing(
+            grid(32, 64, 96, 128, 192, 256),
+            lambda k: scatter(n // 2, k // 2, dtype),
+            once | both("_half.HALF_PRODUCTS_FROM", NEVER),
+            once | both("_half.HALF_PRODUCTS_FROM", 0),
+        )
+    found["KEPT_POINTS"] = lambda: crossing(
+        grid(10_000, 20_000, 40_000, 80_000, 160_000),
+        lambda k: scatter(k, 8, some=128),
+        {"_cpu.KEPT_POINTS": NEVER},
+        {"_cpu.KEPT_POINTS": 0},
+    )
+    found["HALF_SUMS_FROM_ROWS"] = lambda: crossing(
+        grid(512, 1024, 2048, 4096, 8192), lambda k: log_sums(k, 8), whole, {"_cpu.HALF_SUMS_FROM_ROWS": 0}
+    )
+    found["HALF_SCATTER_FROM_ROWS"] = lambda: crossing(
+        grid(512, 1024, 2048, 4096), lambda k: scatter(k, 16), whole, once
+    )
+    found["HALF_SCATTER_FROM_COORDINATES"] = lambda: crossing(
+        grid(2, 4, 6, 8, 12, 16), lambda d: scatter(n, d), whole, once
+    )
+    found["HALF_SCATTER_FROM_ROWS_ALWAYS"] = lambda: crossing(
+        [2000, 4000] if quick else [10_000, 20_000, 40_000],
+        lambda k: scatter(k, 2),
+        whole | {"_cpu.HALF_SCATTER_FROM_ROWS_ALWAYS": NEVER},
+        {"_cpu.HALF_SCATTER_FROM_ROWS_ALWAYS": 0},
+    )
+    found["HALF_PRODUCT_ROWS"] = lambda: best_of(
+        grid(64, 128, 256, 512),
+        lambda: scatter(n, 128),
+        lambda size: once | {"_half.HALF_PRODUCT_ROWS": size},
+    )
+    found["HALF_PRODUCT_POINTS"] = lambda: best_of(
+        grid(128, 256, 512, 1024),
+        lambda: scatter(n, 128),
+        lambda size: once | {"_half.HALF_PRODUCT_POINTS": size},
+    )
+    by_products = once | both("_half.HALF_PRODUCTS_FROM", 0) | {"_half.CACHED_BYTES": 0}
+    found["COSTLY_COORDINATES"] = lambda: crossing(
+        grid(16, 32, 64, 96, 128, 192),
+        lambda d: scatter(min(n, 4000), d),
+        by_products | {"_half.COSTLY_COORDINATES": NEVER},
+        by_products | {"_half.COSTLY_COORDINATES": 0},
+    )
+    found["ARRAY_BLOCK_PAIRS"] = lambda: best_of(
+        grid(2**14, 2**16, 2**18, 2**20, 2**22),
+        lambda: scatter(n, 8, kind="reference"),
+        lambda pairs: {"_arrays.ARRAY_BLOCK_PAIRS": pairs},
+    )
+    found["PAIR_COST"] = lambda: pair_cost(n // 2)
+    found["SMALL_WORK"] = lambda: small_work(n // 2)
+    found["SEARCH_FROM_QUERIES"] = lambda: crossing(
+        grid(8, 16, 32, 64, 128, 256),
+        lambda some: nearest(n, 20, some),
+        {"_nearest.SEARCH_FROM_QUERIES": NEVER},
+        {"_nearest.SEARCH_FROM_QUERIES": 0},
+    )
+    found["TREE_COORDINATES"] = lambda: crossing(
+        grid(4, 6, 8, 10, 12, 16),
+        lambda d: nearest(n, d),
+        {"_nearest.TREE_COORDINATES": NEVER},
+        {"_nearest.TREE_COORDINATES": 0},
+    )
+    found["FRAME_FEATURES_IN_CACHE"] = lambda: crossing(
+        grid(16, 32, 64, 96, 128, 192),
+        lambda d: frames(n, d, 4, several=False),
+        {"_frames.FRAME_FEATURES_IN_CACHE": NEVER, "_frames.FRAME_FEATURES_FEW": 0},
+        {"_frames.FRAME_FEATURES_IN_CACHE": 0, "_frames.FRAME_FEATURES_FEW": 0},
+    )
+    found["FRAME_FEATURES_FEW"] = lambda: crossing(
+        grid(8, 12, 16, 24, 32, 48),
+        lambda d: frames(n, d, 4, several=True),
+        {"_frames.FRAME_FEATURES_FEW": NEVER},
+        {"_frames.FRAME_FEATURES_FEW": 0},
+    )
+    return found
+
+
+def numpy_times(n):
+    """Nanoseconds per pair of the NumPy backend's scatter, by the number of coordinates."""
+    return {d: cpu_seconds(scatter(n, d, kind="reference")) / n**2 * 1e9 for d in (2, 8, 32, 96)}
+
+
+def pair_cost(n):
+    """What a pair costs beside its coordinates, in their units: time = slope (coordinates + cost)."""
+    times = numpy_times(n)
+    slope, start = np.polyfit(list(times), list(times.values()), 1)
+    return Measured(round(start / slope), "  ".join(f"d={d}: {t:.1f} ns" for d, t in times.items()))
+
+
+def small_work(n):
+    """The work that NumPy does in the time that a process takes to load Numba and one kernel from the disk cache."""
+    code = (
+        "import time; import numpy as np; from vicinal._engine import prepare; X = np.zeros((50, 2));"
+        "start = time.process_time(); prepare('cpu', X).at(None).log_sums(); print(time.process_time() - start)"
+    )
+    loads = [
+        float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+        for _ in range(3)
+    ]
+    times = numpy_times(n)
+    rates = [(d + tuning.PAIR_COST) / (t * 1e-9) for d, t in times.items()]
+    because = f"loading takes {min(loads):.2f} s, NumPy does {np.median(rates):.1e} a second"
+    return Measured(f"{min(loads) * np.median(rates):.1e}", because)
+
+
+def in_the_file(name):
+    """The value of ``NAME`` or ``NAME[dtype]`` as it stands."""
+    name, _, dtype = name.rstrip("]").partition("[")
+    value = getattr(tuning, name)
+    return value[np.dtype(dtype)] if dtype else value
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="only constants whose names begin so")
+    parser.add_argument("--quick", action="store_true", help="small sizes: only shows that everything runs")
+    options = parser.parse_args()
+    chosen = {
+        name: measure
+        for name, measure in measurements(options.quick).items()
+        if not options.names or name.startswith(tuple(options.names))
+    }
+    if not chosen:
+        parser.error(f"no constant begins with {' or '.join(options.names)}; there are {', '.join(measurements(True))}")
+    for name, measure in chosen.items():
+        found = measure()
+        value = in_the_file(name)
+        value = f"{value:.1e}" if isinstance(value, float) else value
+        print(f"{name:40} {value!s:>9} in the file {found.value!s:>9} measured    {found.because}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
