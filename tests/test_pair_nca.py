@@ -10,14 +10,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import Engine, PairNCA, SoftNeighborsClassifier
+from vicinal import Engine, MultiStart, Objective, PairNCA, SoftNeighborsClassifier
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 @parametrize_with_checks(
-    [PairNCA(), PairNCA(solver="cg", n_init=2, random_state=0)],
+    [PairNCA(), PairNCA(solver="cg", random_state=0, init=MultiStart(n_starts=2))],
     expected_failed_checks=lambda estimator: {
         "check_sample_weight_equivalence_on_dense_data": (
             "sample_weight weighs a row in the sum over all pairs c != d, where a repeated row also meets its own copy, "
@@ -123,10 +123,10 @@ def test_rows_without_weight_are_not_repelled(views):
 
 def test_diagonal_and_penalty(views):
     X, pairs = views
-    nca = PairNCA(diagonal=True, max_iter=300).fit(X, pairs=pairs)
+    nca = PairNCA(max_iter=300, structure="diag").fit(X, pairs=pairs)
     assert nca.feature_relevance_[:2].sum() > 0.9
     np.testing.assert_array_equal(nca.components_, np.diag(np.diag(nca.components_)))
-    small = PairNCA(diagonal=True, max_iter=300, reg=0.05).fit(X, pairs=pairs)
+    small = PairNCA(max_iter=300, structure="diag", objective=Objective("pairs", penalty=0.05)).fit(X, pairs=pairs)
     assert np.linalg.norm(small.components_ * X.std(0)) < np.linalg.norm(nca.components_ * X.std(0))
 
 

@@ -31,6 +31,7 @@ from vicinal._version import __version__ as __version__
 # One re-export list.  Modules load on first use: `import vicinal` imports
 # neither numba, torch nor matplotlib, nor scikit-learn's estimators.
 _HOME = {
+    "Adam": "_nca.options",
     "BinnedTargetMetric": "_rca.binned_target_metric",
     "ChunkletReport": "_supervision",
     "ChunkletRows": "_supervision",
@@ -45,8 +46,10 @@ _HOME = {
     "LocalLCA": "_lca.local_lca",
     "ManifoldParzen": "_manifold_parzen.manifold_parzen",
     "ManifoldParzenCV": "_manifold_parzen.manifold_parzen_cv",
-    "NCA": "_nca.nca",
     "MMC": "_rca.mmc",
+    "MultiStart": "_nca.options",
+    "NCA": "_nca.nca",
+    "Objective": "_nca.options",
     "OnlineRCA": "_rca.online_rca",
     "NeuralNCA": "_nca.neural_nca",
     "PairNCA": "_nca.pair_nca",
@@ -56,6 +59,8 @@ _HOME = {
     "Report": "_report",
     "SoftNeighborsClassifier": "_nca.soft_neighbors",
     "SoftNeighborsRegressor": "_nca.soft_neighbors",
+    "StochasticEM": "_lca.options",
+    "StochasticGradient": "_nca.options",
     "chunklets_from_groups": "_supervision",
     "chunklets_from_labels": "_supervision",
     "chunklets_from_pairs": "_supervision",

@@ -76,6 +76,13 @@ def check_integer(value, name, *, least=1):
     return int(value)
 
 
+def check_flag(value, name):
+    """Return True or False; refuse everything else, "no" for example."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+    return bool(value)
+
+
 def check_callback(callback):
     """Refuse a callback that is neither callable nor None."""
     if callback is not None and not callable(callback):

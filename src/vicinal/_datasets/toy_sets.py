@@ -37,14 +37,14 @@ def make_two_gaussians(n_samples=500, *, random_state=None):
     return _gaussians(np.array([[-3.0, 0.0], [3.0, 0.0]]), _shares(n, [1, 1]), rng)
 
 
-def make_two_circles(n_samples=500, *, noise=0.1, random_state=None):
+def make_two_circles(n_samples=500, *, noise_std=0.1, random_state=None):
     """Two concentric circles of radii 1 and 2 with Gaussian noise (LCA paper, Fig. 2, centre).
 
     Parameters
     ----------
     n_samples : int, default=500
         Rows in all, half of them on each circle.
-    noise : float, default=0.1
+    noise_std : float, default=0.1
         Standard deviation of the noise, in both coordinates.
     random_state : int, RandomState or None
         Seed.
@@ -64,7 +64,7 @@ def make_two_circles(n_samples=500, *, noise=0.1, random_state=None):
     2.0
     """
     n = check_integer(n_samples, "n_samples", least=2)
-    noise = check_positive(noise, "noise", strict=False)
+    noise = check_positive(noise_std, "noise_std", strict=False)
     rng = check_random_state(random_state)
     return _circles([1.0, 2.0], n, noise, rng)
 
@@ -159,7 +159,7 @@ def add_noise_dimensions(X, n_dimensions, *, random_state=None):
     return np.hstack([whitened, rng.standard_normal((n, k))])
 
 
-def make_rings(n_samples=500, *, n_classes=5, thickness=0.1, noise=4.0, random_state=None):
+def make_rings(n_samples=500, *, n_classes=5, thickness=0.1, noise_std=4.0, random_state=None):
     """Concentric rings in a plane, with a third column of pure noise (NCA paper, Fig. 2, top row).
 
     The paper gives neither radii nor widths.  Here class c has radius c + 1,
@@ -175,7 +175,7 @@ def make_rings(n_samples=500, *, n_classes=5, thickness=0.1, noise=4.0, random_s
         Rings.
     thickness : float, default=0.1
         Standard deviation around the ring, in both coordinates of the plane.
-    noise : float, default=4.0
+    noise_std : float, default=4.0
         Standard deviation of the third column.
     random_state : int, RandomState or None
         Seed.
@@ -196,7 +196,7 @@ def make_rings(n_samples=500, *, n_classes=5, thickness=0.1, noise=4.0, random_s
     classes = check_integer(n_classes, "n_classes")
     n = check_integer(n_samples, "n_samples", least=classes)
     thickness = check_positive(thickness, "thickness", strict=False)
-    noise = check_positive(noise, "noise", strict=False)
+    noise = check_positive(noise_std, "noise_std", strict=False)
     rng = check_random_state(random_state)
     # Departure 3: radii and widths are not in the paper.
     plane, y = _circles(np.arange(1.0, classes + 1), n, thickness, rng)

@@ -41,7 +41,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         root mean square over the kernels of the distance in standard deviations of each.
     max_iter : int, default=1000
         Steps a row may take.
-    tol : float, default=1e-4
+    step_tol : float, default=1e-4
         A row has arrived when its step is shorter than this, in the same units.
 
     Attributes
@@ -76,11 +76,11 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
     [60, 40]
     """
 
-    def __init__(self, density=None, *, merge_distance=0.1, max_iter=1000, tol=1e-4):
+    def __init__(self, density=None, *, merge_distance=0.1, max_iter=1000, step_tol=1e-4):
         self.density = density
         self.merge_distance = merge_distance
         self.max_iter = max_iter
-        self.tol = tol
+        self.step_tol = step_tol
 
     def fit(self, X, y=None, sample_weight=None):
         """Fit the density and find the modes that the rows lead to.
@@ -100,14 +100,14 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         radius = check_positive(self.merge_distance, "merge_distance")
         max_iter = check_integer(self.max_iter, "max_iter")
-        tol = check_positive(self.tol, "tol")
+        step_tol = check_positive(self.step_tol, "step_tol")
         density = as_density(self.density)
         weight = check_weights(sample_weight, X)
         check_takes_weights(density, weight)
         options = {} if weight is None else {"sample_weight": weight}
         self.density_ = clone(density).fit(rows_as_passed(passed, X), **options)
         mixture = self._mixture()
-        ends, self.n_iter_, arrived = climb(mixture, X, max_iter=max_iter, tol=tol)
+        ends, self.n_iter_, arrived = climb(mixture, X, max_iter=max_iter, tol=step_tol)
         self.engine_ = mixture.placement(len(X), CLIMB_PASSES).problem.backend
         self._warn(arrived)
         self.converged_ = bool(arrived.all())
@@ -134,7 +134,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         mixture = self._mixture()
-        ends, _, arrived = climb(mixture, X, max_iter=self.max_iter, tol=self.tol)
+        ends, _, arrived = climb(mixture, X, max_iter=self.max_iter, tol=self.step_tol)
         self._warn(arrived)
         return self._nearest_mode(mixture, ends)
 
@@ -167,7 +167,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         if not arrived.all():
             warnings.warn(
                 f"ParzenMeanShift: {int((~arrived).sum())} of {len(arrived)} rows were still moving after "
-                f"max_iter={self.max_iter} steps. Raise max_iter or tol.",
+                f"max_iter={self.max_iter} steps. Raise max_iter or step_tol.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

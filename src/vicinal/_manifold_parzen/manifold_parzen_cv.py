@@ -2,7 +2,7 @@
 
 import numbers
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer, check_rows, check_spread, check_weights
 from vicinal._density.classifier import DensityClassifier
-from vicinal._engine import Frames, available_threads, prepare, settled
+from vicinal._engine import Engine, Frames, available_threads, prepare, settled
 from vicinal._manifold_parzen.manifold_parzen import (
     _SLACK,
     ManifoldParzen,
@@ -27,6 +27,7 @@ from vicinal._manifold_parzen.manifold_parzen import (
 from vicinal._manifold_parzen.neighbors import nearest_neighbors
 from vicinal._manifold_parzen.noise_choice import noise_range
 from vicinal._mixtures import LOG_2PI, frame_work
+from vicinal._records import Record, RecordParametersMixin
 from vicinal._scatter import local_frames
 from vicinal._supervision import code_classes
 
@@ -42,7 +43,7 @@ def _estimates_density(estimator):
     return not _classifies(estimator)
 
 
-class ManifoldParzenCV(DensityMixin, BaseEstimator):
+class ManifoldParzenCV(RecordParametersMixin, DensityMixin, BaseEstimator):
     """Manifold Parzen Windows with k, d and the noise chosen by cross-validation or on a validation set.
 
     Gives the scores of a :class:`~sklearn.model_selection.GridSearchCV` over the same grid, for a fraction of
@@ -66,7 +67,7 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
     cv : int, splitter or iterable of (train, test), default=5
         As in GridSearchCV: an int is KFold (StratifiedKFold for a classifier), unshuffled. For one validation
         set pass :class:`~sklearn.model_selection.PredefinedSplit` or ``[(train, test)]``.
-    metric, search, engine
+    metric, neighbor_search, engine
         As in :class:`ManifoldParzen`.
 
     Attributes
@@ -107,6 +108,8 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
     {'n_components': 1, 'n_neighbors': 6, 'noise': 0.0001}
     """
 
+    _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
+
     def __init__(
         self,
         n_components="auto",
@@ -116,7 +119,7 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         criterion="log_likelihood",
         cv=5,
         metric=None,
-        search="exact",
+        neighbor_search="exact",
         engine=None,
     ):
         self.n_components = n_components
@@ -125,7 +128,7 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         self.criterion = criterion
         self.cv = cv
         self.metric = metric
-        self.search = search
+        self.neighbor_search = neighbor_search
         self.engine = engine
 
     def __sklearn_clone__(self):
@@ -181,7 +184,9 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         self.best_params_ = self.cv_results_["params"][self.best_index_]
         self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
         self._warn_if_noises_end_too_early(grid["noise"])
-        best = ManifoldParzen(**self.best_params_, metric=self.metric, search=self.search, engine=self.engine)
+        best = ManifoldParzen(
+            **self.best_params_, metric=self.metric, neighbor_search=self.neighbor_search, engine=self.engine
+        )
         self.best_estimator_ = DensityClassifier(best) if classify else best
         self.best_estimator_.fit(passed, self.classes_[codes] if classify else None, sample_weight=weight)
         return self
@@ -283,7 +288,7 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         parts = [train[data.codes[train] == c] for c in range(data.n_classes)]
         weights = [np.ones(len(p)) if data.weight is None else data.weight[p] for p in parts]
         priors = np.array([w.sum() for w in weights]) / sum(w.sum() for w in weights)
-        options = {"search": self.search, "engine": engine}
+        options = {"neighbor_search": self.neighbor_search, "engine": engine}
         found = [nearest_neighbors(data.Z[p], max(neighbors), **options) if max(depths) else None for p in parts]
         test_weights = None if data.weight is None else data.weight[test]
         for column, k in enumerate(neighbors):

@@ -1,6 +1,7 @@
 """The stochastic neighbour rule at test time (NCA paper, sec. 6): predictions from softmax neighbours."""
 
 import numbers
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
@@ -9,17 +10,20 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
 from vicinal._checks import check_positive, check_rows, check_weights
-from vicinal._engine import Match, Work, as_engine, choose, forget, prepare, resident
+from vicinal._engine import Engine, Match, Work, as_engine, choose, forget, prepare, resident
 from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
+from vicinal._records import Record, RecordParametersMixin
 from vicinal._supervision import code_classes, power_of_two, read_numbers
 
 _ROOT_HALF = float(np.sqrt(0.5))
 _QUERIES, _POINTS = 1024, 4096  # of the search for a bandwidth
 
 
-class _SoftNeighbors(BaseEstimator):
+class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
     """Images of the training rows, and the softmax of new rows over them."""
+
+    _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
     def __init__(self, metric=None, *, bandwidth=None, engine=None):
         self.metric = metric
@@ -152,7 +156,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         scale (NCA and its kin); for others, the one with the highest leave-one-out likelihood of the training
         labels.
     engine : None, str or Engine, default=None
-        Who does the pair work; see :class:`vicinal.Engine`.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
     Attributes
     ----------
@@ -271,7 +275,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         The kernel's standard deviation h. The default is :math:`1/\sqrt 2` for metrics that learned their own
         scale; for others, the one with the smallest leave-one-out squared error.
     engine : None, str or Engine, default=None
-        Who does the pair work; see :class:`vicinal.Engine`.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     n_init : int, default=10
         Restarts; the best is kept.  From given centres there is one run.
     max_iter : int, default=300
-    tol : float, default=1e-4
+    center_tol : float, default=1e-4
         Movement of the centres, relative to the variance of the rows, at which a run stops.
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each iteration, with the flattened centres of shape (n_clusters,
@@ -84,7 +84,7 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         init="k-means++",
         n_init=10,
         max_iter=300,
-        tol=1e-4,
+        center_tol=1e-4,
         callback=None,
         random_state=None,
     ):
@@ -92,7 +92,7 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         self.init = init
         self.n_init = n_init
         self.max_iter = max_iter
-        self.tol = tol
+        self.center_tol = center_tol
         self.callback = callback
         self.random_state = random_state
 
@@ -112,7 +112,7 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         n_clusters = check_integer(self.n_clusters, "n_clusters")
         n_init = check_integer(self.n_init, "n_init")
         max_iter = check_integer(self.max_iter, "max_iter")
-        tol = check_positive(self.tol, "tol", strict=False)
+        center_tol = check_positive(self.center_tol, "center_tol", strict=False)
         check_callback(self.callback)
         X = check_rows(self, X, reset=True)
         group, means, sizes, report = chunklet_means(X, y)
@@ -126,7 +126,7 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
             init=self.init,
             n_init=n_init if isinstance(self.init, str) or callable(self.init) else 1,
             max_iter=max_iter,
-            tol=tol,
+            tol=center_tol,
             random_state=self.random_state,
         )
         if self.callback is None:
@@ -221,7 +221,7 @@ def _run_by_steps(kmeans, means, sizes, random, record):
 def _end(kmeans, rests):
     """Why a run ended, and the clause for messages."""
     if rests:
-        return Reason.CONVERGED, f"the centres moved no more than tol={kmeans.tol:g}"
+        return Reason.CONVERGED, f"the centres moved no more than center_tol={kmeans.tol:g}"
     return Reason.LIMIT, f"max_iter={kmeans.max_iter} iterations were used"
 
 

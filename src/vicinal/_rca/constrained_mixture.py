@@ -31,7 +31,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
     ----------
     n_components : int, default=1
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-    priors : {"chunklets", "points"}, default="chunklets"
+    count_by : {"chunklets", "points"}, default="chunklets"
         What the mixing weights :math:`\\pi` count.  "chunklets": the source draws chunklets, each enters
         with one factor :math:`\\pi_l` as above.  "points": the source draws points, a chunklet enters with
         :math:`\\pi_l^{|C|}`, and the weights are shares of points.  Without constraints they are the same.
@@ -90,7 +90,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         n_components=1,
         *,
         covariance_type="full",
-        priors="chunklets",
+        count_by="chunklets",
         tol=1e-4,
         reg_covar=1e-6,
         max_iter=300,
@@ -100,7 +100,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
     ):
         self.n_components = n_components
         self.covariance_type = covariance_type
-        self.priors = priors
+        self.count_by = count_by
         self.tol = tol
         self.reg_covar = reg_covar
         self.max_iter = max_iter
@@ -123,7 +123,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         """
         k = check_integer(self.n_components, "n_components")
         check_choice(self.covariance_type, "covariance_type", ("full", "tied", "diag", "spherical"))
-        check_choice(self.priors, "priors", ("chunklets", "points"))
+        check_choice(self.count_by, "count_by", ("chunklets", "points"))
         tol = check_positive(self.tol, "tol", strict=False)
         reg = check_positive(self.reg_covar, "reg_covar", strict=False)
         max_iter = check_integer(self.max_iter, "max_iter")
@@ -140,7 +140,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         sizes = np.ones(len(X)) if sizes is None else sizes
         members = csr_array((np.ones(len(X)), (group, np.arange(len(X)))))
         rng = check_random_state(self.random_state)
-        counts = sizes[:, None] if self.priors == "points" else np.ones((len(sizes), 1))
+        counts = sizes[:, None] if self.count_by == "points" else np.ones((len(sizes), 1))
         floor = 1e-20 * X.var(axis=0)  # a spread of 1e-10 of that of the rows is rounding
 
         def expect(parameters):

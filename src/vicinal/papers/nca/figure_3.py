@@ -29,10 +29,10 @@ def units(setting):
 
 
 def measure(setting, run):
-    from vicinal import NeuralNCA
+    from vicinal import Adam, NeuralNCA
 
     train, test = _pairs(setting, run)
-    nca = NeuralNCA(2, objective="pairs", max_iter=40, batch_size=256, device="cpu", random_state=run)
+    nca = NeuralNCA(2, objective="pairs", max_iter=40, device="cpu", random_state=run, solver=Adam(batch_size=256))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # 40 epochs are enough to see it
         nca.fit(train.data, pairs=train.pairs, pair_weight=train.weights)
