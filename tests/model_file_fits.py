@@ -53,7 +53,7 @@ def _network(*layers):
 
 
 def _neural(**options):
-    return vicinal.NeuralNCA(max_iter=2, random_state=0, **{"hidden": 3, **options})
+    return vicinal.NeuralNCA(max_iter=2, random_state=0, **{"network": 3, **options})
 
 
 def _stream():
@@ -125,8 +125,9 @@ FITS = {
         objective="likelihood", solver="cg", random_state=0, max_iter=3, init=MultiStart(n_starts=2)
     ).fit(X, Y, WEIGHT),
     "NeuralNCA": lambda: _neural().fit(X, Y),
-    "NeuralNCA:module": lambda: _neural(module=_network("Tanh", "ReLU")).fit(X, Y),
-    "NeuralNCA:activation": lambda: _neural(module=_network()[:0].append(_network("Tanh")[1])).fit(X, Y),
+    "NeuralNCA:options": lambda: _neural(solver=vicinal.Adam(batch_size=8)).fit(X, Y),
+    "NeuralNCA:module": lambda: _neural(network=_network("Tanh", "ReLU")).fit(X, Y),
+    "NeuralNCA:activation": lambda: _neural(network=_network()[:0].append(_network("Tanh")[1])).fit(X, Y),
     "OnlineRCA": lambda: vicinal.OnlineRCA().fit(X, CHUNKLETS),
     "OnlineRCA:waiting": lambda: vicinal.OnlineRCA().partial_fit(X, np.full(N, -1)),
     "PairNCA": lambda: vicinal.PairNCA(random_state=0, max_iter=3).fit(X, CHUNKLETS),
@@ -188,7 +189,12 @@ FITS = {
     "sklearn.VarianceThreshold": lambda: VarianceThreshold(0.2).fit(X),
 }
 # What the vicinal that wrote version 1 did not have.
-SINCE_VERSION_2 = ["BinnedTargetMetric", "DensityOutlierDetector:from a density", "ParzenMeanShift:local"]
+SINCE_VERSION_2 = [
+    "BinnedTargetMetric",
+    "DensityOutlierDetector:from a density",
+    "NeuralNCA:options",
+    "ParzenMeanShift:local",
+]
 # Metrics that are saved without their training rows.
 METRICS = ["LCA", "LCAGauss"]
 QUESTIONS = [

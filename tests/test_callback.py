@@ -230,7 +230,7 @@ def test_k_means_by_steps_is_scikit_learns():
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(300, 4)) + 3 * rng.integers(4, size=(300, 1))
     chunklets = np.where(np.arange(300) < 100, np.arange(300) // 3, -1)
-    for parameters in ({}, {"init": "random"}, {"init": rows[:6]}, {"tol": 0.0}, {"max_iter": 2, "n_init": 1}):
+    for parameters in ({}, {"init": "random"}, {"init": rows[:6]}, {"center_tol": 0.0}, {"max_iter": 2, "n_init": 1}):
         plain, watched = (
             ConstrainedKMeans(6, **{"n_init": 3, **parameters}, callback=callback, random_state=0)
             for callback in (None, lambda centres, n: None)

@@ -151,7 +151,7 @@ X6 = np.arange(12.0).reshape(6, 2) ** 1.5
             lambda: ConstrainedGaussianMixture(1, covariance_type="round").fit(X6),
             "covariance_type must be one of",
         ),
-        (lambda: ConstrainedGaussianMixture(1, count_by="rows").fit(X6), "priors must be one of"),
+        (lambda: ConstrainedGaussianMixture(1, count_by="rows").fit(X6), "count_by must be one of"),
         (lambda: ConstrainedGaussianMixture(1, tol=-1).fit(X6), "tol must be"),
         (lambda: ConstrainedGaussianMixture(1, reg_covar=-1).fit(X6), "reg_covar must be"),
         (lambda: ConstrainedGaussianMixture(1).fit(X6, [[0, 9]]), "out of range"),

@@ -88,9 +88,11 @@ def test_the_code_of_an_estimator_makes_it_again(estimator):
 
 
 def test_only_what_differs_from_the_defaults_is_written():
-    assert run(make_pipeline(StandardScaler(), NCA(engine=Engine(threads=2), objective=Objective(match="gaussian"))))[
-        1
-    ] == ("make_pipeline(StandardScaler(), NCA(match='gaussian', engine=Engine(threads=2)))")
+    nca = NCA(engine=Engine(threads=2), objective=Objective(match="dot"))
+    assert run(nca)[1] == "NCA(objective=Objective(match='dot'), engine=Engine(threads=2))"
+    assert (
+        run(make_pipeline(StandardScaler(), NCA(max_iter=7)))[1] == "make_pipeline(StandardScaler(), NCA(max_iter=7))"
+    )
     assert run(KNeighborsClassifier(n_neighbors=np.int64(5)))[1] == "KNeighborsClassifier()"
     # True equals 1 and 1 equals 1.0, but they are other values to a parameter.
     assert run(PCA(whiten=True, tol=1))[1] == "PCA(whiten=True, tol=1)"

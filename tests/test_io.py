@@ -100,9 +100,9 @@ HOW_TO_FIT = {
     ],
     "SoftNeighborsRegressor": [lambda: vicinal.SoftNeighborsRegressor(RCA().fit(X, CLASSES)).fit(X, X[:, :2])],
     "NeuralNCA": [
-        lambda: neural(hidden=5),
-        lambda: neural(module=torch().nn.Sequential(torch().nn.Linear(X.shape[1], 2, bias=False), torch().nn.Tanh())),
-        lambda: neural(module=torch().nn.Linear(X.shape[1], 3)),
+        lambda: neural(network=5),
+        lambda: neural(network=torch().nn.Sequential(torch().nn.Linear(X.shape[1], 2, bias=False), torch().nn.Tanh())),
+        lambda: neural(network=torch().nn.Linear(X.shape[1], 3)),
     ],
     "RCA": [
         lambda: RCA().fit(X, CHUNKLETS),
@@ -197,8 +197,8 @@ def test_a_network_of_ones_own_layers_is_refused_with_the_remedy(tmp_path):
     class Own(torch().nn.Linear):
         pass
 
-    with pytest.raises(TypeError, match=r"module_? holds a network of layers of your own.*state_dict"):
-        io.save(neural(module=Own(X.shape[1], 2)), tmp_path / "model.vicinal")
+    with pytest.raises(TypeError, match=r"(module_|network) holds a network of layers of your own.*state_dict"):
+        io.save(neural(network=Own(X.shape[1], 2)), tmp_path / "model.vicinal")
     assert not list(tmp_path.iterdir())
 
 

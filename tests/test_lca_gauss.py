@@ -327,7 +327,7 @@ def test_degenerate_data_are_refused_with_the_remedy(rows, change, message):
         ({"reg_gauss": "x"}, TypeError, "reg_gauss must be a number"),
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
         ({"tol": -1e-3}, ValueError, "tol must be"),
-        ({"search": "yes"}, TypeError, "search must be True or False"),
+        ({"reduce": "yes"}, TypeError, "reduce must be True or False"),
     ],
 )
 def test_bad_parameters(rows, parameters, error, message):

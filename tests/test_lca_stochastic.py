@@ -118,16 +118,21 @@ def test_minibatches_are_a_sweep():
 # -- the estimator -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parameters", [{}, {"reg": 0.3}, {"covariance": "diag"}, {"neighborhood": 600}])
-def test_stochastic_converges_to_exact(rows, parameters):
+@pytest.mark.parametrize(
+    ("parameters", "n_candidates"), [({}, None), ({"reg": 0.3}, None), ({"covariance_type": "diag"}, None), ({}, 600)]
+)
+def test_stochastic_converges_to_exact(rows, parameters, n_candidates):
     exact = LCA(**parameters).fit(rows)
-    sampled = LCA(solver=StochasticEM(discount=0.8), random_state=0, tol=1e-4, max_iter=200, **parameters).fit(rows)
+    options = {"n_candidates": n_candidates}
+    solver = StochasticEM(discount=0.8, **options)
+    sampled = LCA(solver=solver, random_state=0, tol=1e-4, max_iter=200, **parameters).fit(rows)
     assert sampled.converged_
     assert sampled.solver_ == "stochastic"
     loss = exact.score() - sampled.score()
     assert loss < 0.01
     # More memory of the past, less noise: closer.
-    finer = LCA(solver=StochasticEM(discount=0.98), init=exact.covariance_, random_state=0, **parameters).fit(rows)
+    solver = StochasticEM(discount=0.98, **options)
+    finer = LCA(solver=solver, init=exact.covariance_, random_state=0, **parameters).fit(rows)
     assert exact.score() - finer.score() < max(loss, 1e-3)
 
 
@@ -191,16 +196,20 @@ def test_objectives_belong_to_the_measuring_rows(rows):
     [
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
         ({"batch_size": 1.5}, TypeError, "batch_size must be an integer"),
-        ({"neighborhood": 1}, ValueError, "neighborhood must be at least 2"),
+        ({"n_candidates": 1}, ValueError, "n_candidates must be at least 2"),
         ({"discount": 1.0}, ValueError, "discount must be less than 1"),
         ({"discount": -0.1}, ValueError, "discount must be a finite number at least 0"),
-        ({"random_state": "x"}, ValueError, "cannot be used to seed"),
     ],
 )
-def test_bad_parameters(rows, parameters, error, message):
-    for method in ("fit", "partial_fit"):
-        with pytest.raises(error, match=message):
-            getattr(LCA(solver="stochastic", **parameters), method)(rows)
+def test_bad_options(parameters, error, message):
+    with pytest.raises(error, match=message):
+        StochasticEM(**parameters)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_bad_seed(rows, method):
+    with pytest.raises(ValueError, match="cannot be used to seed"):
+        getattr(LCA(solver="stochastic", random_state="x"), method)(rows)
 
 
 # -- streams -----------------------------------------------------------------------------------------------

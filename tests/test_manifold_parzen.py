@@ -335,7 +335,7 @@ FAR = {
 @pytest.mark.parametrize("soft", [False, True])
 def test_a_row_at_1e20_changes_nothing_for_ordinary_rows(rows, engine, far, d, soft):
     """Centring by a mean rounded every other row away: ordinary densities were wrong by 6 nats, silently."""
-    soft = {"neighborhood": "kernel", "bandwidth": 1.0} if soft else {}
+    soft = {"vicinity": "kernel", "bandwidth": 1.0} if soft else {}
     without = ManifoldParzen(d, 5, 0.05, engine=engine, **soft).fit(rows)
     density = clone(without).fit(np.vstack([rows, FAR[far]]))
     X, tolerance = rows[:10] + 0.2, {"rtol": 0, "atol": 1e-11}
@@ -390,7 +390,7 @@ def test_pickle_clone_and_refit(rows):
     np.testing.assert_array_equal(again.score_samples(rows), density.score_samples(rows))
     np.testing.assert_array_equal(again.held_out_score_samples(), density.held_out_score_samples())
     density.set_params(n_components=0).fit(rows)
-    with pytest.raises(AttributeError, match="neighborhood='nearest'"):
+    with pytest.raises(AttributeError, match="vicinity='nearest'"):
         _ = density.neighbors_
 
 
@@ -436,10 +436,10 @@ def test_approximate_search_without_pynndescent(rows, monkeypatch):
         ({"noise": -1}, ValueError, "noise must be"),
         ({"noise": np.nan}, ValueError, "noise must be"),
         ({"noise": "small"}, ValueError, "noise must be a variance greater than 0 or 'auto', got 'small'"),
-        ({"neighborhood": "soft"}, ValueError, "neighborhood must be 'nearest' or 'kernel'"),
-        ({"neighborhood": "kernel"}, ValueError, "needs a bandwidth, got None"),
-        ({"neighborhood": "kernel", "bandwidth": -1.0}, ValueError, "bandwidth"),
-        ({"search": "fast"}, ValueError, "search must be one of 'exact', 'approximate'"),
+        ({"vicinity": "soft"}, ValueError, "vicinity must be 'nearest' or 'kernel'"),
+        ({"vicinity": "kernel"}, ValueError, "needs a bandwidth, got None"),
+        ({"vicinity": "kernel", "bandwidth": -1.0}, ValueError, "bandwidth"),
+        ({"neighbor_search": "fast"}, ValueError, "neighbor_search must be one of 'exact', 'approximate'"),
         ({"metric": "euclidean"}, TypeError, "metric must be a fitted metric"),
         ({"metric": StandardScaler()}, NotFittedError, "metric must be fitted"),
         ({"engine": "gpu"}, ValueError, "engine must be"),
@@ -500,7 +500,7 @@ def test_rows_or_noise_too_small_for_their_precision_are_refused():
 
 def test_soft_neighborhoods_of_very_few_rows():
     X = np.random.default_rng(0).normal(size=(30, 2))
-    soft = {"neighborhood": "kernel", "bandwidth": 1.0}
+    soft = {"vicinity": "kernel", "bandwidth": 1.0}
     with pytest.raises(ValueError, match="at least 2 training points of positive weight, got 1"):
         ManifoldParzen(1, noise=0.1, **soft).fit(X, sample_weight=np.arange(30) == 4)
     with pytest.raises(ValueError, match="at least 3 training points of positive weight, got 2"):

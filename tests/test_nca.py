@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import vicinal._nca.nca as nca_module
-from vicinal import NCA, Engine, MultiStart, Objective, which_engine
+from vicinal import NCA, Engine, MultiStart, Objective, StochasticGradient, which_engine
 from vicinal._engine import Match, prepare
 from vicinal._nca.objectives import neighbor_objective
 
@@ -43,7 +43,9 @@ EXPECTED_FAILURES_OF_DIAGONAL = EXPECTED_FAILURES | {
         NCA(structure="diag"),
         NCA(solver="cg", random_state=0, init=MultiStart(n_starts=2)),
     ],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES_OF_DIAGONAL if estimator.structure == "diag" else EXPECTED_FAILURES,
+    expected_failed_checks=lambda estimator: (
+        EXPECTED_FAILURES_OF_DIAGONAL if estimator.structure == "diag" else EXPECTED_FAILURES
+    ),
 )
 @pytest.mark.filterwarnings("ignore:all .* targets are equal:UserWarning")
 def test_scikit_learn_checks(estimator, check):
@@ -157,7 +159,7 @@ def test_diagonal_finds_the_relevant_features():
 
 def test_solvers_agree(iris):
     X, y = iris
-    settings = {"objective": "likelihood", "reg": 0.02, "tol": 1e-10, "max_iter": 500}
+    settings = {"objective": Objective("likelihood", penalty=0.02), "tol": 1e-10, "max_iter": 500}
     lbfgs = NCA(solver="lbfgs", **settings).fit(X, y)
     cg = NCA(solver="cg", **settings).fit(X, y)
     np.testing.assert_allclose(lbfgs.objectives_[-1], cg.objectives_[-1], atol=1e-7)
@@ -215,10 +217,10 @@ def test_one_hot_probabilities_are_hard_classes(wine):
 def test_one_hot_rows_are_hard_classes_to_the_last_bit(wine, objective_, solver):
     X, y = wine
     weight = np.random.default_rng(0).random(len(y))
-    settings = {"objective": objective_, "solver": solver, "max_iter": 5, "random_state": 0}
-    hard = NCA(2, **settings).fit(X, y, sample_weight=weight)
+    settings = {"solver": solver, "max_iter": 5, "random_state": 0}
+    hard = NCA(2, objective=objective_, **settings).fit(X, y, sample_weight=weight)
     for rows in (np.eye(3)[y], np.eye(5, dtype=bool)[y + 1], pd.get_dummies(pd.Series(y))):
-        soft = NCA(2, objective=Objective(match="dot"), **settings).fit(X, rows, sample_weight=weight)
+        soft = NCA(2, objective=Objective(objective_, match="dot"), **settings).fit(X, rows, sample_weight=weight)
         np.testing.assert_array_equal(soft.components_, hard.components_)
         np.testing.assert_array_equal(soft.objectives_, hard.objectives_)
 
@@ -506,7 +508,14 @@ def test_engines_agree(iris, engine):
 
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"solver": "cg"}, {"n_components": 2}, {"init": np.eye(2, 4)}, {"neighbors": 5}, {"solver": "stochastic"}],
+    [
+        {},
+        {"solver": "cg"},
+        {"n_components": 2},
+        {"init": np.eye(2, 4)},
+        {"solver": StochasticGradient(n_neighbors=5)},
+        {"solver": "stochastic"},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("engine", [None, "cpu", "reference"])
@@ -515,8 +524,8 @@ def test_the_engine_is_recorded_and_foretold(iris, parameters, engine):
     nca = NCA(**parameters, engine=engine, max_iter=2)
     assert which_engine(X, nca).startswith(nca.fit(X, y).engine_ + ":")
     assert nca.engine_ == (engine or "reference")
-    expected = "stochastic" if "neighbors" in parameters else parameters.get("solver", "lbfgs")
-    assert nca.solver_ == expected
+    solver = parameters.get("solver", "lbfgs")
+    assert nca.solver_ == (solver if isinstance(solver, str) else "stochastic")
 
 
 def test_the_choice_of_the_engine_does_not_depend_on_max_iter():
@@ -534,11 +543,12 @@ def test_small_fits_wait_for_no_compiler():
     code = """
 import sys, warnings
 from sklearn.datasets import load_wine
-from vicinal import NCA, PairNCA, SoftNeighborsClassifier, SoftNeighborsRegressor
+from vicinal import NCA, Objective, PairNCA, SoftNeighborsClassifier, SoftNeighborsRegressor, StochasticGradient
 warnings.simplefilter("ignore")
 X, y = load_wine(return_X_y=True)
 for estimator in (
-    NCA(), NCA(solver="stochastic", max_iter=3), NCA(neighbors=9, max_iter=3), NCA(match="gaussian", max_iter=3),
+    NCA(), NCA(solver="stochastic", max_iter=3), NCA(solver=StochasticGradient(n_neighbors=9), max_iter=3),
+    NCA(objective=Objective(match="gaussian"), max_iter=3),
     PairNCA(max_iter=3), SoftNeighborsClassifier(), SoftNeighborsRegressor(),
 ):
     estimator.fit(X, y)
@@ -589,34 +599,35 @@ def test_verbose_writes_to_stderr(iris, capsys):
         ({"init": "best"}, "init must be one of 'auto', 'pca'"),
         ({"init": None}, "init must be an array of numbers or one of"),
         ({"init": len}, "init must be an array of numbers or one of .* got builtin"),
-        ({"diagonal": "no"}, "diagonal must be True or False, got 'no'"),
+        ({"structure": "no"}, "structure must be one of 'full', 'diag', got 'no'"),
         ({"warm_start": 1}, "warm_start must be True or False, got 1"),
-        ({"match": "gaussian", "match_scale": 1e-308}, "match_scale=1e-308 is too small"),
+        ({"objective": Objective(match="gaussian", match_scale=1e-308)}, "match_scale=1e-308 is too small"),
         ({"init": np.eye(3)}, "init must have as many columns as X has features, 4, got shape"),
         ({"init": np.ones((5, 4))}, "init must not have more rows than columns"),
         ({"init": np.eye(4), "n_components": 2}, "n_components=2 does not match init, which has 4 rows"),
         ({"init": np.full((2, 4), np.nan)}, "init contains NaN"),
         ({"init": np.zeros((2, 4))}, "init must not be all zero"),
         ({"init": "lda", "n_components": 3}, r"init='lda' finds at most .*=2 components, got n_components=3"),
-        ({"init": "lda", "n_components": 1, "match": "gaussian"}, "init='lda' needs classes"),
-        ({"diagonal": True, "n_components": 2}, "diagonal=True learns one weight for each of the 4 features"),
-        ({"diagonal": True, "init": "pca"}, "init='pca' is not diagonal"),
-        ({"diagonal": True, "init": np.ones((4, 4))}, "needs a square diagonal init"),
+        ({"init": "lda", "n_components": 1, "objective": Objective(match="gaussian")}, "init='lda' needs classes"),
+        ({"structure": "diag", "n_components": 2}, "structure='diag' learns one weight for each of the 4 features"),
+        ({"structure": "diag", "init": "pca"}, "init='pca' is not diagonal"),
+        ({"structure": "diag", "init": np.ones((4, 4))}, "needs a square diagonal init"),
         ({"objective": "f"}, "objective must be one of 'accuracy', 'likelihood'"),
         ({"solver": "adam"}, "solver must be one of"),
-        ({"match": "cosine"}, "match must be one of 'class', 'gaussian', 'dot'"),
-        ({"match_scale": 1.0}, "match_scale=1.0 is only for match='gaussian'"),
+        ({"objective": "pairs"}, "objective must be one of 'accuracy', 'likelihood' or a vicinal.Objective"),
+        ({"objective": Objective("pairs")}, "the kind of objective must be one of 'accuracy', 'likelihood'"),
+        ({"objective": Objective(match_scale=1.0)}, "match_scale=1.0 is only for match='gaussian'"),
         (
-            {"match": "gaussian", "match_scale": 0.0},
+            {"objective": Objective(match="gaussian", match_scale=0.0)},
             "match_scale must be a finite number greater than 0, got 0.0",
         ),
-        ({"match": "gaussian", "match_scale": [1.0, 2.0]}, "one for each of the 1 outputs, got shape"),
-        ({"match": "dot"}, r"needs one row of non-negative numbers .* got y of shape \(150,\)"),
-        ({"n_init": 0}, "n_init must be at least 1"),
+        (
+            {"objective": Objective(match="gaussian", match_scale=[1.0, 2.0])},
+            "one for each of the 1 outputs, got shape",
+        ),
+        ({"objective": Objective(match="dot")}, r"needs one row of non-negative numbers .* got y of shape \(150,\)"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
         ({"tol": -1e-3}, "tol must be a finite number at least 0"),
-        ({"reg": -1.0}, "reg must be a finite number at least 0"),
-        ({"batch_size": 10, "solver": "cg"}, "batch_size is only for solver='stochastic'"),
         ({"callback": 3}, "callback must be callable"),
         ({"engine": "gpu"}, "engine must be one of"),
     ],
@@ -630,7 +641,7 @@ def test_bad_parameters(iris, parameters, message):
 @pytest.mark.parametrize(
     ("y", "parameters", "message"),
     [
-        (np.linspace(0.1, 0.9, 150), {}, "y is continuous: 150 of its 150 .* Use match='gaussian'"),
+        (np.linspace(0.1, 0.9, 150), {}, "y is continuous: 150 of its 150 .* Use Objective\\(match='gaussian'\\)"),
         (np.tile([[0.5, -0.1]], (150, 1)), {"match": "dot"}, "needs non-negative rows .* 150 negative"),
         (np.eye(150), {"match": "dot"}, "all 150 rows have no other row that agrees"),
         (
@@ -647,7 +658,11 @@ def test_bad_parameters(iris, parameters, message):
         (pd.Series(["a", "b", None] * 50, dtype="string"), {}, "missing labels .*, got 50 of 150"),
         (pd.Series([1, 2, None] * 50, dtype="Int64"), {}, "missing labels .*, got 50 of 150"),
         (pd.Categorical(["a", "b", None] * 50), {}, "missing labels .*, got 50 of 150"),
-        (["a", "b", "c"] * 50, {"match": "gaussian"}, "y must hold numbers, but .* Use match='class' for labels"),
+        (
+            ["a", "b", "c"] * 50,
+            {"match": "gaussian"},
+            "y must hold numbers, but .* Use Objective\\(match='class'\\) for labels",
+        ),
         (1e200 * np.ones((150, 2)), {"match": "dot"}, "expected 1e-100 to 1e.100. Divide the rows by their sums"),
         (1e-200 * np.ones((150, 2)), {"match": "dot"}, "expected 1e-100 to 1e.100"),
     ],
@@ -657,7 +672,7 @@ def test_bad_targets(iris, y, parameters, message):
     if isinstance(y, list) and len(y) == 150:
         y = np.array(y, dtype=object)
     with pytest.raises((ValueError, TypeError), match=message):
-        NCA(**parameters).fit(X, y)
+        NCA(objective=Objective(**parameters)).fit(X, y)
 
 
 @pytest.mark.parametrize(

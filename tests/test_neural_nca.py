@@ -204,7 +204,7 @@ def test_reproducible_and_leaves_torchs_generator_alone():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    settings = {"max_iter": 8, "batch_size": 50, "device": "cpu", "random_state": 3}
+    settings = {"max_iter": 8, "solver": Adam(batch_size=50), "device": "cpu", "random_state": 3}
     one, two = (NeuralNCA(**settings).fit(X, y) for _ in range(2))
     assert torch.equal(torch.rand(3), expected)
     np.testing.assert_array_equal(one.transform(X), two.transform(X))
@@ -261,7 +261,7 @@ def test_at_home_in_scikit_learn():
     pipeline = make_pipeline(
         NeuralNCA(max_iter=20, device="cpu", random_state=0, solver=Adam(learning_rate=0.02)), KNeighborsClassifier(3)
     )
-    search = GridSearchCV(pipeline, {"neuralnca__hidden": [5, 50]}, cv=3).fit(X.to_numpy(), y)
+    search = GridSearchCV(pipeline, {"neuralnca__network": [5, 50]}, cv=3).fit(X.to_numpy(), y)
     assert search.best_score_ > 0.85
     weight = np.r_[np.zeros(50), np.ones(100)]
     assert set(np.unique(y[weight > 0])) == {1, 2}
@@ -275,17 +275,23 @@ def test_at_home_in_scikit_learn():
         ({"objective": "pairs"}, {}, "NeuralNCA requires y to be passed, but the target y is None"),
         ({}, {"y": 0, "pairs": [[0, 1]]}, "only for objective='pairs', got objective='accuracy'"),
         ({"objective": "pairs"}, {"pairs": [[0, 0]]}, "a row with itself"),
-        ({"module": 3}, {"y": 0}, "module must be a torch.nn.Module, a callable or None, got int"),
-        ({"module": lambda d, k: torch.nn.Flatten(0)}, {"y": 0}, "module must return one row of outputs"),
-        ({"module": torch.nn.Linear(5, 2)}, {"y": 0}, "module cannot take rows of 3 numbers, the columns of X"),
+        ({"network": "big"}, {"y": 0}, "network must be a number of hidden units, .* got str"),
+        ({"network": lambda d, k: torch.nn.Flatten(0)}, {"y": 0}, "network must return one row of outputs"),
+        ({"network": torch.nn.Linear(5, 2)}, {"y": 0}, "network cannot take rows of 3 numbers, the columns of X"),
         ({"device": "abacus"}, {"y": 0}, "device='abacus' cannot be used here: .* Use 'cpu'"),
-        ({"early_stopping": "yes"}, {"y": 0}, "early_stopping must be True or False"),
-        ({"early_stopping": True, "random_state": 0}, {"y": 2}, "none of the 2 rows set aside agrees with another"),
-        ({"batch_size": 1}, {"y": 0}, "batch_size must be at least 2"),
-        ({"learning_rate": 0.0}, {"y": 0}, "learning_rate must be a finite number greater than 0"),
-        ({"validation_fraction": 1.0}, {"y": 0}, "validation_fraction must be between 0 and 1"),
+        (
+            {"solver": Adam(early_stopping=True), "random_state": 0},
+            {"y": 2},
+            "none of the 2 rows set aside agrees with another",
+        ),
+        ({"solver": "sgd"}, {"y": 0}, "solver must be one of 'adam' or a vicinal.Adam, got 'sgd'"),
+        ({"objective": Objective(penalty=0.1)}, {"y": 0}, r"no matrix A to penalise.*solver=Adam\(weight_decay="),
         ({"max_iter": 0}, {"y": 0}, "max_iter must be at least 1"),
-        ({"match": "gaussian", "match_scale": -1.0}, {"y": 0}, "match_scale must be a finite number greater than 0"),
+        (
+            {"objective": Objective(match="gaussian", match_scale=-1.0)},
+            {"y": 0},
+            "match_scale must be a finite number greater than 0",
+        ),
         ({"objective": "likelihood"}, {"y": 1}, "1 of 20 rows agree with no other row"),
     ],
 )
@@ -295,6 +301,22 @@ def test_bad_input(parameters, given, message):
     given = {key: labels[value] if key == "y" else value for key, value in given.items()}
     with pytest.raises((ValueError, TypeError), match=message):
         NeuralNCA(**{"device": "cpu"} | parameters).fit(X, **given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"early_stopping": "yes"}, "early_stopping must be True or False"),
+        ({"batch_size": 1}, "batch_size must be at least 2"),
+        ({"learning_rate": 0.0}, "learning_rate must be a finite number greater than 0"),
+        ({"weight_decay": -1.0}, "weight_decay must be a finite number at least 0"),
+        ({"validation_fraction": 1.0}, "validation_fraction must be between 0 and 1"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change must be at least 1"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        Adam(**options)
 
 
 def test_one_class_teaches_nothing_and_says_so():

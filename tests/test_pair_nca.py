@@ -132,7 +132,7 @@ def test_diagonal_and_penalty(views):
 
 def test_solvers_and_engines_agree(views):
     X, pairs = views
-    settings = {"n_components": 2, "max_iter": 1000, "tol": 1e-9, "reg": 0.01}
+    settings = {"n_components": 2, "max_iter": 1000, "tol": 1e-9, "objective": Objective("pairs", penalty=0.01)}
     first = PairNCA(**settings).fit(X, pairs=pairs).objectives_[-1]
     for extra in ({"solver": "cg"}, {"engine": "cpu"}, {"engine": Engine("reference", memory="1 MB", threads=2)}):
         found = PairNCA(**settings, **extra).fit(X, pairs=pairs).objectives_[-1]
@@ -201,7 +201,9 @@ def test_at_home():
         ({}, {"pairs": [[0, 1]], "pair_weight": [-1.0]}, "pair_weight must be finite, not negative"),
         ({}, {"pairs": [[0, 1]], "pair_weight": [0.0]}, "not all zero"),
         ({}, {"pairs": [[0, 1]], "pair_weight": ["a"]}, "pair_weight must hold one number for each of the 1 pairs"),
-        ({"diagonal": "no"}, {"pairs": [[0, 1]]}, "diagonal must be True or False"),
+        ({"structure": "no"}, {"pairs": [[0, 1]]}, "structure must be one of"),
+        ({"objective": "accuracy"}, {"pairs": [[0, 1]]}, "objective must be one of 'pairs'"),
+        ({"objective": Objective("pairs", match="dot")}, {"pairs": [[0, 1]]}, "PairNCA .* has no soft targets"),
         ({"init": "lda"}, {"pairs": [[0, 1]]}, "init must be one of 'auto', 'pca', 'identity', 'random'"),
         ({"solver": "stochastic"}, {"pairs": [[0, 1]]}, "solver must be one of 'lbfgs', 'cg'"),
         ({"n_components": 4}, {"pairs": [[0, 1]]}, "n_components=4 is larger than the number of features, 3"),

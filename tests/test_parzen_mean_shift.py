@@ -177,7 +177,7 @@ def test_bad_parameters(blobs):
         ({"density": GaussianMixture()}, TypeError, "Gaussian-mixture density of vicinal"),
         ({"merge_distance": 0}, ValueError, "merge_distance must be"),
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
-        ({"tol": -1.0}, ValueError, "tol must be"),
+        ({"step_tol": -1.0}, ValueError, "step_tol must be"),
     ]:
         with pytest.raises(error, match=match):
             ParzenMeanShift(**options).fit(X)

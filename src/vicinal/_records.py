@@ -49,7 +49,7 @@ class Record:
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        mine, theirs = self.get_params(), other.get_params()  # type: ignore[attr-defined]
+        mine, theirs = self.get_params(), other.get_params()
         return all(np.array_equal(mine[name], theirs[name]) for name in mine)
 
     def __hash__(self) -> int:

@@ -153,8 +153,8 @@ def _lca_pair(seed, engine):
     from vicinal import LCA, LCAGauss
 
     # Scores are told apart to hundredths of a nat: the last digits of the optimum are not waited for.
-    settings = {"tol": 1e-5, "engine": engine, "random_state": seed}
-    return LCA(**settings), LCAGauss(**settings)
+    settings = {"tol": 1e-5, "engine": engine}
+    return LCA(**settings, random_state=seed), LCAGauss(**settings)
 
 
 def _with_fallback(steps, estimator, **penalty):
