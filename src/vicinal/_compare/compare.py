@@ -92,7 +92,7 @@ def compare(
     data, although the columns are standardised first.
 
     Where the target is a number, partial least squares (pls) takes the place of lda, NCA's rows agree by how close their
-    numbers are (``match="gaussian"``), RCA learns from ten groups of equal size (:class:`BinnedTargetMetric`), and metrics are judged by
+    numbers are (``Objective(match="gaussian")``), RCA learns from ten groups of equal size (:class:`BinnedTargetMetric`), and metrics are judged by
     :math:`R^2 = 1 - \\mathrm{MSE} / \\operatorname{Var}(y_\\text{train})` of the mean of k neighbours.
 
     Examples

@@ -179,9 +179,9 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     --------
     >>> from sklearn.datasets import load_wine
     >>> from sklearn.model_selection import train_test_split
-    >>> from vicinal import NCA, SoftNeighborsClassifier
+    >>> from vicinal import NCA, Objective, SoftNeighborsClassifier
     >>> X, X_test, y, y_test = train_test_split(*load_wine(return_X_y=True), random_state=0)
-    >>> metric = NCA(objective="likelihood", reg=0.01, max_iter=200).fit(X, y)
+    >>> metric = NCA(objective=Objective("likelihood", penalty=0.01), max_iter=200).fit(X, y)
     >>> soft = SoftNeighborsClassifier(metric).fit(X, y)
     >>> round(soft.score(X_test, y_test), 2)
     0.98
@@ -270,7 +270,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     Parameters
     ----------
     metric : fitted metric, estimator, array of shape (n_components, n_features) or None, default=None
-        As in :class:`SoftNeighborsClassifier`; for example ``NCA(match="gaussian")``.
+        As in :class:`SoftNeighborsClassifier`; for example ``NCA(objective=Objective(match="gaussian"))``.
     bandwidth : float, optional
         The kernel's standard deviation h. The default is :math:`1/\sqrt 2` for metrics that learned their own
         scale; for others, the one with the smallest leave-one-out squared error.
@@ -291,9 +291,9 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
-    >>> from vicinal import NCA, SoftNeighborsRegressor
+    >>> from vicinal import NCA, Objective, SoftNeighborsRegressor
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> metric = NCA(2, match="gaussian", reg=0.01, max_iter=100).fit(X[:300], y[:300])
+    >>> metric = NCA(2, objective=Objective(match="gaussian", penalty=0.01), max_iter=100).fit(X[:300], y[:300])
     >>> model = SoftNeighborsRegressor(metric).fit(X[:300], y[:300])
     >>> round(model.score(X[300:], y[300:]), 1)
     0.5

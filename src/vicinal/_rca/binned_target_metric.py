@@ -39,7 +39,7 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
 
     See Also
     --------
-    NCA : With ``match="gaussian"`` it learns from numbers without bins.
+    NCA : With ``Objective(match="gaussian")`` it learns from numbers without bins.
 
     Notes
     -----
