@@ -153,6 +153,18 @@ def is_positive_definite(matrix):
     return eigenvalues[0] > len(matrix) * np.finfo(float).eps * eigenvalues[-1]
 
 
+def shown_columns(chosen, names=None):
+    """A few of the chosen columns for a message, by name where there are names."""
+    positions = np.flatnonzero(chosen)
+    shown = ", ".join(str(k if names is None else names[k]) for k in positions[:5])
+    return shown + (", ..." if len(positions) > 5 else "")
+
+
+def constant_columns(X):
+    """Which columns hold one value in all rows, but for rounding."""
+    return np.ptp(X, axis=0) <= 4 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
+
+
 def count_twins(X):
     """The number of rows that are exactly equal to another row, in O(n log n)."""
     # A random combination of the columns separates different rows; sums in a fixed order are equal for

@@ -14,10 +14,10 @@ class LeaveOneOut(NamedTuple):
     weight: np.ndarray  # (n,)
     log_others: np.ndarray  # (n,), log(W - w_i): the weight that remains when row i is left out
     pairs: Problem
-    reg: float = 0.0  # the paper's nu
+    reg: np.ndarray | None = None  # (d, d), the penalty R of LCA; the paper's nu I
 
 
-def leave_one_out(X, weight, engine, *, reg=0.0, n_queries=None, passes=1):
+def leave_one_out(X, weight, engine, *, reg=None, n_queries=None, passes=1):
     """Hand the rows of positive weight to the engine.
 
     Parameters
@@ -25,7 +25,8 @@ def leave_one_out(X, weight, engine, *, reg=0.0, n_queries=None, passes=1):
     X : array of shape (n, d)
     weight : array of shape (n,), or None for ones
     engine : None, str or Engine
-    reg : float
+    reg : array of shape (d, d), optional
+        The penalty R.
     n_queries : int, optional
         Queries per pass; the default is all rows.
     passes : int
@@ -48,6 +49,11 @@ def some_rows(problem, positions):
     weight = problem.weight[positions]
     log_others = np.log(weight_of_others(weight))
     return LeaveOneOut(problem.rows[positions], weight, log_others, problem.pairs.some(positions), problem.reg)
+
+
+def counted_rows(X, weight):
+    """The rows of positive weight and their weights; None stays None."""
+    return (X, None) if weight is None else (X[weight > 0], weight[weight > 0])
 
 
 def weight_of_others(weight):

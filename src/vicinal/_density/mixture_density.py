@@ -1,20 +1,92 @@
 """What an estimator can do whose density is a mixture."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from vicinal._checks import check_rows
+from vicinal._checks import check_rows, constant_columns, shown_columns
 from vicinal._engine import Work
-from vicinal._mixtures import Mixture
+from vicinal._mixtures import Mixture, feature_positions
 
 
 class MixtureDensityMixin:
-    """The density methods of an estimator whose fit sets ``mixture_``."""
+    """The density methods of an estimator whose fit sets ``mixture_``.
+
+    The mixture is that of the columns at ``active_features_``. The other columns held one value each in all training
+    rows, which are ``constant_values_``: they have no density, and say nothing about the others.
+    """
 
     mixture_: Mixture
     engine: Any
+    active_features_: np.ndarray
+    constant_values_: np.ndarray
+
+    def _keep_active(self, X, weight=None, *, kept=None, stacklevel=4):
+        """The columns of the training rows that vary, with a warning that names the others.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        weight : array of shape (n,), optional
+            Rows of weight zero do not make a column vary.
+        kept : boolean array of shape (d,), optional
+            Columns that stay although they are constant, because a parameter gives the kernel a width along them.
+        """
+        counted = X if weight is None else X[weight > 0]
+        constant = constant_columns(counted)
+        if kept is not None:
+            constant &= ~kept
+        if constant.all():
+            raise ValueError(
+                f"all {len(counted)} rows are equal: there is no scale to learn. Check the data, or pass the width of the "
+                "kernel as a number."
+            )
+        self.active_features_ = np.flatnonzero(~constant)
+        self.constant_values_ = counted[0, constant]
+        if not constant.any():
+            return X
+        names = getattr(self, "feature_names_in_", None)
+        warnings.warn(
+            f"{constant.sum()} of {len(constant)} columns are constant ({shown_columns(constant, names)}): the density and "
+            "the metric ignore them. Drop them to silence this warning.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+        return np.ascontiguousarray(X[:, ~constant])
+
+    def _active(self, X):
+        """The columns that the mixture knows."""
+        return X if len(self.active_features_) == X.shape[1] else X[:, self.active_features_]
+
+    @property
+    def _active_names(self):
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else names[self.active_features_]
+
+    def _in_all_columns(self, matrix):
+        """A matrix whose columns are the active features, with columns of zeros for the others."""
+        whole = np.zeros((len(matrix), self.n_features_in_))
+        whole[:, self.active_features_] = matrix
+        return whole
+
+    def off_constants(self, X):
+        """Return which rows have another value than all training rows in a column that was constant there.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        boolean ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X, reset=False)
+        constant = np.setdiff1d(np.arange(self.n_features_in_), self.active_features_)
+        room = 4 * np.finfo(X.dtype).eps * np.abs(self.constant_values_)
+        return np.any(np.abs(X[:, constant] - self.constant_values_) > room, axis=1)
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):
         """The pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""
@@ -41,7 +113,7 @@ class MixtureDensityMixin:
         mixture = self._mixture()
         if X is None:
             return mixture.left_out_score_samples()
-        return mixture.score_samples(check_rows(self, X, reset=False))
+        return mixture.score_samples(self._active(check_rows(self, X, reset=False)))
 
     def score(self, X=None, y=None):
         """Return the mean log-density of the rows of X; of the training rows, leave-one-out, when X is None."""
@@ -65,7 +137,7 @@ class MixtureDensityMixin:
         mixture = self._mixture()
         kinds = [np.float64, np.float32]
         X = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite="allow-nan")
-        return mixture.score_incomplete(X)
+        return mixture.score_incomplete(self._active(X))
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the density.
@@ -79,7 +151,13 @@ class MixtureDensityMixin:
         -------
         ndarray of shape (n_samples, n_features)
         """
-        return self._mixture().sample(n_samples, random_state)
+        drawn = self._mixture().sample(n_samples, random_state)
+        if drawn.shape[1] == self.n_features_in_:
+            return drawn
+        rows = np.empty((len(drawn), self.n_features_in_), dtype=drawn.dtype)
+        rows[:, np.setdiff1d(np.arange(self.n_features_in_), self.active_features_)] = self.constant_values_
+        rows[:, self.active_features_] = drawn
+        return rows
 
     def marginal(self, features):
         """Return the exact density of some features alone.
@@ -92,7 +170,17 @@ class MixtureDensityMixin:
         -------
         density with ``score_samples``, ``score``, ``score_incomplete``, ``sample``, ``marginal`` and ``conditional``
         """
-        return self._mixture().marginal(features)
+        mixture = self._mixture()
+        if mixture.n_features == self.n_features_in_:
+            return mixture.marginal(features)
+        positions = feature_positions(features, self.n_features_in_, getattr(self, "feature_names_in_", None))
+        constant = np.setdiff1d(positions, self.active_features_)
+        if len(constant):
+            raise ValueError(
+                f"features {', '.join(map(str, constant))} are constant in the training rows and have no density. Leave "
+                "them out."
+            )
+        return mixture.marginal(np.searchsorted(self.active_features_, positions))
 
     def conditional(self, given):
         """Return the exact density of the remaining features given the values of some.
@@ -106,4 +194,14 @@ class MixtureDensityMixin:
         -------
         density with ``score_samples``, ``score``, ``score_incomplete``, ``sample``, ``marginal`` and ``conditional``
         """
-        return self._mixture().conditional(given)
+        mixture = self._mixture()
+        if mixture.n_features == self.n_features_in_ or not isinstance(given, dict) or not given:
+            return mixture.conditional(given)
+        names = getattr(self, "feature_names_in_", None)
+        positions = feature_positions(list(given), self.n_features_in_, names)
+        values = dict(zip(positions, given.values(), strict=True))
+        # What is known of a constant column says nothing about the others.
+        known = {
+            int(np.searchsorted(self.active_features_, k)): v for k, v in values.items() if k in self.active_features_
+        }
+        return mixture.conditional(known) if known else mixture

@@ -11,6 +11,7 @@ from vicinal._engine import Covariances, Engine, prepare
 from vicinal._fit_loops import Reason, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import Advice
 from vicinal._lca.lca import LCA
+from vicinal._lca.penalty import check_reg
 from vicinal._leave_one_out import mean_of_rows
 from vicinal._mixtures import LOG_2PI, LocalMixture, covariance_work, inverse_roots, log_dets
 from vicinal._records import Record, RecordParametersMixin
@@ -46,8 +47,8 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         Rows whose scatters (and counts) are averaged for each covariance: the row and its ``pool - 1`` nearest rows in
         LCA's metric. 1 is the step above, which never lowers the objective. With more, a covariance stands on more
         rows, so ``smoothing`` can be lower; the fit then ends at the first step that does not gain.
-    reg : float, default=0.0
-        The penalty of the LCA that gives :math:`\Sigma_0`.
+    reg : "auto", float or array, default="auto"
+        The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
     max_iter : int, default=100
         Most passes over the pairs, after LCA's own.
     tol : float, default=1e-5
@@ -64,8 +65,12 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
 
     Attributes
     ----------
-    local_covariances_ : ndarray of shape (n_samples, n_features, n_features)
-        :math:`\Sigma_j`.
+    local_covariances_ : ndarray of shape (n_samples, n_active, n_active)
+        :math:`\Sigma_j`, of the columns that vary (usually all).
+    active_features_ : ndarray of int
+        The columns that vary.
+    constant_values_ : ndarray
+        The values of the other columns.
     base_ : LCA
         The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`.
     objectives_ : ndarray
@@ -105,7 +110,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
     def __init__(
-        self, smoothing=0.7, *, pool=1, reg=0.0, max_iter=100, tol=1e-5, callback=None, engine=None, verbose=0
+        self, smoothing=0.7, *, pool=1, reg="auto", max_iter=100, tol=1e-5, callback=None, engine=None, verbose=0
     ):
         self.smoothing = smoothing
         self.pool = pool
@@ -130,8 +135,12 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         """
         X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
         self._check_parameters(len(X))
+        X = self._keep_active(X, stacklevel=3)
         # Sigma_0, the centre of the prior; exact for any n, so that nothing is random.
-        self.base_ = LCA(reg=self.reg, solver="accelerated", engine=self.engine, verbose=self.verbose)
+        reg = self.reg
+        if np.ndim(reg):
+            reg = check_reg(reg, X.shape[1])[np.ix_(self.active_features_, self.active_features_)]
+        self.base_ = LCA(reg=reg, solver="accelerated", engine=self.engine, verbose=self.verbose)
         base_path = self.base_._fit(X, None, _ADVICE)
         problem = self._problem(X)  # in the frame of LCA, where Sigma_0 is the identity
         self.engine_ = problem.backend
@@ -157,8 +166,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         warn_if_not_converged("LocalLCA", path)
         self.objectives_, self.n_iter_ = path.objectives, path.n_iter
         self.converged_ = path.converged and self.base_.converged_
-        names = getattr(self, "feature_names_in_", None)
-        self.mixture_ = LocalMixture(X.copy(), self.local_covariances_, None, self.engine, names)
+        self.mixture_ = LocalMixture(X.copy(), self.local_covariances_, None, self.engine, self._active_names)
         return self
 
     def _check_parameters(self, n_rows):
