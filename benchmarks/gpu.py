@@ -94,7 +94,7 @@ def fits():
     mixture = datasets.make_anisotropic_mixture(52_000, 10, random_state=0).data
     train, test = mixture[:50_000], mixture[50_000:]
     start = time.perf_counter()
-    lca = LCA(solver="accelerated", engine=GPU).fit(train)
+    lca = LCA(solver="accelerated", engine=GPU, reg=0.0).fit(train)
     yield {
         "fit": "LCA, exact, 50,000 x 10",
         "seconds": time.perf_counter() - start,

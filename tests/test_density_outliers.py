@@ -228,9 +228,9 @@ def assert_same_answers(one, other, new):
     "density",
     [
         ParzenWindows(),
-        LCA(),
-        LCAGauss(),
-        LocalLCA(),
+        LCA(reg=0.0),
+        LCAGauss(reg=0.0, reg_gauss=0.0),
+        LocalLCA(reg=0.0),
         ManifoldParzen(1, 5, 0.1),
         ManifoldParzen(0, 5, 0.1),
         ManifoldParzenCV(n_components=[1], n_neighbors=[5], noise=[0.1]),
@@ -278,13 +278,15 @@ def test_from_density_of_a_pipeline_keeps_the_steps_before_the_density():
 def test_from_density_can_be_cloned_and_saved(tmp_path):
     rng = np.random.default_rng(11)
     X, new = rng.normal(size=(50, 2)), 2.0 * rng.normal(size=(20, 2))
-    detector = DensityOutlierDetector.from_density(make_pipeline(StandardScaler(), LCA()).fit(X), contamination=0.1)
+    detector = DensityOutlierDetector.from_density(
+        make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(X), contamination=0.1
+    )
     fresh = clone(detector)
     with pytest.raises(NotFittedError):
         fresh.predict(new)
     with pytest.raises(NotFittedError):  # the parameter is unfitted, as in every meta-estimator
         fresh.density.score_samples(new)
-    by_folds = DensityOutlierDetector(make_pipeline(StandardScaler(), LCA()), contamination=0.1).fit(X)
+    by_folds = DensityOutlierDetector(make_pipeline(StandardScaler(), LCA(reg=0.0)), contamination=0.1).fit(X)
     assert_same_answers(fresh.fit(X), by_folds, new)
     io.save(detector, tmp_path / "detector.vicinal")
     assert_same_answers(io.load(tmp_path / "detector.vicinal"), detector, new)
@@ -306,7 +308,7 @@ def test_from_density_refuses_what_is_no_fitted_density(tmp_path):
         DensityOutlierDetector.from_density(StandardScaler().fit(X))
     with pytest.raises(ValueError, match=r"at most 0\.5"):
         DensityOutlierDetector.from_density(ParzenWindows().fit(X), contamination=0.7)
-    io.save(LCA().fit(X), tmp_path / "thin.vicinal", training_rows=False)
+    io.save(LCA(reg=0.0).fit(X), tmp_path / "thin.vicinal", training_rows=False)
     with pytest.raises(NotFittedError, match="saved without its training rows"):
         DensityOutlierDetector.from_density(io.load(tmp_path / "thin.vicinal"))
 

@@ -121,18 +121,23 @@ CASES = {
         (ParzenWindows("scott"), (X,), [], density),
     ],
     "LCA": [
-        (LCA(solver="em", max_iter=5), (X,), ["covariance_"], density),
-        (LCA(solver="accelerated", max_iter=5), (X,), ["covariance_"], density),
-        (LCA(solver="stochastic", max_iter=2, random_state=0), (X,), ["covariance_"], density),
-        (LCA(covariance_type="diag", max_iter=5), (X,), ["covariance_", "effective_neighbors_"], density),
-        (LCA(rank=2, max_iter=5), (X,), ["covariance_"], density),
+        (LCA(solver="em", max_iter=5, reg=0.0), (X,), ["covariance_"], density),
+        (LCA(solver="accelerated", max_iter=5, reg=0.0), (X,), ["covariance_"], density),
+        (LCA(solver="stochastic", max_iter=2, random_state=0, reg=0.0), (X,), ["covariance_"], density),
+        (LCA(covariance_type="diag", max_iter=5, reg=0.0), (X,), ["covariance_", "effective_neighbors_"], density),
+        (LCA(rank=2, max_iter=5, reg=0.0), (X,), ["covariance_"], density),
     ],
     "LCAGauss": [
         # What its rows score, each left out, is kept from the fit.
-        (LCAGauss(max_iter=5), (X,), ["components_", "effective_neighbors_", "left_out_scores"], new_rows),
-        (LCAGauss(reduce=True, max_iter=5), (X,), ["covariance_", "left_out_scores"], new_rows),
+        (
+            LCAGauss(max_iter=5, reg=0.0, reg_gauss=0.0),
+            (X,),
+            ["components_", "effective_neighbors_", "left_out_scores"],
+            new_rows,
+        ),
+        (LCAGauss(reduce=True, max_iter=5, reg=0.0, reg_gauss=0.0), (X,), ["covariance_", "left_out_scores"], new_rows),
     ],
-    "LocalLCA": [(LocalLCA(max_iter=3), (X,), ["local_covariances_"], density)],
+    "LocalLCA": [(LocalLCA(max_iter=3, reg=0.0), (X,), ["local_covariances_"], density)],
     "ManifoldParzen": [
         (ManifoldParzen(n_neighbors=8, noise=0.05), (X,), ["local_frames_", "local_variances_", "neighbors_"], density),
         (ManifoldParzen(n_neighbors=8), (X,), ["local_frames_", "noise_scores_"], density),
@@ -166,9 +171,9 @@ CASES = {
     ],
     "ParzenMeanShift": [
         (ParzenMeanShift(ParzenWindows(0.5)), (X,), ["cluster_centers_"], None),
-        (ParzenMeanShift(LCA(max_iter=3)), (X,), ["cluster_centers_"], None),
+        (ParzenMeanShift(LCA(max_iter=3, reg=0.0)), (X,), ["cluster_centers_"], None),
         (ParzenMeanShift(ManifoldParzen(n_neighbors=8, n_components=1, noise=0.3)), (X,), ["cluster_centers_"], None),
-        (ParzenMeanShift(LCAGauss(max_iter=2)), (X,), ["cluster_centers_"], None),
+        (ParzenMeanShift(LCAGauss(max_iter=2, reg=0.0, reg_gauss=0.0)), (X,), ["cluster_centers_"], None),
     ],
     "DensityClassifier": [
         (DensityClassifier(ParzenWindows(0.5)), (X, Y), [], lambda m: {"predict_proba": m.predict_proba(NEW)}),

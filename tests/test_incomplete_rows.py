@@ -15,7 +15,7 @@ def rows():
 
 @pytest.mark.parametrize(
     "density",
-    [ParzenWindows(0.5), LCA(), ManifoldParzen(1, 5, 0.1), ManifoldParzen(2, 5, 0.1), ManifoldParzen(0, 1, 0.2)],
+    [ParzenWindows(0.5), LCA(reg=0.0), ManifoldParzen(1, 5, 0.1), ManifoldParzen(2, 5, 0.1), ManifoldParzen(0, 1, 0.2)],
 )
 def test_missing_values_are_integrated_out(rows, density):
     density = density.fit(rows)

@@ -51,24 +51,27 @@ HOW_TO_FIT = {
         lambda: vicinal.DensityOutlierDetector(GaussianMixture(2, random_state=0), contamination=0.1, cv=KFold(3)).fit(
             TABLE
         ),
-        lambda: vicinal.DensityOutlierDetector.from_density(make_pipeline(StandardScaler(), LCA()).fit(TABLE)),
+        lambda: vicinal.DensityOutlierDetector.from_density(make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(TABLE)),
     ],
     "LCA": [
-        lambda: LCA().fit(X),
-        lambda: LCA(covariance_type="low_rank", rank=1, engine=Engine(threads=1), random_state=3).fit(
+        lambda: LCA(reg=0.0).fit(X),
+        lambda: LCA(covariance_type="low_rank", rank=1, engine=Engine(threads=1), random_state=3, reg=0.0).fit(
             TABLE, None, WEIGHT
         ),
     ],
-    "LCAGauss": [lambda: vicinal.LCAGauss().fit(X), lambda: vicinal.LCAGauss().fit(TABLE, None, WEIGHT)],
+    "LCAGauss": [
+        lambda: vicinal.LCAGauss(reg=0.0, reg_gauss=0.0).fit(X),
+        lambda: vicinal.LCAGauss(reg=0.0, reg_gauss=0.0).fit(TABLE, None, WEIGHT),
+    ],
     "LocalLCA": [
-        lambda: vicinal.LocalLCA().fit(X),
-        lambda: vicinal.LocalLCA(0.5, pool=3, max_iter=500).fit(TABLE),
+        lambda: vicinal.LocalLCA(reg=0.0).fit(X),
+        lambda: vicinal.LocalLCA(0.5, pool=3, max_iter=500, reg=0.0).fit(TABLE),
     ],
     "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(structure="diag").fit(TABLE, NAMES)],
     "ManifoldParzenCV": [lambda: vicinal.ManifoldParzenCV().fit(TABLE)],
     "PairNCA": [lambda: vicinal.PairNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "ManifoldParzen": [
-        lambda: ManifoldParzen(metric=LCA().fit(X)).fit(X, sample_weight=WEIGHT),
+        lambda: ManifoldParzen(metric=LCA(reg=0.0).fit(X)).fit(X, sample_weight=WEIGHT),
         lambda: ManifoldParzen(n_components=0).fit(X.astype(np.float32)),
         lambda: ManifoldParzen(vicinity="kernel", bandwidth=[0.5, 0.5, 0.5], noise=0.1).fit(TABLE),
         lambda: ManifoldParzen(metric=make_pipeline(StandardScaler(), PCA(2)).fit(TABLE)).fit(TABLE),
@@ -81,7 +84,7 @@ HOW_TO_FIT = {
     "OnlineRCA": [lambda: vicinal.OnlineRCA().fit(X, CHUNKLETS)],
     "ParzenMeanShift": [
         lambda: vicinal.ParzenMeanShift().fit(X),
-        lambda: vicinal.ParzenMeanShift(LCA(), max_iter=10_000).fit(TABLE),
+        lambda: vicinal.ParzenMeanShift(LCA(reg=0.0), max_iter=10_000).fit(TABLE),
     ],
     "ParzenWindows": [
         lambda: ParzenWindows().fit(X),
@@ -321,7 +324,7 @@ def test_loaded_arrays_can_be_written(tmp_path):
 
 
 def test_pipelines_come_back(tmp_path):
-    pipeline = make_pipeline(StandardScaler(), PCA(2), LCA()).fit(TABLE)
+    pipeline = make_pipeline(StandardScaler(), PCA(2), LCA(reg=0.0)).fit(TABLE)
     same = round_trip(pipeline, tmp_path)
     assert_identical(pipeline, same)
     np.testing.assert_array_equal(same.transform(TABLE), pipeline.transform(TABLE))
@@ -381,7 +384,7 @@ def test_metrics_save_without_training_rows(name, tmp_path):
 
 
 def test_pipelines_save_without_training_rows(tmp_path):
-    pipeline = make_pipeline(StandardScaler(), LCA()).fit(X)
+    pipeline = make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(X)
     same = round_trip(pipeline, tmp_path, training_rows=False)
     np.testing.assert_array_equal(same.transform(X), pipeline.transform(X))
 
@@ -434,7 +437,7 @@ def test_a_callback_is_left_out_and_said_once(tmp_path):
     assert said[0].filename == __file__
     assert io.load(path).callback is None
     assert b"print" not in path.read_bytes()
-    nested = ManifoldParzen(metric=make_pipeline(NCA(callback=print), LCA(callback=str.upper)))
+    nested = ManifoldParzen(metric=make_pipeline(NCA(callback=print), LCA(callback=str.upper, reg=0.0)))
     with pytest.warns(UserWarning, match=r"metric\.steps\.0\.1\.callback \(print\) and .*\(str\.upper\):") as said:
         io.save(nested, path)
     assert len(said) == 1
@@ -1042,7 +1045,7 @@ def test_to_torch_of_a_pipeline():
 
 def test_to_faiss():
     faiss = pytest.importorskip("faiss")
-    metric = LCA().fit(X)
+    metric = LCA(reg=0.0).fit(X)
     rows = X.astype(np.float32)
     np.testing.assert_allclose(io.to_faiss(metric).apply(rows), metric.transform(rows), rtol=1e-4, atol=1e-5)
     pipeline = make_pipeline(StandardScaler(), RCA(n_components=2)).fit(X, CHUNKLETS)

@@ -144,11 +144,11 @@ def test_a_private_attribute_can_be_renamed(monkeypatch, tmp_path):
 
 
 def test_attributes_that_are_not_declared_are_not_saved(tmp_path):
-    metric = LCA().fit(X)
+    metric = LCA(reg=0.0).fit(X)
     metric.note_ = "mine"
     with pytest.raises(TypeError, match=r"^note_ is not a declared attribute of LCA.*del estimator\.note_\.$"):
         io.save(metric, tmp_path / "model.vicinal")
-    metric = make_pipeline(StandardScaler(), LCA()).fit(X)
+    metric = make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(X)
     metric[1].mixture_.cache = np.zeros(3)
     with pytest.raises(TypeError, match=r"del estimator\.steps\[1\]\[1\]\.mixture_\.cache\.$"):
         io.save(metric, tmp_path / "model.vicinal")
@@ -156,7 +156,7 @@ def test_attributes_that_are_not_declared_are_not_saved(tmp_path):
 
 
 def test_a_fit_that_did_not_finish_is_not_saved(tmp_path):
-    metric = LCA()
+    metric = LCA(reg=0.0)
     with pytest.raises(ValueError, match="constant"):
         metric.fit(X * [1.0, 0.0])
     assert hasattr(metric, "n_features_in_")
@@ -342,7 +342,7 @@ def test_steps_of_a_pipeline_fit_each_other(tmp_path):
     with pytest.raises(TypeError, match=r"steps is a list.*what the next one takes"):
         io.save(make_pipeline(narrow, wide), tmp_path / "model.vicinal")
     with pytest.raises(TypeError, match=r"steps is a list.*steps that transform"):
-        io.save(make_pipeline(ParzenWindows(), LCA()), tmp_path / "model.vicinal")
+        io.save(make_pipeline(ParzenWindows(), LCA(reg=0.0)), tmp_path / "model.vicinal")
     io.save(make_pipeline(narrow, ParzenWindows()), tmp_path / "model.vicinal")
 
 
@@ -389,7 +389,7 @@ def test_there_is_a_file_of_version_1_for_every_class_and_every_name_in_it():
 
 @pytest.mark.parametrize("name", [name for name in SAID if name in FITS])
 def test_parameters_of_version_1_have_their_present_names_and_values(name):
-    """Version 1 had NCA(reg=, match=, n_init=), LCA(neighborhood=) and so on, which are fields of records now."""
+    """Version 1 had NCA(reg=, match=, n_init=), LCA(neighborhood=, reg=0.0) and so on, which are fields of records now."""
     needs_torch(name)
     old, new = load_old(name).get_params(), fitted(name).get_params()
     assert old.keys() == new.keys()

@@ -35,9 +35,9 @@ NEW = X[::5] + rng.normal(scale=0.3, size=(9, 3))
 
 DENSITIES = {
     "ParzenWindows": (ParzenWindows(), SharedMixture),
-    "LCA": (LCA(), SharedMixture),
-    "LCAGauss": (LCAGauss(), SharedMixture),
-    "LocalLCA": (LocalLCA(0.8), LocalMixture),
+    "LCA": (LCA(reg=0.0), SharedMixture),
+    "LCAGauss": (LCAGauss(reg=0.0, reg_gauss=0.0), SharedMixture),
+    "LocalLCA": (LocalLCA(0.8, reg=0.0), LocalMixture),
     "ManifoldParzen": (ManifoldParzen(2, 8, 0.05), FrameMixture),
     "ManifoldParzenCV": (ManifoldParzenCV([1], [8], [0.05, 0.2], cv=2), FrameMixture),
 }

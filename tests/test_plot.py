@@ -56,7 +56,7 @@ DRAW = {
     "density of two": lambda ax=None: plot_density(ParzenWindows().fit(X[:, :2]), ax=ax, resolution=30),
     "purity": lambda ax=None: plot_purity(X, CODES, {"RCA": RCA().fit(X, CODES)}, ax=ax),
     "metric": lambda ax=None: plot_metric(RCA().fit(X, CODES), ax=ax),
-    "path": lambda ax=None: plot_path(LCA().fit(X), ax=ax),
+    "path": lambda ax=None: plot_path(LCA(reg=0.0).fit(X), ax=ax),
 }
 
 
@@ -216,7 +216,7 @@ def test_degenerate_rows():
         ((np.full((3, 2), np.nan),), ValueError, "X contains NaN"),
         ((X[:, 0],), ValueError, "Expected 2D array"),
         ((X, None, {"metric": "LCA"}), TypeError, "metric must be fitted and have a transform method, got str"),
-        ((X, None, {"metric": LCA()}), NotFittedError, "LCA"),
+        ((X, None, {"metric": LCA(reg=0.0)}), NotFittedError, "LCA"),
         ((X, None, {"max_rows": 0}), ValueError, "max_rows must be at least 1"),
     ],
 )
@@ -239,7 +239,7 @@ def test_a_density_of_one_feature_is_its_curve():
 
 
 @pytest.mark.parametrize(
-    "density", [ParzenWindows(), LCA(), ManifoldParzen(n_neighbors=5)], ids=lambda d: type(d).__name__
+    "density", [ParzenWindows(), LCA(reg=0.0), ManifoldParzen(n_neighbors=5)], ids=lambda d: type(d).__name__
 )
 def test_a_pair_of_features_is_drawn_by_its_marginal(density):
     density.fit(TABLE)
@@ -283,7 +283,7 @@ def test_densities_of_other_kinds():
         (ParzenWindows(), {}, NotFittedError, "ParzenWindows"),
         (StandardScaler(), {}, TypeError, "density must have score_samples, got StandardScaler"),
         (GaussianMixture(1).fit(X), {"features": (0, 1)}, TypeError, "GaussianMixture has no marginal"),
-        (make_pipeline(StandardScaler(), LCA()).fit(X[:, :2]), {}, ValueError, "pass X: Pipeline"),
+        (make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(X[:, :2]), {}, ValueError, "pass X: Pipeline"),
         (ParzenWindows().fit(X[:, :2]), {"X": X}, ValueError, "X must have the 2 columns of the density, got 4"),
         (ParzenWindows().fit(X[:, :2]), {"resolution": 1}, ValueError, "resolution must be at least 2"),
     ],
@@ -362,7 +362,7 @@ def test_bad_input_of_metrics(arguments, options, error, message):
 
 
 def test_the_path_is_the_objectives():
-    lca = LCA().fit(X)
+    lca = LCA(reg=0.0).fit(X)
     ax = plot_path(lca)
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), lca.objectives_)
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), 1 + np.arange(len(lca.objectives_)))
@@ -375,7 +375,7 @@ def test_the_path_is_the_objectives():
 def test_a_fit_that_did_not_converge_says_so():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        lca = LCA(max_iter=2).fit(X)
+        lca = LCA(max_iter=2, reg=0.0).fit(X)
     ax = plot_path({"short": lca})
     assert legend_texts(ax) == ["short (not converged)"]
     assert ax.lines[1].get_marker() == "X"
@@ -386,7 +386,7 @@ def test_a_fit_that_did_not_converge_says_so():
     [
         (ParzenWindows(1.0).fit(X), ValueError, "ParzenWindows has no path to draw.*without passes"),
         (RCA().fit(X, CODES), TypeError, "RCA has no objectives_"),
-        (LCA(), NotFittedError, "LCA"),
+        (LCA(reg=0.0), NotFittedError, "LCA"),
         ({}, ValueError, "at least one fitted estimator"),
         ([], ValueError, "objective has no path"),
     ],

@@ -20,10 +20,23 @@ class MixtureDensityMixin:
 
     mixture_: Mixture
     engine: Any
-    active_features_: np.ndarray
-    constant_values_: np.ndarray
+    n_features_in_: int
+    # A row with the values of the columns that are constant, NaN in the others; None where all columns vary.
+    _constants: np.ndarray | None
 
-    def _keep_active(self, X, weight=None, *, kept=None, stacklevel=4):
+    @property
+    def active_features_(self) -> np.ndarray:
+        """The positions of the columns that vary."""
+        check_is_fitted(self, "_constants")
+        return np.arange(self.n_features_in_) if self._constants is None else np.flatnonzero(np.isnan(self._constants))
+
+    @property
+    def constant_values_(self) -> np.ndarray:
+        """The values of the other columns."""
+        check_is_fitted(self, "_constants")
+        return np.array([]) if self._constants is None else self._constants[~np.isnan(self._constants)]
+
+    def _keep_active(self, X, weight=None, *, width, kept=None, stacklevel=4):
         """The columns of the training rows that vary, with a warning that names the others.
 
         Parameters
@@ -31,6 +44,8 @@ class MixtureDensityMixin:
         X : array of shape (n, d)
         weight : array of shape (n,), optional
             Rows of weight zero do not make a column vary.
+        width : str
+            The parameter that can give the kernel a width, for the message where all rows are equal.
         kept : boolean array of shape (d,), optional
             Columns that stay although they are constant, because a parameter gives the kernel a width along them.
         """
@@ -40,13 +55,13 @@ class MixtureDensityMixin:
             constant &= ~kept
         if constant.all():
             raise ValueError(
-                f"all {len(counted)} rows are equal: there is no scale to learn. Check the data, or pass the width of the "
-                "kernel as a number."
+                f"all {len(counted)} rows are equal: there is no scale to learn. Check the data, or pass {width} as a "
+                "number greater than 0."
             )
-        self.active_features_ = np.flatnonzero(~constant)
-        self.constant_values_ = counted[0, constant]
+        self._constants = None
         if not constant.any():
             return X
+        self._constants = np.where(constant, counted[0], np.nan)
         names = getattr(self, "feature_names_in_", None)
         warnings.warn(
             f"{constant.sum()} of {len(constant)} columns are constant ({shown_columns(constant, names)}): the density and "
@@ -58,7 +73,7 @@ class MixtureDensityMixin:
 
     def _active(self, X):
         """The columns that the mixture knows."""
-        return X if len(self.active_features_) == X.shape[1] else X[:, self.active_features_]
+        return X if self._constants is None else X[:, self.active_features_]
 
     @property
     def _active_names(self):
@@ -84,9 +99,10 @@ class MixtureDensityMixin:
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
-        constant = np.setdiff1d(np.arange(self.n_features_in_), self.active_features_)
-        room = 4 * np.finfo(X.dtype).eps * np.abs(self.constant_values_)
-        return np.any(np.abs(X[:, constant] - self.constant_values_) > room, axis=1)
+        if self._constants is None:
+            return np.zeros(len(X), dtype=bool)
+        room = 4 * np.finfo(X.dtype).eps * np.abs(self._constants)
+        return np.any(np.abs(X - self._constants) > room, axis=1)  # False where NaN
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):
         """The pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""
@@ -152,10 +168,9 @@ class MixtureDensityMixin:
         ndarray of shape (n_samples, n_features)
         """
         drawn = self._mixture().sample(n_samples, random_state)
-        if drawn.shape[1] == self.n_features_in_:
+        if self._constants is None:
             return drawn
-        rows = np.empty((len(drawn), self.n_features_in_), dtype=drawn.dtype)
-        rows[:, np.setdiff1d(np.arange(self.n_features_in_), self.active_features_)] = self.constant_values_
+        rows = np.tile(self._constants.astype(drawn.dtype), (len(drawn), 1))
         rows[:, self.active_features_] = drawn
         return rows
 
@@ -171,7 +186,7 @@ class MixtureDensityMixin:
         density with ``score_samples``, ``score``, ``score_incomplete``, ``sample``, ``marginal`` and ``conditional``
         """
         mixture = self._mixture()
-        if mixture.n_features == self.n_features_in_:
+        if self._constants is None:
             return mixture.marginal(features)
         positions = feature_positions(features, self.n_features_in_, getattr(self, "feature_names_in_", None))
         constant = np.setdiff1d(positions, self.active_features_)
@@ -195,7 +210,7 @@ class MixtureDensityMixin:
         density with ``score_samples``, ``score``, ``score_incomplete``, ``sample``, ``marginal`` and ``conditional``
         """
         mixture = self._mixture()
-        if mixture.n_features == self.n_features_in_ or not isinstance(given, dict) or not given:
+        if self._constants is None or not isinstance(given, dict) or not given:
             return mixture.conditional(given)
         names = getattr(self, "feature_names_in_", None)
         positions = feature_positions(list(given), self.n_features_in_, names)

@@ -26,7 +26,7 @@ class Advice(NamedTuple):
     @property
     def remedy(self):
         """The first thing to try."""
-        return f"Pass {self.reg_name}='auto', or {self.reg_name} > 0 (a variance, in squared units of the data)"
+        return f"Pass {self.reg_name} > 0 (a variance, in squared units of the data) or 'auto'"
 
 
 LCA_ADVICE = Advice()
@@ -97,13 +97,23 @@ def is_answerable(X, covariance, rank=None):
     return True
 
 
-def check_representable(covariance, reg_name="reg"):
-    """Refuse a penalty that is lost in the rounding of the covariance which it should make regular."""
+def check_representable(covariance, reg_name, passed):
+    """Refuse a penalty that is lost in the rounding of the covariance which it should make regular.
+
+    Parameters
+    ----------
+    covariance : array of shape (d, d)
+        With the penalty.
+    reg_name : str
+        The parameter.
+    passed : object
+        What the user passed for it.
+    """
     scale = np.sqrt(np.diag(covariance))
     values = np.linalg.eigvalsh(covariance / np.outer(scale, scale))
     if values[0] <= values[-1] * len(covariance) * np.finfo(np.float64).eps:
         raise ValueError(
-            f"{reg_name} is too small beside the variance of the data ({scale.max() ** 2:.3g}): with it the "
+            f"{reg_name}{'' if np.ndim(passed) else f'={passed}'} is too small beside the variance of the data ({scale.max() ** 2:.3g}): with it the "
             f"covariance is still singular in float64. Pass {reg_name} of at least {COLLAPSE * scale.max() ** 2:.1g}, "
             "drop columns that depend on each other or far rows, or reduce the dimension with "
             "sklearn.decomposition.PCA."

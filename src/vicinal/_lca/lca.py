@@ -32,6 +32,7 @@ from vicinal._lca.checks import (
 )
 from vicinal._lca.folds import LCAFold
 from vicinal._lca.options import StochasticEM
+from vicinal._lca.partial_fit import PartialFitMixin
 from vicinal._lca.penalty import (
     check_reg,
     check_semidefinite,
@@ -51,7 +52,6 @@ from vicinal._lca.steps import (
     one_pass,
     ordered_metric,
 )
-from vicinal._lca.partial_fit import PartialFitMixin
 from vicinal._lca.stochastic import SAMPLE, rows_per_sweep, stochastic_path
 from vicinal._leave_one_out import counted_rows, leave_one_out, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
@@ -314,10 +314,11 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         # A penalty gives the kernel a width along constant columns, so that they stay.
         kept = None if given is None else np.diag(given) > 0
         if structure.covariance in ("spherical", "low_rank") and given is not None:
-            kept = np.full(len(given), True)
-        X = self._keep_active(X, weight, kept=kept, stacklevel=6)
+            kept = np.full(len(given), given.any() or bool(np.ptp(X, axis=0).any()))
+        X = self._keep_active(X, weight, width="reg", kept=kept, stacklevel=6)
         rows, weight = counted_rows(X, weight)
-        check_scale(rows, structure.covariance, self._active_names)
+        if given is None or not given.any():
+            check_scale(rows, structure.covariance, self._active_names)
         if given is None:
             return X, self._search(rows, weight, structure, advice)
         self.reg_search_ = None
@@ -388,12 +389,11 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         check_choice(self.init, "init", ("covariance",))
         return self._spread_metric(spread, reg, structure)
 
-    @staticmethod
-    def _spread_metric(spread, reg, structure):
+    def _spread_metric(self, spread, reg, structure):
         """The metric of the data's own covariance."""
         covariance = nearest_structured(spread + reg, *structure)
         if reg.any():
-            check_representable(covariance)
+            check_representable(covariance, "reg", self.reg)
         return inverse_root(covariance)
 
     def _limits(self, max_iter, tol):

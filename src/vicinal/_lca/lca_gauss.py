@@ -228,7 +228,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         # Departure 4 (LCAGauss): C_G divides by n, so that the limit is the Gaussian of maximum likelihood.
         gaussian = scatter_of_rows(X, weight) + reg_gauss
         if reg_gauss.any():
-            check_representable(gaussian, "reg_gauss")
+            check_representable(gaussian, "reg_gauss", self.reg_gauss)
         # In the coordinates w = R (x - mu) the Gaussian's covariance, C_G + R_G, is the identity.
         rows, problem = whitened(X, weight, self.engine, reg, gaussian, _PASSES)
         self.engine_ = problem.pairs.backend
@@ -263,9 +263,10 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         both = reg is not None and reg_gauss is not None
         # Penalties give both parts a width along constant columns, so that these stay.
         kept = (np.diag(reg) > 0) & (np.diag(reg_gauss) > 0) if both else None
-        X = self._keep_active(X, weight, kept=kept)
+        X = self._keep_active(X, weight, width="reg and reg_gauss", kept=kept)
         rows, weight = counted_rows(X, weight)
-        check_scale(rows, "full", self._active_names)
+        if not both or not reg.any() or not reg_gauss.any():
+            check_scale(rows, "full", self._active_names)
         active = np.ix_(self.active_features_, self.active_features_)
         reg, reg_gauss = (given if given is None else given[active] for given in (reg, reg_gauss))
         zeros = [
@@ -316,8 +317,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         mean = mean_of_rows(X, weight)
         projection = inverse[:, split.gaussian.shape[1] :] @ local
         centres = (mean + (X - mean) @ projection.T).astype(X.dtype)
-        self.mean_ = np.empty(self.n_features_in_)
-        self.mean_[np.setdiff1d(np.arange(self.n_features_in_), self.active_features_)] = self.constant_values_
+        self.mean_ = mean if self._constants is None else self._constants.copy()
         self.mean_[self.active_features_] = mean
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)

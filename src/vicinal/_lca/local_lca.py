@@ -135,7 +135,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         """
         X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
         self._check_parameters(len(X))
-        X = self._keep_active(X, stacklevel=3)
+        X = self._keep_active(X, width="reg", stacklevel=3)
         # Sigma_0, the centre of the prior; exact for any n, so that nothing is random.
         reg = self.reg
         if np.ndim(reg):

@@ -12,7 +12,6 @@ from vicinal._lca.stochastic import SAMPLE, metric_of, sampled_start
 from vicinal._lca.stream import Stream
 from vicinal._leave_one_out import leave_one_out, scatter_of_rows
 
-
 # Passes that the fit to the first rows makes, about; the engine chooses by it.
 _PASSES = 20
 
@@ -27,7 +26,7 @@ class PartialFitMixin:
     covariance_type: str
     mixture_: Any
     covariance_: np.ndarray
-    active_features_: np.ndarray
+    active_features_: Any
     n_features_in_: int
     _check_parameters: Any
     _stochastic_options: Any

@@ -128,7 +128,7 @@ _SHARED: dict[str, list] = {
     "neighbor_search": [one_of("exact", "approximate")],
     "objective": [one_of("accuracy", "likelihood", "pairs"), record("Objective")],
     "random_state": ["random_state"],
-    "reg": [NUMBER],
+    "reg": [one_of("auto"), NUMBER, NUMBERS],
     "structure": [one_of("full", "diag")],
     "tol": [NUMBER],
     "verbose": ["verbose"],
@@ -158,7 +158,7 @@ _OWN: dict[str, dict[str, list]] = {
         "solver": [one_of("auto", "em", "accelerated", "stochastic"), record("StochasticEM")],
         "tol": [None, NUMBER],
     },
-    "LCAGauss": {"reduce": ["boolean"], "reg_gauss": [NUMBER]},
+    "LCAGauss": {"reduce": ["boolean"], "reg_gauss": [one_of("auto"), NUMBER, NUMBERS]},
     "LocalLCA": {"pool": [_INTEGER], "smoothing": [NUMBER]},
     "ManifoldParzen": {
         "noise": [one_of("auto"), NUMBER],

@@ -44,9 +44,21 @@ def is_cholesky(lower, covariance):
     return bool(close.all()) and not np.triu(lower, 1).any() and bool(np.all(np.diag(lower) > 0))
 
 
-def is_gram(precision, *components):
-    """Whether a matrix is A'A for the stacked rows A of the components."""
+def is_of_active(mixture, constants, n_features):
+    """Whether a mixture, where it was kept, has the columns whose values are not constant, at least one."""
+    n_active = n_features if constants is None else int(np.isnan(constants).sum())
+    return n_active > 0 and (not hasattr(mixture, "centres") or mixture.centres.shape[1] == n_active)
+
+
+def is_gram(precision, constants, *components):
+    """Whether a matrix is A'A for the stacked rows A of the components, in the columns that vary; others are zero."""
     rows = np.concatenate(components)
+    if constants is not None:
+        if np.any(rows[:, ~np.isnan(constants)]):
+            return False
+        rows = rows[:, np.isnan(constants)]
+    if precision.shape != 2 * rows.shape[1:]:
+        return False
     gram, size = rows.T @ rows, np.linalg.norm(rows, axis=0)
     return bool(np.isfinite(gram).all() and np.all(np.abs(precision - gram) <= 1e-6 * np.outer(size, size)))
 

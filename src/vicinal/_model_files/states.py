@@ -39,6 +39,7 @@ from vicinal._model_files.relations import (
     is_cholesky,
     is_gram,
     is_increasing,
+    is_of_active,
     is_of_mixture,
     is_positive_definite,
     is_symmetric,
@@ -70,6 +71,15 @@ def _is_cv_results(value, sizes):
     return numbers and sound and all(column.shape == (size,) for column in tables)
 
 
+def _is_reg_search(value):
+    if not isinstance(value, dict) or not {"family", "factor", "mean_test_score"} <= set(value):
+        return False
+    columns = value.values()
+    if not all(isinstance(column, np.ndarray) and column.dtype.kind in "fU" and column.ndim == 1 for column in columns):
+        return False
+    return all(isinstance(name, str) for name in value) and len({len(column) for column in columns}) == 1
+
+
 # -- fields that several classes have ----------------------------------------------------------------------------------
 
 # Files of version 1 have no engine_, and its NCA no solver_.
@@ -88,7 +98,11 @@ _MIXTURE_HOLDS = [
     relation("centres", "at least one row and one column", has_rows),
     relation("log_weights", "logarithms of weights of sum one", lambda logs: sums_to_one(np.exp(logs))),
 ]
-_SHARED_MIXTURE = record("SharedMixture", centres=("n", "d"))
+_SHARED_MIXTURE = record("SharedMixture", centres=("n", "a"))
+# The values of constant columns, NaN in those that vary; the mixture is that of the latter.
+_ACTIVE = {"constants": private("_constants", None, floats("d", nan=True))}
+_ACTIVE_HOLD = relation("mixture_, constants, n_features_in_", "a mixture of the columns that vary", is_of_active)
+_REG_SEARCH = Kind("the table of a search for a penalty", _is_reg_search)
 # A metric that was saved without its training rows.
 _MIXTURE_OF_METRIC = field(_SHARED_MIXTURE, record("RowsLeftOut"))
 _REPORT = record("ChunkletReport")
@@ -275,18 +289,22 @@ STATES: dict[str, State] = {
             **ROWS,
             **_ENGINE_USED,
             **_PATH,
-            "components_": floats("d", "d"),
-            "covariance_": floats("d", "d"),
-            "precision_": floats("d", "d"),
+            **_ACTIVE,
+            "components_": floats("a", "d"),
+            "covariance_": floats("a", "a"),
+            "precision_": floats("a", "a"),
+            "reg_": maybe(floats("d", "d")),  # files of version 1 have none
+            "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
             "effective_neighbors_": floats("n", least=0),
             "solver_": one_of("em", "accelerated", "stochastic", "stream"),
             "n_samples_seen_": maybe(count()),
-            "stream": private("_stream", None, mapping(local=floats("d", "d"), seed=count())),
+            "stream": private("_stream", None, mapping(local=floats("a", "a"), seed=count())),
         },
         [
             _PATH_OF_PASSES,
-            relation("precision_, components_", "components_' components_", is_gram),
+            _ACTIVE_HOLD,
+            relation("precision_, constants, components_", "components_' components_", is_gram),
             relation("covariance_", "a positive definite matrix", is_positive_definite),
             relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
         ],
@@ -296,25 +314,32 @@ STATES: dict[str, State] = {
             **ROWS,
             **_ENGINE_USED,
             **_PATH,
+            **_ACTIVE,
             "mean_": floats("d"),
             "n_components_": count("k"),
             "components_": floats("k", "d"),
             "gaussian_components_": floats("g", "d"),
-            "covariance_": floats("d", "d"),
-            "precision_": floats("d", "d"),
+            "covariance_": floats("a", "a"),
+            "precision_": floats("a", "a"),
+            "reg_": maybe(floats("d", "d")),  # files of version 1 have none
+            "reg_gauss_": maybe(floats("d", "d")),
+            "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
             "effective_neighbors_": floats("n", least=0),
             "left_out_scores": private("_left_out_scores", floats("n", finite=False)),
         },
         [
             _PATH_WITH_AN_END,
+            _ACTIVE_HOLD,
             relation(
-                "gaussian_components_, components_",
+                "gaussian_components_, components_, precision_",
                 "a row for each direction that components_ does not have",
-                lambda gaussian, local: len(gaussian) + len(local) == local.shape[1],
+                lambda gaussian, local, precision: len(gaussian) + len(local) == len(precision),
             ),
             relation(
-                "precision_, gaussian_components_, components_", "that of both kinds of components_ together", is_gram
+                "precision_, constants, gaussian_components_, components_",
+                "that of both kinds of components_ together",
+                is_gram,
             ),
             relation("covariance_", "a positive definite matrix", is_positive_definite),
             relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
@@ -325,12 +350,14 @@ STATES: dict[str, State] = {
             **ROWS,
             **_ENGINE_USED,
             **_PATH,
+            **_ACTIVE,
             "base_": estimator("LCA"),
-            "local_covariances_": floats("n", "d", "d"),
-            "mixture_": record("LocalMixture", centres=("n", "d")),
+            "local_covariances_": floats("n", "a", "a"),
+            "mixture_": record("LocalMixture", centres=("n", "a")),
         },
         [
             _PATH_OF_PASSES,
+            _ACTIVE_HOLD,
             relation(
                 "local_covariances_, mixture_",
                 "the covariances of mixture_",

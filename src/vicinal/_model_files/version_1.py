@@ -40,6 +40,8 @@ _FIELDS: dict[str, dict[str, str]] = {
     "sklearn.LinearDiscriminantAnalysis": {"_max_components": "max_components", "_n_features_out": "n_outputs"},
     "sklearn.PCA": {"_fit_svd_solver": "solver_used"},
 }
+# Fields that came later, with what they are for a file of version 1.
+_ADDED: dict[str, dict[str, None]] = {name: {"constants": None} for name in ("LCA", "LCAGauss", "LocalLCA")}
 _OF_EVERY_CLASS = {"_sklearn_output_config": "set_output"}
 
 
@@ -56,6 +58,8 @@ def as_version_2(tree):
         tree["parameters"] = renamed_parameters(name, tree["parameters"])
     if part is not None and isinstance(name, str) and isinstance(tree.get(part), dict):
         tree[part] = _renamed(tree[part], {**_OF_EVERY_CLASS, **_FIELDS.get(name, {})})
+        if "mixture_" in tree[part]:  # it is fitted
+            tree[part] = {**_ADDED.get(name, {}), **tree[part]}
     return tree
 
 
