@@ -7,7 +7,8 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from vicinal import LCA, LCAGauss, LocalLCA, io
-from vicinal._lca.penalty import check_reg, family_matrix, fixed_folds, free_parameters, has_plenty, shrunk_covariance
+from vicinal._density.selection import fixed_folds
+from vicinal._lca.penalty import check_reg, family_matrix, free_parameters, has_plenty, shrunk_covariance
 from vicinal._lca.steps import Structure
 
 WINE = load_wine().data
@@ -143,7 +144,7 @@ def test_folds_never_split_equal_rows():
     assert max(map(len, folds)) - min(map(len, folds)) <= 8
     turned = fixed_folds(X[::-1])
     assert [set(map(tuple, X[::-1][fold])) for fold in turned] == owners
-    assert sum(map(len, fixed_folds(np.arange(9000.0)[:, None]))) == 2000
+    assert sum(map(len, fixed_folds(np.arange(9000.0)[:, None], 5, 2000))) == 2000
     assert fixed_folds(X[:4]) == []
 
 

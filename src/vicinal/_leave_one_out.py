@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vicinal._checks import count_twins
 from vicinal._engine import Problem, prepare
 
 
@@ -49,6 +50,17 @@ def some_rows(problem, positions):
     weight = problem.weight[positions]
     log_others = np.log(weight_of_others(weight))
     return LeaveOneOut(problem.rows[positions], weight, log_others, problem.pairs.some(positions), problem.reg)
+
+
+def merged_twins(X, weight):
+    """Each distinct row once, with the weight of all rows that are equal to it; the rows as they are where all differ.
+
+    A row that is left out then goes with its twins: they would explain it at distance zero, by a kernel without width.
+    """
+    if count_twins(X) == 0:
+        return X, weight
+    rows, of_row = np.unique(X, axis=0, return_inverse=True)
+    return rows, np.bincount(of_row.ravel(), weights=weight, minlength=len(rows)).astype(np.float64)
 
 
 def counted_rows(X, weight):

@@ -123,7 +123,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         if scores is None:
             raise TypeError(
                 "from_density needs a density that can score its training rows without themselves (ParzenWindows, LCA, "
-                f"LCAGauss, LocalLCA, ManifoldParzen or ManifoldParzenCV), got {type(last).__name__}. Fit the "
+                f"LCAGauss, LocalLCA or ManifoldParzen), got {type(last).__name__}. Fit the "
                 "detector to the rows instead: DensityOutlierDetector(density).fit(X)."
             )
         detector.density_ = density
@@ -269,7 +269,7 @@ def _left_out_scores(density):
 
 def _weights_in(density):
     """The weights, of mean one, that a density was fitted with; None where all rows count the same."""
-    mixture = getattr(getattr(density, "best_estimator_", density), "mixture_", None)
+    mixture = getattr(density, "mixture_", None)
     log_weights = getattr(mixture, "log_weights", None)
     if log_weights is None or np.ptp(log_weights) == 0:
         return None

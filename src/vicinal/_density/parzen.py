@@ -10,7 +10,7 @@ from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, as_engine, choose
 from vicinal._fit_loops import warn_if_not_converged
-from vicinal._leave_one_out import leave_one_out
+from vicinal._leave_one_out import leave_one_out, merged_twins
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
 
@@ -29,7 +29,8 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         feature; a matrix is the covariance :math:`\Sigma`. The rules:
 
         - ``"loo"``: :math:`\Sigma = h^2 I` with h a (local) maximum of the leave-one-out likelihood, by the update of
-          Local Component Analysis with a spherical covariance, from the spread of the data downwards;
+          Local Component Analysis with a spherical covariance, from the spread of the data downwards; equal rows are
+          left out together;
         - ``"scott"``, ``"silverman"``: SciPy's factor squared times the full covariance of the data.
 
         All three are scale-equivariant: in other units the density is the same.
@@ -38,8 +39,12 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
 
     Attributes
     ----------
-    covariance_ : ndarray of shape (n_features, n_features)
-        The kernel's covariance.
+    covariance_ : ndarray of shape (n_active, n_active)
+        The kernel's covariance, of the columns that vary (usually all).
+    active_features_ : ndarray of int
+        The columns that vary; all of them where the bandwidth is given.
+    constant_values_ : ndarray
+        The values of the other columns.
     mixture_ : SharedMixture
         The density itself.
     objectives_ : ndarray
@@ -74,6 +79,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     -2.899
     """
 
+    _isotropic = True
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
     def __init__(self, bandwidth="loo", *, engine=None):
@@ -96,6 +102,9 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         """
         X = check_rows(self, X, reset=True)
         weight = check_weights(sample_weight, X)
+        given = not isinstance(self.bandwidth, str)  # then the kernel has a width along constant columns too
+        kept = np.full(X.shape[1], given or len(X) < 2)
+        X = self._keep_active(X, weight, width="bandwidth", kept=kept, stacklevel=3)
         self.engine_ = choose(as_engine(self.engine), self._pair_work(*X.shape)).backend
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
         if isinstance(self.bandwidth, str):  # "loo" is LCA's EM (Eqs. 3 and 4) for Sigma = h^2 I (sec. 6.2)
@@ -105,9 +114,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         # p(x) = sum_j w_j N(x; x_j, Sigma)
-        self.mixture_ = SharedMixture(
-            X.copy(), self.covariance_, log_weights, self.engine, getattr(self, "feature_names_in_", None)
-        )
+        self.mixture_ = SharedMixture(X.copy(), self.covariance_, log_weights, self.engine, self._active_names)
         return self
 
     def _pair_work(self, n_samples, n_features):
@@ -128,7 +135,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         check_spread(X)
         if self.bandwidth != "loo":
             return _rule_of_thumb(X, weight, self.bandwidth)
-        problem = leave_one_out(X, weight, self.engine, passes=LOO_PASSES)
+        problem = leave_one_out(*merged_twins(X, weight), self.engine, passes=LOO_PASSES)
         self.engine_ = problem.pairs.backend
         path = loo_variance(problem)
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_", stacklevel=4)
@@ -148,9 +155,8 @@ def _rule_of_thumb(X, weight, rule):
         )
     covariance = np.atleast_2d(np.cov(X.T.astype(np.float64), aweights=weight))
     if not np.all(np.isfinite(covariance)) or not is_positive_definite(covariance):
-        constant = int((np.ptp(X, axis=0) == 0).sum())
         raise ValueError(
-            f"bandwidth={rule!r} needs data of full rank, got {n} rows in {d} columns, {constant} of them constant, whose "
-            "covariance is singular. Drop constant and dependent columns, or use bandwidth='loo' or a number."
+            f"bandwidth={rule!r} needs data of full rank, got {n} rows in {d} columns that vary, whose covariance is "
+            "singular. Drop dependent columns, or use bandwidth='loo' or a number."
         )
     return base ** (-2.0 / (d + 4)) * covariance

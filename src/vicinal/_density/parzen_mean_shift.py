@@ -32,8 +32,8 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
     Parameters
     ----------
     density : estimator, optional
-        An unfitted Gaussian-mixture density of vicinal: ParzenWindows, LCA, LCAGauss, LocalLCA, ManifoldParzen,
-        ManifoldParzenCV. The default is ``ParzenWindows()``. Its bandwidth decides how many modes there are,
+        An unfitted Gaussian-mixture density of vicinal: ParzenWindows, LCA, LCAGauss, LocalLCA or
+        ManifoldParzen. The default is ``ParzenWindows()``. Its bandwidth decides how many modes there are,
         and the bandwidth of largest likelihood is often smaller than the one that separates clusters best.
     merge_distance : float, default=0.1
         Rows that end within this distance of each other, or are linked by such rows, belong to one mode. The distance

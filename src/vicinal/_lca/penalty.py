@@ -15,13 +15,13 @@ import numpy as np
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from vicinal._checks import check_positive, count_twins, shown_columns
+from vicinal._density.selection import fixed_folds
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 
 FAMILIES = ("diagonal", "shrunk")
 # Fixed whatever random_state is, so that a fit is a function of the data and of the parameters that show.
 _FOLDS = 5
-_LEAST_DISTINCT = 5  # rows; with fewer of them nothing can be held out
 # A search needs no more rows than these: the factor that they choose is close to the one that all rows would choose.
 _MOST_ROWS = 2000
 _STEP = 10.0**0.5
@@ -126,25 +126,6 @@ def least_penalty(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
     return _SMALLEST["shrunk"] * family_matrix("shrunk", X, weight)
 
 
-def fixed_folds(X: np.ndarray) -> list[np.ndarray]:
-    """The positions of the rows of each fold, at most 2,000 in all; equal rows are never split.
-
-    The folds depend on the set of rows and on the order of the values in each column only: not on the order of the
-    rows, on units, or on a random state. There are none where fewer than 5 rows differ.
-    """
-    distinct, of_row, counts = np.unique(X, axis=0, return_inverse=True, return_counts=True)
-    if len(distinct) < _LEAST_DISTINCT:
-        return []
-    order = np.random.default_rng(0).permutation(len(distinct))
-    last = np.cumsum(counts[order])
-    kept = max(int(np.searchsorted(last, _MOST_ROWS, side="right")), _FOLDS)
-    used = min(last[min(kept, len(last)) - 1], last[-1])
-    fold_of = np.full(len(distinct), -1)
-    fold_of[order[:kept]] = np.minimum((last[:kept] - 1) * _FOLDS // used, _FOLDS - 1)
-    folds = [np.flatnonzero(fold_of[of_row.ravel()] == f) for f in range(_FOLDS)]
-    return [fold for fold in folds if len(fold)]
-
-
 class Fold(Protocol):
     """One split of the rows: fits to its training rows, and scores of its held-out rows."""
 
@@ -241,7 +222,7 @@ def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:
 
 def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarray, Any, np.ndarray, Any]]:
     """The fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones."""
-    parts = fixed_folds(X)
+    parts = fixed_folds(X, _FOLDS, _MOST_ROWS)
     everyone = np.sort(np.concatenate(parts)) if parts else np.array([], dtype=int)
     folds = []
     for test in parts:
@@ -263,12 +244,11 @@ def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None
 def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str, stacklevel: int) -> None:
     """Warn that held-out rows ask for kernels without width, and name the columns that are the likely cause."""
     few = np.array([len(np.unique(column)) < 0.1 * len(X) for column in X.T])
-    cause = (
-        f"columns of few distinct values ({shown_columns(few, names)})" if few.any() else "columns that repeat values"
-    )
+    if not few.any():
+        return
     warnings.warn(
         f"{method}: held-out rows score higher the narrower the kernel is, down to the smallest penalty of reg='auto'. "
-        f"The table has {cause}, on which a density can be made as high as one likes. Do not compare such scores; "
+        f"The table has columns of few distinct values ({shown_columns(few, names)}), on which a density can be made as high as one likes. Do not compare such scores; "
         "leave such columns out, add noise of one step to them, or pass reg (a variance in squared units of the data).",
         UserWarning,
         stacklevel=stacklevel,

@@ -1,7 +1,7 @@
 """What a model file may hold in the records of options: `Engine`, and those of solvers, starts and objectives."""
 
 from vicinal._model_files.fields import FLAG, Kind, State, count, field, number, one_of
-from vicinal._model_files.parameters import ENGINE_KIND, NUMBER, NUMBERS, TORCH_DEVICE
+from vicinal._model_files.parameters import ENGINE_KIND, INTEGER, NUMBER, NUMBERS, SPLITS, SPLITTER, TORCH_DEVICE
 from vicinal._model_files.sklearn_states import MOST_THREADS
 
 OPTION_STATES: dict[str, State] = {
@@ -34,6 +34,16 @@ OPTION_STATES: dict[str, State] = {
             "match": one_of("class", "gaussian", "dot"),
             "match_scale": field(None, NUMBER, NUMBERS),
             "penalty": number(least=0),
+        }
+    ),
+    "Selection": State(
+        {
+            "criterion": one_of("log_likelihood", "error", "conditional_log_likelihood"),
+            "cv": field(INTEGER, SPLITTER, SPLITS),
+            "n_components": field(one_of("auto"), INTEGER, NUMBERS),
+            "n_neighbors": field(one_of("auto"), INTEGER, NUMBERS),
+            "noise": field(one_of("auto"), NUMBER, NUMBERS),
+            "max_rows": field(None, count(least=1)),
         }
     ),
     "StochasticEM": State(

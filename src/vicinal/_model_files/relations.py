@@ -83,13 +83,6 @@ def has_neighbors(mixture, neighbors, soft_rows, k):
     return soft_rows is None and k <= neighbors.shape[1] <= k + 1
 
 
-def is_best(best, criterion):
-    """Whether the best estimator of ManifoldParzenCV is what the criterion asks for."""
-    if criterion == "log_likelihood":
-        return hasattr(best, "mixture_")
-    return all(hasattr(density, "mixture_") for density in best.densities_)
-
-
 def has_positive_diagonals(factors, covariance_type):
     """Whether Cholesky factors of a Gaussian mixture of this type are such: their logarithms are taken."""
     if covariance_type in ("full", "tied"):

@@ -35,7 +35,6 @@ from vicinal._model_files.relations import (
     fits_type,
     has_neighbors,
     has_rows,
-    is_best,
     is_cholesky,
     is_gram,
     is_increasing,
@@ -383,9 +382,15 @@ STATES: dict[str, State] = {
         {
             **ROWS,
             **_ENGINE_USED,
-            "mixture_": field(record("FrameMixture", centres=("n", "d")), _SHARED_MIXTURE),
+            **_ACTIVE,
+            "mixture_": field(record("FrameMixture", centres=("n", "a")), _SHARED_MIXTURE),
             "noise_": number(above=0),
-            "n_neighbors_used": private("_k", count(least=1)),
+            "n_components_": maybe(count()),  # files of version 1 have none
+            "n_neighbors_used": private("n_neighbors_", count(least=1)),
+            "cv_results_": maybe(
+                None, Kind("cv_results_ of c combinations, as in GridSearchCV", _is_cv_results, sized=True)
+            ),
+            "best_score_": maybe(None, number(finite=False)),
             "sample_weight": private("_weight", None, floats("n", least=0)),
             # One more than n_neighbors_used, where there are so many rows.
             "neighbors": private("_neighbors", None, integers("n", "k", below="n")),
@@ -394,35 +399,11 @@ STATES: dict[str, State] = {
             "noise_scores_": maybe(floats("c", finite=False)),
         },
         [
+            _ACTIVE_HOLD,
             relation(
                 "mixture_, neighbors, soft_rows, n_neighbors_used",
                 "a FrameMixture with neighbors for n_neighbors_used or with soft_rows, or a SharedMixture without them",
                 has_neighbors,
-            )
-        ],
-    ),
-    "ManifoldParzenCV": State(
-        {
-            **ROWS,
-            **_ENGINE_USED,
-            "classes_": maybe(labels("labels")),
-            "n_splits_": count(least=1),
-            "cv_results_": Kind("cv_results_ of c combinations, as in GridSearchCV", _is_cv_results, sized=True),
-            "best_index_": count(),
-            "best_params_": _BEST_PARAMS,
-            "best_score_": number(finite=False),
-            "best_estimator_": estimator("ManifoldParzen", "DensityClassifier"),
-        },
-        [
-            relation(
-                "best_index_, cv_results_",
-                "a position in cv_results_",
-                lambda index, results: index < len(results["params"]),
-            ),
-            relation(
-                "best_estimator_, criterion",
-                "a ManifoldParzen where criterion is 'log_likelihood', or a DensityClassifier of them where it is not",
-                is_best,
             ),
         ],
     ),
@@ -484,7 +465,7 @@ STATES: dict[str, State] = {
         {
             **ROWS,
             **_ENGINE_USED,
-            "density_": estimator("ParzenWindows", "LCA", "LCAGauss", "LocalLCA", "ManifoldParzen", "ManifoldParzenCV"),
+            "density_": estimator("ParzenWindows", "LCA", "LCAGauss", "LocalLCA", "ManifoldParzen"),
             "cluster_centers_": floats("c", "d"),
             "mode_log_densities_": floats("c"),
             "labels_": integers("n", below="c"),
@@ -496,13 +477,13 @@ STATES: dict[str, State] = {
             relation(
                 "density_",
                 "a density that kept its training rows",
-                lambda density: hasattr(vars(density).get("best_estimator_", density).mixture_, "centres"),
+                lambda density: hasattr(density.mixture_, "centres"),
             ),
         ],
     ),
     "ParzenWindows": State(
-        {**ROWS, **_ENGINE_USED, **_PATH, "covariance_": floats("d", "d"), "mixture_": _SHARED_MIXTURE},
-        [_PATH_OF_PASSES, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
+        {**ROWS, **_ENGINE_USED, **_PATH, **_ACTIVE, "covariance_": floats("a", "a"), "mixture_": _SHARED_MIXTURE},
+        [_PATH_OF_PASSES, _ACTIVE_HOLD, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
     ),
     "RCA": State(
         {
