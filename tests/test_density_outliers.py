@@ -20,8 +20,8 @@ from vicinal import (
     LCAGauss,
     LocalLCA,
     ManifoldParzen,
-    ManifoldParzenCV,
     ParzenWindows,
+    Selection,
     io,
 )
 
@@ -233,7 +233,7 @@ def assert_same_answers(one, other, new):
         LocalLCA(reg=0.0),
         ManifoldParzen(1, 5, 0.1),
         ManifoldParzen(0, 5, 0.1),
-        ManifoldParzenCV(n_components=[1], n_neighbors=[5], noise=[0.1]),
+        ManifoldParzen(selection=Selection(n_components=[1], n_neighbors=[5], noise=[0.1])),
     ],
     ids=lambda density: type(density).__name__,
 )

@@ -19,11 +19,11 @@ from vicinal import (
     LCAGauss,
     LocalLCA,
     ManifoldParzen,
-    ManifoldParzenCV,
     Objective,
     PairNCA,
     ParzenMeanShift,
     ParzenWindows,
+    Selection,
     SoftNeighborsClassifier,
     SoftNeighborsRegressor,
     StochasticGradient,
@@ -139,19 +139,34 @@ CASES = {
     ],
     "LocalLCA": [(LocalLCA(max_iter=3, reg=0.0), (X,), ["local_covariances_"], density)],
     "ManifoldParzen": [
-        (ManifoldParzen(n_neighbors=8, noise=0.05), (X,), ["local_frames_", "local_variances_", "neighbors_"], density),
-        (ManifoldParzen(n_neighbors=8), (X,), ["local_frames_", "noise_scores_"], density),
-        (ManifoldParzen(n_components=0), (X,), ["noise_"], density),
         (
-            ManifoldParzen(vicinity="kernel", bandwidth=0.5, noise=0.05),
+            ManifoldParzen(n_neighbors=8, noise=0.05, n_components=1),
+            (X,),
+            ["local_frames_", "local_variances_", "neighbors_"],
+            density,
+        ),
+        (ManifoldParzen(n_neighbors=8, n_components=1), (X,), ["local_frames_", "noise_scores_"], density),
+        (ManifoldParzen(n_components=0, n_neighbors=5), (X,), ["noise_"], density),
+        (
+            ManifoldParzen(vicinity="kernel", bandwidth=0.5, noise=0.05, n_components=1),
             (X,),
             ["local_frames_", "local_variances_"],
             density,
         ),
-    ],
-    "ManifoldParzenCV": [
-        (ManifoldParzenCV([1, 2], [4, 8], cv=3), (X,), ["cv_results_"], density),
-        (ManifoldParzenCV([1], [4, 8], cv=3, criterion="conditional_log_likelihood"), (X, Y), ["best_score_"], None),
+        (
+            ManifoldParzen(selection=Selection(n_components=[1, 2], n_neighbors=[4, 8], cv=3)),
+            (X,),
+            ["cv_results_"],
+            density,
+        ),
+        (
+            ManifoldParzen(
+                selection=Selection(n_components=[1], n_neighbors=[4, 8], cv=3, criterion="conditional_log_likelihood")
+            ),
+            (X, Y),
+            ["best_score_"],
+            None,
+        ),
     ],
     "NCA": [
         (NCA(2, max_iter=5), (X, Y), ["components_", "objectives_"], None),

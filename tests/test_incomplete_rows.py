@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 from scipy.integrate import quad
 
-from vicinal import LCA, ManifoldParzen, ManifoldParzenCV, ParzenWindows
+from vicinal import LCA, ManifoldParzen, ParzenWindows, Selection
 
 NAN = np.nan
 
@@ -44,6 +44,6 @@ def test_names_bad_rows_and_the_tuned_estimator(rows):
     # score_samples itself does not take NaN: a gap should not be scored by accident.
     with pytest.raises(ValueError, match="NaN"):
         ParzenWindows(0.5).fit(rows).score_samples([[NAN, 0.0, 0.0]])
-    search = ManifoldParzenCV([1], [5], [0.1], cv=2).fit(rows)
+    search = ManifoldParzen(selection=Selection(n_components=[1], n_neighbors=[5], noise=[0.1], cv=2)).fit(rows)
     X = np.array([[NAN, 0.0, 0.1]])
     np.testing.assert_allclose(search.score_incomplete(X), search.best_estimator_.score_incomplete(X))

@@ -68,13 +68,15 @@ HOW_TO_FIT = {
         lambda: vicinal.LocalLCA(0.5, pool=3, max_iter=500, reg=0.0).fit(TABLE),
     ],
     "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(structure="diag").fit(TABLE, NAMES)],
-    "ManifoldParzenCV": [lambda: vicinal.ManifoldParzenCV().fit(TABLE)],
     "PairNCA": [lambda: vicinal.PairNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "ManifoldParzen": [
-        lambda: ManifoldParzen(metric=LCA(reg=0.0).fit(X)).fit(X, sample_weight=WEIGHT),
-        lambda: ManifoldParzen(n_components=0).fit(X.astype(np.float32)),
-        lambda: ManifoldParzen(vicinity="kernel", bandwidth=[0.5, 0.5, 0.5], noise=0.1).fit(TABLE),
-        lambda: ManifoldParzen(metric=make_pipeline(StandardScaler(), PCA(2)).fit(TABLE)).fit(TABLE),
+        lambda: ManifoldParzen(selection=vicinal.Selection()).fit(TABLE),
+        lambda: ManifoldParzen(metric=LCA(reg=0.0).fit(X), n_components=1, n_neighbors=5).fit(X, sample_weight=WEIGHT),
+        lambda: ManifoldParzen(n_components=0, n_neighbors=5).fit(X.astype(np.float32)),
+        lambda: ManifoldParzen(vicinity="kernel", bandwidth=[0.5, 0.5, 0.5], noise=0.1, n_components=1).fit(TABLE),
+        lambda: ManifoldParzen(
+            metric=make_pipeline(StandardScaler(), PCA(2)).fit(TABLE), n_components=1, n_neighbors=5
+        ).fit(TABLE),
     ],
     "NCA": [
         lambda: NCA(random_state=0).fit(X, CLASSES),
@@ -406,7 +408,7 @@ def _circle():
     ("estimator", "message"),
     [
         (vicinal.ConstrainedKMeans(init=print), r"init holds a function, print,.*set_params\(init=None\)"),
-        (ManifoldParzen(metric=vicinal.ConstrainedKMeans(init=print)), r"metric.init holds a.*estimator\.metric\.set_params\(init=None\)"),
+        (ManifoldParzen(metric=vicinal.ConstrainedKMeans(init=print), n_components=1, n_neighbors=5), r"metric.init holds a.*estimator\.metric\.set_params\(init=None\)"),
         (NCA(random_state=np.random.default_rng(0)), "random_state holds a .*Generator.*RandomState"),
         (ParzenWindows(object()), "bandwidth holds a builtins.object"),
         (ParzenWindows({1, 2}), "bandwidth holds a builtins.set"),
@@ -418,7 +420,7 @@ def _circle():
         (ParzenWindows(np.array([object()], dtype=object)), "bandwidth.0 holds a builtins.object"),
         (ParzenWindows(pd.Series([1.0])), "bandwidth holds a .*Series"),
         (_OwnMetric(), "the estimator is a .*_OwnMetric.*subclasses"),
-        (ManifoldParzen(metric=sklearn.neighbors.KernelDensity()), "metric is a sklearn.*KernelDensity"),
+        (ManifoldParzen(metric=sklearn.neighbors.KernelDensity(), n_components=1, n_neighbors=5), "metric is a sklearn.*KernelDensity"),
         (X, "expected an estimator.*ndarray"),
         (ParzenWindows, "expected an estimator.*instance"),
     ],
@@ -437,7 +439,9 @@ def test_a_callback_is_left_out_and_said_once(tmp_path):
     assert said[0].filename == __file__
     assert io.load(path).callback is None
     assert b"print" not in path.read_bytes()
-    nested = ManifoldParzen(metric=make_pipeline(NCA(callback=print), LCA(callback=str.upper, reg=0.0)))
+    nested = ManifoldParzen(
+        metric=make_pipeline(NCA(callback=print), LCA(callback=str.upper, reg=0.0)), n_components=1, n_neighbors=5
+    )
     with pytest.warns(UserWarning, match=r"metric\.steps\.0\.1\.callback \(print\) and .*\(str\.upper\):") as said:
         io.save(nested, path)
     assert len(said) == 1

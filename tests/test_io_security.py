@@ -332,7 +332,7 @@ def value_tree(value):
         ("DensityOutlierDetector", "cv", value_tree(ParzenWindows())),
         ("DensityOutlierDetector", "cv", [[[0], "test"]]),
         ("ManifoldParzen", "neighbor_search", "pynndescent"),
-        ("ManifoldParzenCV", "metric", "euclidean"),
+        ("ManifoldParzen", "metric", "euclidean"),
         ("SoftNeighborsClassifier", "metric", "euclidean"),
         ("ConstrainedKMeans", "init", value_tree(ParzenWindows())),
         ("sklearn.KMeans", "init", value_tree([ParzenWindows(), RCA()])),

@@ -19,7 +19,6 @@ from vicinal import (
     LCAGauss,
     LocalLCA,
     ManifoldParzen,
-    ManifoldParzenCV,
     ParzenMeanShift,
     ParzenWindows,
 )
@@ -39,7 +38,6 @@ DENSITIES = {
     "LCAGauss": (LCAGauss(reg=0.0, reg_gauss=0.0), SharedMixture),
     "LocalLCA": (LocalLCA(0.8, reg=0.0), LocalMixture),
     "ManifoldParzen": (ManifoldParzen(2, 8, 0.05), FrameMixture),
-    "ManifoldParzenCV": (ManifoldParzenCV([1], [8], [0.05, 0.2], cv=2), FrameMixture),
 }
 
 

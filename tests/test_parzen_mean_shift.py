@@ -8,7 +8,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import LCA, LocalLCA, ManifoldParzen, ManifoldParzenCV, ParzenMeanShift, ParzenWindows, which_engine
+from vicinal import LCA, LocalLCA, ManifoldParzen, ParzenMeanShift, ParzenWindows, Selection, which_engine
 from vicinal._density.mode_seeking import climb
 from vicinal._mixtures import LocalMixture, SharedMixture
 
@@ -165,7 +165,9 @@ def test_weights_move_the_modes(blobs):
 
 def test_cross_validated_density(blobs):
     X, _ = blobs
-    shift = ParzenMeanShift(ManifoldParzenCV([1], [5], [1.0], cv=2)).fit(X)
+    shift = ParzenMeanShift(
+        ManifoldParzen(selection=Selection(n_components=[1], n_neighbors=[5], noise=[1.0], cv=2))
+    ).fit(X)
     assert len(shift.cluster_centers_) == 2
 
 

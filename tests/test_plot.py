@@ -239,7 +239,9 @@ def test_a_density_of_one_feature_is_its_curve():
 
 
 @pytest.mark.parametrize(
-    "density", [ParzenWindows(), LCA(reg=0.0), ManifoldParzen(n_neighbors=5)], ids=lambda d: type(d).__name__
+    "density",
+    [ParzenWindows(), LCA(reg=0.0), ManifoldParzen(n_neighbors=5, n_components=1)],
+    ids=lambda d: type(d).__name__,
 )
 def test_a_pair_of_features_is_drawn_by_its_marginal(density):
     density.fit(TABLE)
@@ -270,7 +272,7 @@ def test_densities_of_other_kinds():
     with pytest.warns(UserWarning, match="Raise resolution .* times"):  # peaks narrower than a cell
         plot_density(ParzenWindows(1e-3).fit(X[:5, :2]), resolution=20)
     plot_density(ParzenWindows(1e-3).fit(np.ones((3, 2))), resolution=20)  # no spread at all
-    plot_density(ManifoldParzen(n_components=0).fit(X[:, :2]), resolution=20)
+    plot_density(ManifoldParzen(n_components=0, n_neighbors=5).fit(X[:, :2]), resolution=20)
 
 
 @pytest.mark.parametrize(

@@ -181,12 +181,12 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         self
         """
         named_rows, (X, weight) = X, self._check_input(X, sample_weight)
-        d, k, noise = self._settle(named_rows, X, y, weight)
+        d, k, noise, searched = self._settle(named_rows, X, y, weight)
         X = self._active(X)
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
         d, k = self._check_sizes(X, len(counted), d, k, noise)
         engine = settled(self.engine, self._fit_work(*X.shape, d, noise))
-        self.engine_ = engine.kind if self._search_engine is None else self._search_engine
+        self.engine_ = searched or engine.kind
         self.n_components_, self.n_neighbors_ = d, k
         self._weight, self._neighbors, self._soft_rows = weight, None, None
         if d == 0:
@@ -229,7 +229,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         """
         copy = clone(self)
         rows, weight = copy._check_input(X, sample_weight)
-        d, k, noise = copy._settle(X, rows, y, weight)
+        d, k, noise, _ = copy._settle(X, rows, y, weight)
         return clone(self).set_params(n_components=d, n_neighbors=k, noise=noise, selection=None)
 
     def _check_input(self, X, sample_weight):
@@ -247,7 +247,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     @property
     def _searches(self):
         """Whether some parameters are to be chosen on folds."""
-        if self.vicinity == "kernel":
+        if self.vicinity == "kernel" or (self.n_components == 0 and self.selection is None):
             return False
         return isinstance(self.n_components, str) or isinstance(self.n_neighbors, str) or self.selection is not None
 
@@ -259,25 +259,21 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return ParameterSearch(options, *own, neighbor_search=self.neighbor_search, engine=self.engine)
 
     def _settle(self, named_rows, X, y, weight):
-        """d, k and the noise: numbers, but for a noise that is chosen after the frames are known ("auto")."""
-        self.cv_results_, self.best_score_, self._search_engine = None, None, None
+        """d, k, the noise ("auto" if it is chosen after the frames are known), and the backend of a search or None."""
+        self.cv_results_, self.best_score_ = None, None
         if not self._searches:
-            # The weights of a soft neighbourhood have no k, and one direction where nothing is said.
-            automatic = isinstance(self.n_components, str)
-            return (
-                1 if automatic else self.n_components,
-                5 if self.vicinity == "kernel" else self.n_neighbors,
-                self.noise,
-            )
+            # Soft neighbourhoods have no k, and one direction where nothing is said; plain windows have no neighbours.
+            sizes = (1 if isinstance(size, str) else size for size in (self.n_components, self.n_neighbors))
+            return *sizes, self.noise, None
         search, codes, classes = self._search(), np.zeros(len(X), dtype=int), np.array([0])
         if search.selection.classifies:
             classes, codes = code_classes(y, len(X))
         X, Z = self._active(X), rows_under_metric(self.metric, named_rows, self._active(X))
         found = search.run(X, Z, weight, classes, codes, stacklevel=5)
         if found is None:  # hardly any rows differ: plain windows
-            return 0, 1, self.noise
-        self.cv_results_, self.best_score_, self._search_engine = found.results, found.score, found.engine
-        return found.params["n_components"], found.params["n_neighbors"], found.params["noise"]
+            return 0, 1, self.noise, None
+        self.cv_results_, self.best_score_ = found.results, found.score
+        return found.params["n_components"], found.params["n_neighbors"], found.params["noise"], found.engine
 
     def _make_mixture(self, X, frames, variances):
         """The density; without directions plain Parzen windows (sec. 2), to the last bit."""

@@ -117,6 +117,7 @@ ENGINE = (None, ENGINE_KIND, record("Engine"))
 _SHARED: dict[str, list] = {
     "bandwidth": [None, NUMBER, NUMBERS],
     "callback": [None],
+    "cv": [None, INTEGER, SPLITTER, SPLITS],
     "density": [None, _ESTIMATOR],
     "engine": [*ENGINE],
     "max_iter": [INTEGER],
