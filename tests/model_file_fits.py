@@ -121,7 +121,7 @@ FITS = {
         X, sample_weight=WEIGHT
     ),
     "ManifoldParzen:kernel": lambda: ManifoldParzen(
-        vicinity="kernel", bandwidth=[0.5, 0.5], noise=0.1, n_components=2
+        vicinity="kernel", bandwidth=[0.5, 0.5], noise=0.1, n_components=2, n_neighbors=5
     ).fit(TABLE),
     "ManifoldParzen:plain": lambda: ManifoldParzen(0, n_neighbors=5).fit(X.astype(np.float32)),
     "ManifoldParzen:all rows": lambda: ManifoldParzen(n_neighbors=N - 1, noise=0.1, n_components=1).fit(X),

@@ -779,7 +779,7 @@ def test_malicious_descriptions(name, version, tmp_path):
 
 def test_the_malicious_descriptions_are_close_to_good_ones(tmp_path):
     path = tmp_path / "model.vicinal"
-    attributes = {"n_features_in_": 2, "covariance_": array_tree("a"), **mixture_tree()}
+    attributes = {"n_features_in_": 2, "constants": None, "covariance_": array_tree("a"), **mixture_tree()}
     path_of_fit = {"objectives_": array_tree("e"), "n_iter_": 0, "converged_": True}
     path.write_bytes(forge_model(estimator_tree(attributes={**attributes, **path_of_fit}), ARRAYS, DATA))
     assert np.isfinite(io.load(path).score([[0.0, 0.0]]))

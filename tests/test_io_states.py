@@ -157,8 +157,8 @@ def test_attributes_that_are_not_declared_are_not_saved(tmp_path):
 
 def test_a_fit_that_did_not_finish_is_not_saved(tmp_path):
     metric = LCA(reg=0.0)
-    with pytest.raises(ValueError, match="constant"):
-        metric.fit(X * [1.0, 0.0])
+    with pytest.raises(ValueError, match="span only"):
+        metric.fit(X[:, :1] * [1.0, 2.0])
     assert hasattr(metric, "n_features_in_")
     with pytest.raises(TypeError, match=r"objectives_ is nothing.*fit did not finish.*fit again"):
         io.save(metric, tmp_path / "model.vicinal")
@@ -287,7 +287,7 @@ def with_entry(value):
         ("LCA", changed_field("mixture_", None), "LCA has mixture_=None, expected a SharedMixture .* or a RowsLeftOut"),
         ("LCA", changed_array("precision_", lambda A: 2 * A), "LCA has precision_=.* expected components_' components_"),
         ("LCA", changed_array("components_", with_entry(np.nan)), "LCA has components_=.*nan.* expected finite floats"),
-        ("LCA", changed_array("components_", lambda A: A[:1]), r"components_=.*shape \(1, 2\).* expected .*\(a, a\)"),
+        ("LCA", changed_array("components_", lambda A: A[:1]), r"covariance_=.*shape \(2, 2\).* expected .*\(a, a\)"),
         ("LCA", changed_array("components_", lambda A: A > 0), "LCA has components_=.*dtype bool"),
         ("LCA", changed_array("covariance_", lambda A: -A), "SharedMixture has covariance=.*expected a symmetric matrix"),
         ("LCA", changed_array("mixture_.centres", lambda A: A[:5]), r"SharedMixture has log_weights=.*where n=5"),
@@ -366,7 +366,11 @@ def test_files_of_version_1_load_and_say_what_they_said(name, tmp_path):
     """The engine has changed since: numbers agree to rounding."""
     needs_torch(name)
     loaded = load_old(name)
-    assert_close(answers(loaded), SAID[name]["answers"], 1e-4 if uses_float32(loaded) else 1e-9)
+    said, says = SAID[name]["answers"], answers(loaded)
+    if name.startswith("ManifoldParzenCV"):  # its best estimator is loaded, which answers more
+        said = {key: value for key, value in said.items() if value is not None}
+        says = {key: says[key] for key in said}
+    assert_close(says, said, 1e-4 if uses_float32(loaded) else 1e-9)
     io.save(loaded, tmp_path / "model.vicinal")
     assert read_arrays(tmp_path / "model.vicinal")[0] == VERSION == 2
     assert answers(io.load(tmp_path / "model.vicinal")) == answers(loaded)
@@ -381,7 +385,10 @@ def uses_float32(estimator):
 
 def test_there_is_a_file_of_version_1_for_every_class_and_every_name_in_it():
     trees = [tree for name in SAID for tree in described_objects(old_tree(name))]
-    assert {tree["class"] for tree in trees} == CLASSES - {*SINCE_VERSION_2} - {*OPTION_STATES} | {"Engine"}
+    assert {tree["class"] for tree in trees} == CLASSES - {*SINCE_VERSION_2} - {*OPTION_STATES} | {
+        "Engine",
+        "ManifoldParzenCV",  # which became ManifoldParzen
+    }
     assert {*FITS} - {*SAID} == {*SINCE_VERSION_2}
     seen = {(tree["class"], name) for tree in trees for name in fields_in(tree)}
     assert {(name, old) for name, names in _FIELDS.items() for old in names} <= seen
