@@ -25,8 +25,9 @@ class ChunkletScatter:
         Points in chunklets (``N`` of Eq. 1; a row in two chunklets counts twice) and chunklets.
     within : array of shape (d, d)
         Scatter of the points about the means of their chunklets: ``N`` times Eq. 1.
-    fourth : float
-        Sum over the ``R = N - n_chunklets`` within-chunklet contrasts of ``|z|^4``; see `chunklet_scatter`.
+    fourth : array of shape (d, d)
+        Sum over the ``R = N - n_chunklets`` within-chunklet contrasts of ``z_k^2 z_l^2``; see `chunklet_scatter`. A
+        number, the sum of ``|z|^4``, where it comes from a model file of version 1.
     resolution : float
         Machine epsilon of the data as they came.
     """
@@ -38,13 +39,22 @@ class ChunkletScatter:
     n_points: int
     n_chunklets: int
     within: np.ndarray
-    fourth: float
+    fourth: np.ndarray | float
     resolution: float
 
     @property
     def n_contrasts(self):
         """``R = sum(|C_j| - 1)``, the degrees of freedom within chunklets."""
         return self.n_points - self.n_chunklets
+
+    @property
+    def fourth_moments(self):
+        """`fourth` as a matrix; of a number, with the shape that Gaussian contrasts of this scatter would have."""
+        if np.ndim(self.fourth) == 2:
+            return self.fourth
+        variances = np.diag(self.within)
+        shape = np.outer(variances, variances) + 2.0 * self.within**2
+        return self.fourth * shape / max(shape.sum(), np.finfo(np.float64).tiny)
 
     @property
     def mean(self):
@@ -63,7 +73,7 @@ class ChunkletScatter:
             n_points=self.n_points + other.n_points,
             n_chunklets=self.n_chunklets + other.n_chunklets,
             within=self.within + other.within,
-            fourth=self.fourth + other.fourth,
+            fourth=self.fourth_moments + other.fourth_moments,
             resolution=max(self.resolution, other.resolution),
         )
 
@@ -80,14 +90,15 @@ def chunklet_scatter(X, entries):
 
     ``fourth`` serves Ledoit-Wolf shrinkage.  A chunklet of m points carries m - 1 observations with known
     mean zero: its contrasts z_k = sum_i u_ki x_i, where the u_k are any orthonormal basis of the vectors
-    that sum to zero (the Helmert basis, say).  ``within = sum z_k z_k'`` whichever basis is taken, but
-    ``sum |z_k|^4`` depends on it, and hence on the order of the points.  Its mean over all bases does not:
-    with H the centred points and G = H H',
+    that sum to zero (the Helmert basis, say).  ``within = sum z_k z_k'`` whichever basis is taken, but sums of fourth
+    powers depend on it, and hence on the order of the points.  Their mean over all bases does not: with H the centred
+    points, S = H'H and v its diagonal,
 
-        mean of sum_k |z_k|^4 = ((tr G)^2 + 2 |G|_F^2) / (m + 1),
+        mean of sum over contrasts z of z_a^2 z_b^2 = (v_a v_b + 2 S_ab^2) / (m + 1),
 
-    by E (u'Gu)^2 = ((tr G)^2 + 2 |G|_F^2) / (r (r + 2)) for u uniform on the unit sphere of r = m - 1
-    dimensions. For pairs there is one basis and nothing to average.
+    by E (u'Au)(u'Bu) = (tr A tr B + 2 tr AB) / (r (r + 2)) for u uniform on the unit sphere of r = m - 1
+    dimensions. For pairs there is one basis and nothing to average.  All of them are kept, and not only their sum
+    ``|z|^4``, so that the shrinkage can be found in units of the columns that are known when all rows have been seen.
 
     Parameters
     ----------
@@ -124,6 +135,11 @@ def chunklet_scatter(X, entries):
     )
 
 
+# Points of a chunklet up to which their products are summed pair by pair: a matrix product for each of up to 36 pairs
+# costs less than a small one for each chunklet.
+_FEW_POINTS = 8
+
+
 def _amid(X):
     """A point amid the rows: a median, which outliers do not move and which constant columns hit exactly."""
     n_some = min(len(X), 101)
@@ -158,7 +174,7 @@ def _sum_jobs(X, origin, rows, jobs, most, shared):
 
     def part_sums(part):
         within, about_origin = np.zeros((d, d)), np.zeros((d, d))
-        moment, fourth = np.zeros(d), 0.0
+        moment, fourth = np.zeros(d), np.zeros((d, d))
         for size, first, last in part:
             here = rows[first:last]
             if size > most:
@@ -197,11 +213,26 @@ def _chunklets_of_one_size(X, origin, rows, size):
     means = chunklets.sum(axis=1)
     means /= size
     chunklets -= means[:, None]
-    flip = chunklets.transpose(0, 2, 1)
-    gram = chunklets @ flip if size <= d else flip @ chunklets
-    trace = np.einsum("cii->c", gram)
-    fourth = float(trace @ trace + 2.0 * np.vdot(gram, gram)) / (size + 1)
-    return points.T @ points, means, fourth
+    return points.T @ points, means, _fourth_moments(chunklets)
+
+
+def _fourth_moments(chunklets):
+    """``(v v' + 2 S^2) / (m + 1)``, summed over centred chunklets of one size m, shape (c, m, d)."""
+    size = chunklets.shape[1]
+    if size == 2:
+        squares = 2.0 * np.square(chunklets[:, 0])
+        return squares.T @ squares
+    variances = np.square(chunklets).sum(axis=1)
+    fourth = variances.T @ variances
+    if size <= _FEW_POINTS:  # S^2 is a sum over pairs of points, and one product for each pair serves all chunklets
+        for i in range(size):
+            for j in range(i + 1):
+                both = chunklets[:, i] * chunklets[:, j]
+                fourth += (2.0 if i == j else 4.0) * (both.T @ both)
+    else:
+        for chunklet in chunklets:
+            fourth += 2.0 * np.square(chunklet.T @ chunklet)
+    return fourth / (size + 1)
 
 
 def _one_large_chunklet(X, origin, rows, most):
@@ -218,7 +249,8 @@ def _one_large_chunklet(X, origin, rows, most):
     means, counts = np.array(block_means), np.array(block_sizes)[:, None]
     mean = (counts * means).sum(axis=0, keepdims=True) / len(rows)
     scatter += (counts * (means - mean)).T @ (means - mean)
-    fourth = float(np.trace(scatter) ** 2 + 2.0 * np.vdot(scatter, scatter)) / (len(rows) + 1)
+    variances = np.diag(scatter)
+    fourth = (np.outer(variances, variances) + 2.0 * np.square(scatter)) / (len(rows) + 1)
     return scatter, mean, fourth
 
 

@@ -184,7 +184,7 @@ STATES: dict[str, State] = {
             "n_points": count(),
             "n_chunklets": count(),
             "within": floats("d", "d"),
-            "fourth": number(least=0),
+            "fourth": field(floats("d", "d", least=0), number(least=0)),  # a number in version 1
             "resolution": number(above=0),
         },
         [
