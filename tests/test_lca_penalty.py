@@ -118,7 +118,7 @@ def test_scalings_and_shifts_of_columns_and_the_order_of_rows_change_nothing(win
 def test_the_table_of_the_search(wine):
     table = wine.reg_search_
     assert set(table) == {"family", "factor", "mean_test_score", "std_test_score"}
-    assert set(table["family"]) == {"diagonal", "shrunk"}
+    assert set(table["family"]) == {"diagonal", "shrunk", "sample"}
     best = int(table["mean_test_score"].argmax())
     matrix = family_matrix(table["family"][best], WINE)
     factor = wine.reg_[0, 0] / matrix[0, 0]

@@ -15,7 +15,7 @@ from vicinal._leave_one_out import leave_one_out, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 
 # Penalties are compared to hundredths of a nat, and fits start close to where they end.
-_TOL = 1e-2
+_TOL = 5e-3
 _MAX_PASSES = 30
 # Passes that the fits of one fold make, about; the engine chooses by it.
 _PASSES = 50
@@ -94,7 +94,7 @@ class LCAGaussFold:
         gaussian = scatter_of_rows(self._train, weight) + penalty.gaussian(self._train, weight)
         reg = penalty.local(self._train, weight)
         _, problem = whitened(self._train, weight, self._engine, reg, gaussian, _PASSES)
-        d, limits = len(reg), {"max_iter": 2 * _MAX_PASSES, "tol": 0.3 * _TOL}
+        d, limits = len(reg), {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
         with quiet_blas(*problem.rows.shape):
             # From the start of Algorithm 1: EM hardly makes a direction local again that is Gaussian under a larger R.
             split = fixed_point(lambda at: em_step(problem, at), all_local(d), Recorder(), **limits).parameters

@@ -137,7 +137,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
     reg_ : ndarray of shape (n_features, n_features)
         The penalty R that was used. ``LCA(reg=reg_)`` gives the same fit.
     reg_search_ : dict of ndarrays, or None
-        The table of the search of ``reg="auto"``: ``family`` ("diagonal" or "shrunk"), ``factor``,
+        The table of the search of ``reg="auto"``: ``family`` ("diagonal", "shrunk" or "sample"), ``factor``,
         ``mean_test_score`` (nats per row of held-out rows) and ``std_test_score`` over the folds. The factor that was
         used lies between those of the table where three of them allow a parabola. None without a search.
     active_features_ : ndarray of int
@@ -168,10 +168,10 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
     sweep of "stochastic" takes O(n N d) with ``n_candidates=N`` and O(n (d + 20) d^2) without; so does its start, a fit
     to a sample of rows.
 
-    *The penalty.* ``reg="auto"`` tries :math:`\nu \operatorname{diag}(C)` and :math:`\nu \hat C`, with C the covariance
-    of the columns and :math:`\hat C` its shrunk estimate (Ledoit and Wolf, in units of the columns), along paths of
-    :math:`\nu` on five folds. The folds are fixed, whatever ``random_state`` is, never split equal rows, and hold at
-    most 2,000 rows. It costs about 4 to 8 plain fits. It is skipped, and R is 0, where there are at least 25 rows
+    *The penalty.* ``reg="auto"`` tries :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and :math:`\nu C`, with C the
+    covariance of the columns and :math:`\hat C` its shrunk estimate (Ledoit and Wolf, in units of the columns), along
+    paths of :math:`\nu` on five folds. The folds are fixed, whatever ``random_state`` is, never split equal rows, and hold at
+    most 2,000 rows. It costs about 5 to 12 plain fits. It is skipped, and R is 0, where there are at least 25 rows
     without an exact twin per free parameter of :math:`\Sigma` (a full covariance has d(d + 1)/2); should R = 0 have no
     answer there, the smallest penalty of the search is used.
 

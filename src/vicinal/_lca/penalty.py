@@ -1,8 +1,10 @@
 r"""The penalty R of LCA and LCA-Gauss: what the user may pass, and the search that ``reg="auto"`` stands for.
 
 The penalty per row is :math:`\frac12 \operatorname{tr}(\Sigma^{-1} R)`, and EM's M-step adds R to the local covariance.
-The search tries two families, both in units of the columns: :math:`\nu \operatorname{diag}(C)` and :math:`\nu \hat C`,
-where C is the covariance of the training rows and :math:`\hat C` its shrunk estimate. Each family is followed along a
+The search tries three families, all in units of the columns: :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and
+:math:`\nu C`, where C is the covariance of the training rows and :math:`\hat C` its shrunk estimate. (Shrinkage is what few
+rows need; where columns nearly depend on each other and rows are not so few, it makes the kernel too wide along the narrow
+directions: on wdbc it costs a nat per row.) Each family is followed along a
 path of decreasing :math:`\nu`; a fit starts where the one before ended, and a few passes are enough for each. The
 penalty of largest likelihood of held-out rows wins.
 """
@@ -19,14 +21,14 @@ from vicinal._density.selection import fixed_folds
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 
-FAMILIES = ("diagonal", "shrunk")
+FAMILIES = ("diagonal", "shrunk", "sample")
 # Fixed whatever random_state is, so that a fit is a function of the data and of the parameters that show.
 _FOLDS = 5
 # A search needs no more rows than these: the factor that they choose is close to the one that all rows would choose.
 _MOST_ROWS = 2000
 _STEP = 10.0**0.5
 # Down to a thousandth (1 percent, along directions that are shrunk as well) of the columns' standard deviations.
-_SMALLEST = {"diagonal": 1e-6, "shrunk": 1e-4}
+_SMALLEST = {"diagonal": 1e-6, "shrunk": 1e-4, "sample": 1e-4}
 _LARGEST = 1e4
 _PATIENCE = 2  # factors in a row that do not gain end a path
 _GAIN = 1e-3  # nats per row
@@ -97,17 +99,24 @@ def has_plenty(X: np.ndarray, structure: Structure) -> bool:
     return len(X) >= enough and len(X) - count_twins(X) >= enough
 
 
-def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """The covariance of the rows, shrunk as Ledoit and Wolf do in units of the columns' standard deviations.
+def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: float | None = None) -> np.ndarray:
+    """The covariance of the rows, drawn to its diagonal in units of the columns' standard deviations.
 
-    No column may be constant.
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        No column may be constant.
+    weight : array of shape (n,), optional
+    share : float, optional
+        The weight of the diagonal; the default is the estimate of Ledoit and Wolf.
     """
     covariance = scatter_of_rows(X, weight)
     scale = np.sqrt(np.diag(covariance))
-    rows = (X - mean_of_rows(X, weight)) / scale
-    if weight is not None:  # the second moments of these rows are the weighted ones
-        rows *= np.sqrt(weight * (len(weight) / weight.sum()))[:, None]
-    share = max(float(ledoit_wolf_shrinkage(rows, assume_centered=True)), _LEAST_SHRINKAGE)
+    if share is None:
+        rows = (X - mean_of_rows(X, weight)) / scale
+        if weight is not None:  # the second moments of these rows are the weighted ones
+            rows *= np.sqrt(weight * (len(weight) / weight.sum()))[:, None]
+        share = max(float(ledoit_wolf_shrinkage(rows, assume_centered=True)), _LEAST_SHRINKAGE)
     covariance = (1.0 - share) * 0.5 * (covariance + covariance.T)
     covariance[np.diag_indices(len(scale))] += share * scale**2
     return covariance
@@ -115,8 +124,8 @@ def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None) -> np.nda
 
 def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """The matrix of a family at the factor 1, from the training rows."""
-    if family == "shrunk":
-        return shrunk_covariance(X, weight)
+    if family != "diagonal":
+        return shrunk_covariance(X, weight, None if family == "shrunk" else _LEAST_SHRINKAGE)
     centred = X - mean_of_rows(X, weight)
     return np.diag(np.average(np.square(centred), axis=0, weights=weight))
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from vicinal._engine import Problem, prepare
 from vicinal._nca.init import column_spread, sample_rows
-from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
+from vicinal._nca.objectives import log_or_none, neighbor_objective, neighbor_value, placed_at
 from vicinal._supervision import Targets, check_targets
 
 
@@ -51,6 +51,10 @@ class Sample:
         if len(self._with_mates) == 0:
             return 0.0
         return neighbor_value(A, self._problem, objective="likelihood", weight=self._weight, rows=self._with_mates)
+
+    def objective(self, A, kind):
+        """The objective of all points of the sample, and its gradient."""
+        return neighbor_objective(A, self._problem, objective=kind, weight=self._weight)
 
     def effective_neighbors(self, A):
         return placed_at(self._problem, A).perplexities(self._queries)
