@@ -1,8 +1,9 @@
 """Gaussian Parzen windows: the plain kernel density estimate, done right."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import bandwidth_covariance, check_rows, check_spread, check_weights, is_positive_definite
@@ -76,11 +77,11 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
 
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
-    def __init__(self, bandwidth="loo", *, engine=None):
+    def __init__(self, bandwidth: str | float | ArrayLike = "loo", *, engine: Engine | str | None = None) -> None:
         self.bandwidth = bandwidth
         self.engine = engine
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density to rows.
 
         Parameters

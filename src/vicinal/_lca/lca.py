@@ -1,9 +1,11 @@
 """Local Component Analysis (Le Roux and Bach, 2011): the metric in which data are locally isotropic."""
 
 import sys
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 
@@ -18,7 +20,7 @@ from vicinal._checks import (
 )
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, quiet_blas
-from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
+from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
     LCA_ADVICE,
@@ -177,19 +179,19 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
 
     def __init__(
         self,
-        covariance_type="full",
+        covariance_type: str = "full",
         *,
-        rank=None,
-        reg=0.0,
-        solver="auto",
-        init="covariance",
-        max_iter=None,
-        tol=None,
-        callback=None,
-        engine=None,
-        random_state=None,
-        verbose=0,
-    ):
+        rank: int | None = None,
+        reg: float = 0.0,
+        solver: StochasticEM | str = "auto",
+        init: str | float | ArrayLike = "covariance",
+        max_iter: int | None = None,
+        tol: float | None = None,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        random_state: RandomState | int | None = None,
+        verbose: int | bool = 0,
+    ) -> None:
         self.covariance_type = covariance_type
         self.rank = rank
         self.reg = reg
@@ -202,7 +204,7 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric and the density of the rows of X.
 
         Parameters
@@ -267,7 +269,7 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
         limits = self._limits(_MAX_SWEEPS, _SWEEP_TOL) if stochastic else self._limits(_MAX_PASSES, _EXACT_TOL)
         return X, weight, reg, structure, limits
 
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.
 
         The rows are taken in minibatches of ``batch_size``; each sees, as possible neighbours, itself and a uniform

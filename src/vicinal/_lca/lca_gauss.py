@@ -1,16 +1,17 @@
 """LCA-Gauss (Le Roux and Bach, sec. 4): a Gaussian times a Parzen model; the directions that need the latter."""
 
 from itertools import count
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_weights
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work
-from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
+from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import (
     Advice,
     check_answerable,
@@ -147,15 +148,15 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     def __init__(
         self,
         *,
-        reg=0.0,
-        reg_gauss=0.0,
-        reduce=False,
-        max_iter=500,
-        tol=1e-7,
-        callback=None,
-        engine=None,
-        verbose=0,
-    ):
+        reg: float = 0.0,
+        reg_gauss: float = 0.0,
+        reduce: bool = False,
+        max_iter: int = 500,
+        tol: float = 1e-7,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None:
         self.reg = reg
         self.reg_gauss = reg_gauss
         self.reduce = reduce
@@ -165,7 +166,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self.engine = engine
         self.verbose = verbose
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Find the local and the Gaussian directions and the density of the rows of X.
 
         Parameters
@@ -201,7 +202,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return self
 
-    def _check_input(self, X, sample_weight):
+    def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], NDArray[Any] | None, float, float]:
         """The rows, their weights and the two penalties; refuses what has no answer."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
@@ -255,7 +256,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self._left_out_scores = left_out_scores(problem, split, rows, counted)
         self.effective_neighbors_ = perplexities(problem, local_metric(split), rows, weight)
 
-    def score_samples(self, X=None):
+    def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 
         Parameters

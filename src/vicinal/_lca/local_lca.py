@@ -1,14 +1,15 @@
 """Local LCA (experimental): LCA with a covariance of its own at every row, under a prior."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Covariances, Engine, prepare
-from vicinal._fit_loops import Reason, Recorder, fixed_point, warn_if_not_converged
+from vicinal._fit_loops import Callback, Reason, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import Advice
 from vicinal._lca.lca import LCA
 from vicinal._leave_one_out import mean_of_rows
@@ -105,8 +106,17 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
     def __init__(
-        self, smoothing=0.7, *, pool=1, reg=0.0, max_iter=100, tol=1e-5, callback=None, engine=None, verbose=0
-    ):
+        self,
+        smoothing: float = 0.7,
+        *,
+        pool: int = 1,
+        reg: float = 0.0,
+        max_iter: int = 100,
+        tol: float = 1e-5,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None:
         self.smoothing = smoothing
         self.pool = pool
         self.reg = reg
@@ -116,7 +126,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         self.engine = engine
         self.verbose = verbose
 
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Learn a covariance for every row of X.
 
         Parameters

@@ -1,9 +1,10 @@
 """Manifold Parzen Windows: a Gaussian pancake at every training row, flat across the local manifold."""
 
 import numbers
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cholesky, solve_triangular
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import NotFittedError
@@ -123,16 +124,16 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
 
     def __init__(
         self,
-        n_components=1,
-        n_neighbors=5,
-        noise="auto",
+        n_components: int = 1,
+        n_neighbors: int = 5,
+        noise: str | float = "auto",
         *,
-        vicinity="nearest",
-        bandwidth=None,
-        metric=None,
-        neighbor_search="exact",
-        engine=None,
-    ):
+        vicinity: str = "nearest",
+        bandwidth: float | ArrayLike | None = None,
+        metric: Any = None,
+        neighbor_search: str = "exact",
+        engine: Engine | str | None = None,
+    ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
         self.noise = noise
@@ -145,7 +146,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     def __sklearn_clone__(self):
         return clone_but_keep_metric(self)
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density to rows.
 
         Parameters
@@ -185,7 +186,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         self.mixture_: SharedMixture | FrameMixture = self._make_mixture(X, frames, variances)  # Eq. 1
         return self
 
-    def _check_input(self, X, sample_weight):
+    def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], Any, Any, int, int]:
         """The rows, their weights, the positions of those that count, d and k."""
         # Plain Parzen windows of a given width need no second row.
         alone = self.n_components == 0 and isinstance(self.noise, numbers.Real)
@@ -291,7 +292,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             return held_out_log_density(X, self._neighbors, frames, variances, noises, **options)
         return fold_log_density(X, self._soft_rows, len(frames), noises, n_folds=_FOLDS, **options)
 
-    def score_samples(self, X=None):
+    def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 
         Parameters
@@ -307,7 +308,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         """
         return super().score_samples(X)
 
-    def held_out_score_samples(self):
+    def held_out_score_samples(self) -> NDArray[Any]:
         """Return the log-density of each training row under the estimate built without it.
 
         Without row i, a point that has i among its k neighbours gets its frame from the others and its
@@ -337,7 +338,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return check_log_density(scores[0])
 
     @property
-    def local_frames_(self):
+    def local_frames_(self) -> NDArray[Any]:
         """The directions of each row's neighbourhood, shape (n_samples, n_components, n_features)."""
         check_is_fitted(self)
         if isinstance(self.mixture_, SharedMixture):
@@ -345,7 +346,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return self.mixture_.frames.transpose(1, 0, 2)
 
     @property
-    def local_variances_(self):
+    def local_variances_(self) -> NDArray[Any]:
         """The variances along them, without the noise, shape (n_samples, n_components)."""
         check_is_fitted(self)
         if isinstance(self.mixture_, SharedMixture):
@@ -353,7 +354,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return self.mixture_.variances.T
 
     @property
-    def neighbors_(self):
+    def neighbors_(self) -> NDArray[Any]:
         """The neighbours of each row, nearest first, shape (n_samples, n_neighbors)."""
         check_is_fitted(self)
         if self._neighbors is None:

@@ -2,9 +2,12 @@
 
 import numbers
 import warnings
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, DensityMixin
@@ -112,16 +115,16 @@ class ManifoldParzenCV(RecordParametersMixin, DensityMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_components="auto",
-        n_neighbors="auto",
-        noise="auto",
+        n_components: Any = "auto",
+        n_neighbors: Any = "auto",
+        noise: Any = "auto",
         *,
-        criterion="log_likelihood",
-        cv=5,
-        metric=None,
-        neighbor_search="exact",
-        engine=None,
-    ):
+        criterion: str = "log_likelihood",
+        cv: Any = 5,
+        metric: Any = None,
+        neighbor_search: str = "exact",
+        engine: Engine | str | None = None,
+    ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
         self.noise = noise
@@ -142,7 +145,7 @@ class ManifoldParzenCV(RecordParametersMixin, DensityMixin, BaseEstimator):
             tags.target_tags.required = True
         return tags
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Score every point of the grid on held-out rows, and fit the best to all rows.
 
         Parameters
@@ -187,8 +190,8 @@ class ManifoldParzenCV(RecordParametersMixin, DensityMixin, BaseEstimator):
         best = ManifoldParzen(
             **self.best_params_, metric=self.metric, neighbor_search=self.neighbor_search, engine=self.engine
         )
-        self.best_estimator_ = DensityClassifier(best) if classify else best
-        self.best_estimator_.fit(passed, self.classes_[codes] if classify else None, sample_weight=weight)
+        chosen: Any = DensityClassifier(best) if classify else best
+        self.best_estimator_ = chosen.fit(passed, self.classes_[codes] if classify else None, sample_weight=weight)
         return self
 
     def _pair_work(self, n_samples, n_features):
@@ -318,60 +321,60 @@ class ManifoldParzenCV(RecordParametersMixin, DensityMixin, BaseEstimator):
     # -- the best estimator's methods ----------------------------------------------------------------------
 
     @available_if(_estimates_density)
-    def score_samples(self, X=None):
+    def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row under the best estimator; see `ManifoldParzen.score_samples`."""
         check_is_fitted(self)
         return self.best_estimator_.score_samples(X)
 
     @available_if(_estimates_density)
-    def held_out_score_samples(self):
+    def held_out_score_samples(self) -> NDArray[Any]:
         """Return `ManifoldParzen.held_out_score_samples` of the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.held_out_score_samples()
 
     @available_if(_estimates_density)
-    def score_incomplete(self, X):
+    def score_incomplete(self, X: ArrayLike) -> NDArray[Any]:
         """Return the log-density of rows with missing values (NaN) under the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.score_incomplete(X)
 
     @available_if(_estimates_density)
-    def sample(self, n_samples=1, random_state=None):
+    def sample(self, n_samples: int = 1, random_state: RandomState | int | None = None) -> NDArray[Any]:
         """Draw rows from the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.sample(n_samples, random_state)
 
     @available_if(_estimates_density)
-    def marginal(self, features):
+    def marginal(self, features: Sequence[int | str] | ArrayLike) -> Any:
         """Return the exact density of some features alone, of the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.marginal(features)
 
     @available_if(_estimates_density)
-    def conditional(self, given):
+    def conditional(self, given: Mapping[Any, float]) -> Any:
         """Return the exact density of the other features given some, of the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.conditional(given)
 
     @available_if(_classifies)
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the class of each row by the best classifier."""
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
     @available_if(_classifies)
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return the class probabilities of each row by the best classifier."""
         check_is_fitted(self)
         return self.best_estimator_.predict_proba(X)
 
     @available_if(_classifies)
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return the logarithms of the class probabilities by the best classifier."""
         check_is_fitted(self)
         return self.best_estimator_.predict_log_proba(X)
 
-    def score(self, X=None, y=None):
+    def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:
         """Return the best estimator's score: the mean log-density (without X, leave-one-out) or, of a classifier, the accuracy."""
         check_is_fitted(self)
         return self.best_estimator_.score(X, y)

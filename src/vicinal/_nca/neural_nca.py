@@ -3,9 +3,11 @@
 import copy
 import warnings
 from numbers import Integral
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -19,7 +21,7 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._fit_loops import Reason, Recorder, warn_if_not_converged
+from vicinal._fit_loops import Callback, Reason, Recorder, warn_if_not_converged
 from vicinal._nca.init import best_scale, column_spread
 from vicinal._nca.neural_batches import NeighborSource, PairSource
 from vicinal._nca.options import KINDS, Adam, Objective
@@ -123,20 +125,20 @@ class NeuralNCA(RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, Transfor
 
     def __init__(
         self,
-        n_components=2,
+        n_components: int = 2,
         *,
-        network=None,
-        objective="accuracy",
-        standardize=True,
-        solver="adam",
-        max_iter=200,
-        tol=1e-4,
-        warm_start=False,
-        callback=None,
-        device=None,
-        verbose=0,
-        random_state=None,
-    ):
+        network: Any = None,
+        objective: Objective | str = "accuracy",
+        standardize: bool = True,
+        solver: Adam | str = "adam",
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        callback: Callback | None = None,
+        device: str | None = None,
+        verbose: int | bool = 0,
+        random_state: RandomState | int | None = None,
+    ) -> None:
         self.n_components = n_components
         self.network = network
         self.objective = objective
@@ -160,7 +162,15 @@ class NeuralNCA(RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, Transfor
     def _n_features_out(self):
         return self._n_outputs
 
-    def fit(self, X, y=None, *, pairs=None, pair_weight=None, sample_weight=None):
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        pairs: ArrayLike | None = None,
+        pair_weight: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Train the network.
 
         Parameters
@@ -203,7 +213,7 @@ class NeuralNCA(RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         warn_if_not_converged("NeuralNCA", path)
         return self
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> Any:
         """The outputs of the network.
 
         Parameters
@@ -221,7 +231,9 @@ class NeuralNCA(RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, Transfor
     def _standardized(self, X):
         return (X - self.mean_) / self.spread_
 
-    def _read(self, X, y, pairs, pair_weight, sample_weight, objective):
+    def _read(
+        self, X: Any, y: Any, pairs: Any, pair_weight: Any, sample_weight: Any, objective: Objective
+    ) -> tuple[NDArray[Any], Any]:
         """The rows that count and what is known about them."""
         if objective.kind == "pairs":
             X = check_rows(self, X, reset=True, min_rows=2)

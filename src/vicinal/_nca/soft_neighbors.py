@@ -1,9 +1,10 @@
 """The stochastic neighbour rule at test time (NCA paper, sec. 6): predictions from softmax neighbours."""
 
 import numbers
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
@@ -25,7 +26,9 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
 
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
-    def __init__(self, metric=None, *, bandwidth=None, engine=None):
+    def __init__(
+        self, metric: Any = None, *, bandwidth: float | ArrayLike | None = None, engine: Engine | str | None = None
+    ) -> None:
         self.metric = metric
         self.bandwidth = bandwidth
         self.engine = engine
@@ -121,7 +124,7 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
 
         return resident(self, self.engine, work, place), queries
 
-    def effective_neighbors(self, X=None):
+    def effective_neighbors(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """How many training rows a prediction really rests on: the perplexity of the softmax.
 
         Parameters
@@ -189,7 +192,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     array([[1., 0., 0.]])
     """
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Store the images of the training rows.
 
         Parameters
@@ -224,7 +227,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
             return lambda A: 0.0
         return lambda A: neighbor_value(A, problem, objective="likelihood", weight=weight, rows=queries)
 
-    def predict_proba(self, X=None):
+    def predict_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Class probabilities.
 
         Parameters
@@ -240,12 +243,12 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         shares = placed.class_shares(queries)
         return shares / shares.sum(axis=1, keepdims=True)
 
-    def predict_log_proba(self, X=None):
+    def predict_log_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """The logarithm of `predict_proba`; -inf for a class without a neighbour."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
-    def predict(self, X=None):
+    def predict(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """The most probable class.
 
         Parameters
@@ -305,7 +308,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Store the images of the training rows.
 
         Parameters
@@ -347,7 +350,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
 
         return score
 
-    def predict(self, X=None, return_std=False):
+    def predict(self, X: ArrayLike | None = None, return_std: bool = False) -> Any:
         """The softmax mean of the training targets.
 
         Parameters
