@@ -19,7 +19,7 @@ FITS = {
     "ManifoldParzen": "ManifoldParzen()",
     "NCA": "NCA(max_iter=10)",
     "NCA stochastic": "NCA(solver='stochastic', max_iter=3)",
-    "NCA gaussian": "NCA(match='gaussian', max_iter=5)",
+    "NCA gaussian": "NCA(objective=Objective(match='gaussian'), max_iter=5)",
     "PairNCA": "PairNCA(max_iter=10)",
     "RCA": "RCA()",
     "SoftNeighborsClassifier": "SoftNeighborsClassifier()",

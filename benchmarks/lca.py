@@ -22,7 +22,7 @@ from run import machine
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
-from vicinal import LCA, LCAGauss, LocalLCA, ManifoldParzen, ParzenWindows, datasets
+from vicinal import LCA, LCAGauss, LocalLCA, ManifoldParzen, ParzenWindows, StochasticEM, datasets
 
 RESULTS = Path(__file__).parent / "results" / "lca.json"
 UCI = [
@@ -140,7 +140,7 @@ def usps(quick):
     result = {}
     solvers = {
         "exact": {"solver": "accelerated", "tol": 1e-5},
-        "stochastic": {"solver": "stochastic", "batch_size": 100, "neighborhood": 3000, "discount": 0.6},
+        "stochastic": {"solver": StochasticEM(batch_size=100, n_candidates=3000, discount=0.6)},
         "stochastic, default": {"solver": "stochastic"},
     }
     for name, parameters in solvers.items():

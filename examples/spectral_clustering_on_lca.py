@@ -24,7 +24,7 @@ def cluster(Z, n_clusters):
 def compare(X, y, n_noise):
     """Accuracy on whitened rows, LCA's coordinates and LCA-Gauss's subspace, and that subspace's dimension."""
     noisy = datasets.add_noise_dimensions(X, n_noise, random_state=0)
-    gauss = LCAGauss(search=True).fit(noisy)
+    gauss = LCAGauss(reduce=True).fit(noisy)
     images = [noisy, LCA().fit_transform(noisy), gauss.transform(noisy) if gauss.n_components_ else noisy]
     return [*(clustering_accuracy(y, cluster(Z, len(set(y)))) for Z in images), gauss.n_components_]
 

@@ -18,7 +18,19 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import LabelEncoder, MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 
 import vicinal
-from vicinal import LCA, NCA, RCA, Engine, ManifoldParzen, ManifoldParzenCV, ParzenWindows
+from vicinal import (
+    LCA,
+    NCA,
+    RCA,
+    Engine,
+    ManifoldParzen,
+    ManifoldParzenCV,
+    MultiStart,
+    Objective,
+    ParzenWindows,
+    StochasticEM,
+    StochasticGradient,
+)
 
 N = 14
 _rng = np.random.default_rng(0)
@@ -41,11 +53,11 @@ def _network(*layers):
 
 
 def _neural(**options):
-    return vicinal.NeuralNCA(max_iter=2, random_state=0, **{"hidden": 3, **options})
+    return vicinal.NeuralNCA(max_iter=2, random_state=0, **{"network": 3, **options})
 
 
 def _stream():
-    return LCA(batch_size=4, neighborhood=8, random_state=0).partial_fit(X).partial_fit(X[:5])
+    return LCA(random_state=0, solver=StochasticEM(batch_size=4, n_candidates=8)).partial_fit(X).partial_fit(X[:5])
 
 
 # By name of the class and, after a colon, of the variant.
@@ -56,7 +68,7 @@ FITS = {
         2, covariance_type="tied", random_state=0
     ).fit(X),
     "ConstrainedGaussianMixture:diag": lambda: vicinal.ConstrainedGaussianMixture(
-        2, covariance_type="diag", priors="points", random_state=0
+        2, covariance_type="diag", count_by="points", random_state=0
     ).fit(X.astype(np.float32), CHUNKLETS),
     "ConstrainedGaussianMixture:spherical": lambda: vicinal.ConstrainedGaussianMixture(
         2, covariance_type="spherical", random_state=0
@@ -88,35 +100,38 @@ FITS = {
     "LCA:stream": _stream,
     "LCA:stream, then fit": lambda: _stream().fit(X),
     "LCAGauss": lambda: vicinal.LCAGauss().fit(X),
-    "LCAGauss:search": lambda: vicinal.LCAGauss(search=True, max_iter=50).fit(TABLE, None, WEIGHT),
+    "LCAGauss:search": lambda: vicinal.LCAGauss(reduce=True, max_iter=50).fit(TABLE, None, WEIGHT),
     "LocalLCA": lambda: vicinal.LocalLCA().fit(X),
     "LocalLCA:pool": lambda: vicinal.LocalLCA(0.5, pool=3).fit(TABLE),
     "MMC": lambda: vicinal.MMC().fit(X, CHUNKLETS),
-    "MMC:diagonal": lambda: vicinal.MMC(diagonal=True).fit(TABLE, Y),
+    "MMC:diagonal": lambda: vicinal.MMC(structure="diag").fit(TABLE, Y),
     "ManifoldParzen": lambda: ManifoldParzen(n_neighbors=3).fit(X),
     "ManifoldParzen:metric": lambda: ManifoldParzen(n_neighbors=3, metric=LCA().fit(X)).fit(X, sample_weight=WEIGHT),
     "ManifoldParzen:kernel": lambda: ManifoldParzen(
-        neighborhood="kernel", bandwidth=[0.5, 0.5], noise=0.1, n_components=2
+        vicinity="kernel", bandwidth=[0.5, 0.5], noise=0.1, n_components=2
     ).fit(TABLE),
     "ManifoldParzen:plain": lambda: ManifoldParzen(0).fit(X.astype(np.float32)),
     "ManifoldParzen:all rows": lambda: ManifoldParzen(n_neighbors=N - 1, noise=0.1).fit(X),
     "ManifoldParzenCV": lambda: ManifoldParzenCV([0, 1], [2, 3], [0.1, 0.2], cv=2).fit(TABLE),
     "ManifoldParzenCV:classes": lambda: ManifoldParzenCV([1], [1], [0.1, 0.2], cv=2, criterion="error").fit(X, NAMES),
     "NCA": lambda: NCA(random_state=0, max_iter=3).fit(X, Y),
-    "NCA:diagonal": lambda: NCA(diagonal=True, match="gaussian", random_state=0, max_iter=3).fit(TABLE, X[:, 0]),
-    "NCA:stochastic": lambda: NCA(1, solver="stochastic", batch_size=5, neighbors=4, random_state=0, max_iter=2).fit(
-        X, NAMES
-    ),
-    "NCA:likelihood": lambda: NCA(objective="likelihood", solver="cg", n_init=2, random_state=0, max_iter=3).fit(
-        X, Y, WEIGHT
-    ),
+    "NCA:diagonal": lambda: NCA(
+        random_state=0, max_iter=3, structure="diag", objective=Objective(match="gaussian")
+    ).fit(TABLE, X[:, 0]),
+    "NCA:stochastic": lambda: NCA(
+        1, solver=StochasticGradient(batch_size=5, n_neighbors=4), random_state=0, max_iter=2
+    ).fit(X, NAMES),
+    "NCA:likelihood": lambda: NCA(
+        objective="likelihood", solver="cg", random_state=0, max_iter=3, init=MultiStart(n_starts=2)
+    ).fit(X, Y, WEIGHT),
     "NeuralNCA": lambda: _neural().fit(X, Y),
-    "NeuralNCA:module": lambda: _neural(module=_network("Tanh", "ReLU")).fit(X, Y),
-    "NeuralNCA:activation": lambda: _neural(module=_network()[:0].append(_network("Tanh")[1])).fit(X, Y),
+    "NeuralNCA:options": lambda: _neural(solver=vicinal.Adam(batch_size=8)).fit(X, Y),
+    "NeuralNCA:module": lambda: _neural(network=_network("Tanh", "ReLU")).fit(X, Y),
+    "NeuralNCA:activation": lambda: _neural(network=_network()[:0].append(_network("Tanh")[1])).fit(X, Y),
     "OnlineRCA": lambda: vicinal.OnlineRCA().fit(X, CHUNKLETS),
     "OnlineRCA:waiting": lambda: vicinal.OnlineRCA().partial_fit(X, np.full(N, -1)),
     "PairNCA": lambda: vicinal.PairNCA(random_state=0, max_iter=3).fit(X, CHUNKLETS),
-    "PairNCA:diagonal": lambda: vicinal.PairNCA(diagonal=True, random_state=0, max_iter=3).fit(TABLE, pairs=PAIRS),
+    "PairNCA:diagonal": lambda: vicinal.PairNCA(random_state=0, max_iter=3, structure="diag").fit(TABLE, pairs=PAIRS),
     "ParzenMeanShift": lambda: vicinal.ParzenMeanShift().fit(X),
     "ParzenMeanShift:frames": lambda: vicinal.ParzenMeanShift(ManifoldParzen(n_neighbors=3)).fit(X),
     "ParzenMeanShift:search": lambda: vicinal.ParzenMeanShift(ManifoldParzenCV([1], [3], [0.1, 0.2], cv=2)).fit(TABLE),
@@ -174,7 +189,12 @@ FITS = {
     "sklearn.VarianceThreshold": lambda: VarianceThreshold(0.2).fit(X),
 }
 # What the vicinal that wrote version 1 did not have.
-SINCE_VERSION_2 = ["BinnedTargetMetric", "DensityOutlierDetector:from a density", "ParzenMeanShift:local"]
+SINCE_VERSION_2 = [
+    "BinnedTargetMetric",
+    "DensityOutlierDetector:from a density",
+    "NeuralNCA:options",
+    "ParzenMeanShift:local",
+]
 # Metrics that are saved without their training rows.
 METRICS = ["LCA", "LCAGauss"]
 QUESTIONS = [

@@ -18,8 +18,11 @@ from vicinal import (
     ConstrainedKMeans,
     LCAGauss,
     LocalLCA,
+    MultiStart,
     NeuralNCA,
     PairNCA,
+    StochasticEM,
+    StochasticGradient,
     io,
 )
 
@@ -56,24 +59,24 @@ CASES = {
     "LCA em": (LCA(solver="em"), (), D * D, (gram, metric_vector)),
     "LCA accelerated": (LCA(solver="accelerated"), (), D * D, (gram, metric_vector)),
     "LCA diagonal": (LCA("diag"), (), D * D, (gram, metric_vector)),
-    "LCA stochastic": (LCA(solver="stochastic", batch_size=20, tol=1e-6, random_state=0), (), D * D, None),
+    "LCA stochastic": (LCA(solver=StochasticEM(batch_size=20), tol=1e-6, random_state=0), (), D * D, None),
     "LCAGauss": (LCAGauss(), (), D * D, (gram, lambda model: model.precision_)),
-    "LCAGauss search": (LCAGauss(search=True, tol=1e-5), (), D * D, None),
+    "LCAGauss search": (LCAGauss(reduce=True, tol=1e-5), (), D * D, None),
     "LocalLCA": (LocalLCA(), (), N * D * D, (np.ravel, lambda model: model.local_covariances_.ravel())),
     "LocalLCA pool": (LocalLCA(0.3, pool=4), (), N * D * D, None),
     "NCA lbfgs": (NCA(2, random_state=0), (Y,), 2 * D, None),
     "NCA cg": (NCA(2, solver="cg", random_state=0), (Y,), 2 * D, None),
-    "NCA diagonal": (NCA(diagonal=True, random_state=0), (Y,), D * D, None),
-    "NCA stochastic": (NCA(2, solver="stochastic", batch_size=10, random_state=0), (Y,), 2 * D, None),
+    "NCA diagonal": (NCA(random_state=0, structure="diag"), (Y,), D * D, None),
+    "NCA stochastic": (NCA(2, solver=StochasticGradient(batch_size=10), random_state=0), (Y,), 2 * D, None),
     "PairNCA": (PairNCA(2, random_state=0), (Y,), 2 * D, None),
     "NeuralNCA": (
-        NeuralNCA(2, hidden=4, max_iter=5, device="cpu", random_state=0),
+        NeuralNCA(2, max_iter=5, device="cpu", random_state=0, network=4),
         (Y,),
         4 * (D + 1) + 2 * 5 + 1,
         None,
     ),
     "MMC": (MMC(), (Y,), D * D, (gram, metric_vector)),
-    "MMC diagonal": (MMC(diagonal=True), (Y,), D * D, (gram, metric_vector)),
+    "MMC diagonal": (MMC(structure="diag"), (Y,), D * D, (gram, metric_vector)),
     "ConstrainedKMeans": (
         ConstrainedKMeans(3, n_init=1, random_state=0),
         (PAIRS,),
@@ -185,11 +188,11 @@ def test_it_may_stop_the_fit(name, error, said):
 @pytest.mark.parametrize(
     ("estimator", "y"),
     [
-        (NCA(2, n_init=4, random_state=0), Y),
-        (PairNCA(2, n_init=4, random_state=0), Y),
+        (NCA(2, random_state=0, init=MultiStart(n_starts=4)), Y),
+        (PairNCA(2, random_state=0, init=MultiStart(n_starts=4)), Y),
         (ConstrainedKMeans(3, n_init=4, random_state=0), PAIRS),
         (ConstrainedGaussianMixture(2, n_init=4, random_state=0), PAIRS),
-        (LCAGauss(search=True), None),
+        (LCAGauss(reduce=True), None),
     ],
 )
 def test_it_stops_all_starts(estimator, y, error):
@@ -202,12 +205,12 @@ def test_it_stops_all_starts(estimator, y, error):
 def test_the_search_of_lca_gauss_can_be_stopped_anywhere():
     """The passes of all runs count, and what is kept is never worse than EM's own answer."""
     plain, whole = LCAGauss(tol=1e-5).fit(X), Watcher()
-    searched = LCAGauss(search=True, tol=1e-5, callback=whole).fit(X)
+    searched = LCAGauss(reduce=True, tol=1e-5, callback=whole).fit(X)
     assert whole.counts == list(range(1, searched.n_iter_ + 1))
     for at in (plain.n_iter_ + 1, plain.n_iter_ + 3, searched.n_iter_):
         watcher = Watcher(at)
         with pytest.warns(ConvergenceWarning, match="the callback stopped it"):
-            model = LCAGauss(search=True, tol=1e-5, callback=watcher).fit(X)
+            model = LCAGauss(reduce=True, tol=1e-5, callback=watcher).fit(X)
         assert watcher.counts[-1] == at == model.n_iter_
         assert model.objectives_[-1] >= plain.objectives_[-1]
         assert model.objectives_[-1] == pytest.approx(model.score(), abs=1e-9)
@@ -227,7 +230,7 @@ def test_k_means_by_steps_is_scikit_learns():
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(300, 4)) + 3 * rng.integers(4, size=(300, 1))
     chunklets = np.where(np.arange(300) < 100, np.arange(300) // 3, -1)
-    for parameters in ({}, {"init": "random"}, {"init": rows[:6]}, {"tol": 0.0}, {"max_iter": 2, "n_init": 1}):
+    for parameters in ({}, {"init": "random"}, {"init": rows[:6]}, {"center_tol": 0.0}, {"max_iter": 2, "n_init": 1}):
         plain, watched = (
             ConstrainedKMeans(6, **{"n_init": 3, **parameters}, callback=callback, random_state=0)
             for callback in (None, lambda centres, n: None)

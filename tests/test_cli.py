@@ -203,7 +203,7 @@ def test_nca_takes_pairs_and_continuous_targets(table, capsys):
     assert type(model_io.load("m.vicinal")[-1]).__name__ == "PairNCA"
     assert run("learn", "table.csv", "--method", "nca", "--target", "hue", "--drop", "kind", "-o", "m.vicinal") == OK
     assert "is continuous" in capsys.readouterr().err
-    assert model_io.load("m.vicinal")[-1].match == "gaussian"
+    assert model_io.load("m.vicinal")[-1].objective.match == "gaussian"
 
 
 def test_parameters_scaling_and_seed(table):

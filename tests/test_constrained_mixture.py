@@ -28,7 +28,7 @@ def test_without_constraints_it_is_the_gaussian_mixture(kind):
     assert ours.covariances_.shape == theirs.covariances_.shape
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-2)
     assert ours.objectives_[-1] == pytest.approx(ours.score(X), rel=1e-9)
-    points = ConstrainedGaussianMixture(3, priors="points", **settings).fit(X)
+    points = ConstrainedGaussianMixture(3, count_by="points", **settings).fit(X)
     np.testing.assert_allclose(points.means_, ours.means_, rtol=1e-10)
 
 
@@ -52,11 +52,11 @@ def test_one_round_of_em_against_the_formulas(priors):
     X = rng.normal(size=(40, 2)) + np.repeat([[0, 0], [3, 1]], 20, axis=0)
     chunklets = np.r_[np.repeat([0, 1, 2], 4), np.full(16, -1), np.repeat([3, 4], 6)]
     with pytest.warns(ConvergenceWarning):
-        before = ConstrainedGaussianMixture(2, priors=priors, max_iter=3, tol=0, reg_covar=0, random_state=0).fit(
+        before = ConstrainedGaussianMixture(2, count_by=priors, max_iter=3, tol=0, reg_covar=0, random_state=0).fit(
             X, chunklets
         )
     with pytest.warns(ConvergenceWarning):
-        after = ConstrainedGaussianMixture(2, priors=priors, max_iter=4, tol=0, reg_covar=0, random_state=0).fit(
+        after = ConstrainedGaussianMixture(2, count_by=priors, max_iter=4, tol=0, reg_covar=0, random_state=0).fit(
             X, chunklets
         )
     assert before.objectives_[-1] == pytest.approx(literal_objective(before, X, chunklets, priors), rel=1e-10)
@@ -87,7 +87,7 @@ def test_the_objective_never_falls_and_chunklets_stay_together(kind, priors):
     X, y = load_iris(return_X_y=True)
     entries = simulate_pairs(y, 0.6, random_state=2)
     model = ConstrainedGaussianMixture(
-        3, covariance_type=kind, priors=priors, reg_covar=0, tol=1e-8, max_iter=2000, random_state=0
+        3, covariance_type=kind, count_by=priors, reg_covar=0, tol=1e-8, max_iter=2000, random_state=0
     ).fit(X, entries)
     assert (np.diff(model.objectives_) > -1e-12).all()
     assert model.converged_
@@ -101,7 +101,7 @@ def test_priors_count_chunklets_or_points():
     X = np.r_[rng.normal(size=(100, 1)), rng.normal(size=(100, 1)) + 20]
     y = np.r_[np.repeat(np.arange(10), 10), np.full(100, -1)]  # ten chunklets and a hundred rows
     chunklets = ConstrainedGaussianMixture(2, random_state=0).fit(X, y)
-    points = ConstrainedGaussianMixture(2, priors="points", random_state=0).fit(X, y)
+    points = ConstrainedGaussianMixture(2, count_by="points", random_state=0).fit(X, y)
     assert chunklets.weights_.min() == pytest.approx(10 / 110, abs=1e-6)
     assert points.weights_.min() == pytest.approx(0.5, abs=1e-6)
 
@@ -151,7 +151,7 @@ X6 = np.arange(12.0).reshape(6, 2) ** 1.5
             lambda: ConstrainedGaussianMixture(1, covariance_type="round").fit(X6),
             "covariance_type must be one of",
         ),
-        (lambda: ConstrainedGaussianMixture(1, priors="rows").fit(X6), "priors must be one of"),
+        (lambda: ConstrainedGaussianMixture(1, count_by="rows").fit(X6), "count_by must be one of"),
         (lambda: ConstrainedGaussianMixture(1, tol=-1).fit(X6), "tol must be"),
         (lambda: ConstrainedGaussianMixture(1, reg_covar=-1).fit(X6), "reg_covar must be"),
         (lambda: ConstrainedGaussianMixture(1).fit(X6, [[0, 9]]), "out of range"),

@@ -54,7 +54,7 @@ def test_two_gaussians():
 
 
 def test_two_circles():
-    X, y = datasets.make_two_circles(5001, noise=0, random_state=0)
+    X, y = datasets.make_two_circles(5001, noise_std=0, random_state=0)
     np.testing.assert_allclose(np.linalg.norm(X, axis=1), y + 1, rtol=1e-12)
     assert sorted(np.bincount(y)) == [2500, 2501]
     noisy, y = datasets.make_two_circles(20_000, random_state=0)
@@ -154,7 +154,7 @@ def test_text_keeps_its_height_when_it_grows():
 
 
 def test_spiral_follows_its_formula():
-    X, t = datasets.make_spiral(1000, noise=0, random_state=0)
+    X, t = datasets.make_spiral(1000, noise_std=0, random_state=0)
     np.testing.assert_allclose(X[:, 0], 0.04 * t * np.sin(t), atol=1e-15)
     np.testing.assert_allclose(X[:, 1], 0.04 * t * np.cos(t), atol=1e-15)
     assert t.min() >= 3
@@ -178,17 +178,17 @@ def literal_spiral_log_density(points, noise):
 
 @pytest.mark.parametrize("noise", [0.01, 0.2])
 def test_spiral_density_literal(noise):
-    inside, _ = datasets.make_spiral(2, noise=noise, random_state=1)
+    inside, _ = datasets.make_spiral(2, noise_std=noise, random_state=1)
     end = 0.04 * 15 * np.array([np.sin(15), np.cos(15)])
     points = np.vstack([inside, end + 0.5 * noise, [0.0, 0.0], [1.0, -1.5]])
     expected = literal_spiral_log_density(points, noise)
-    np.testing.assert_allclose(datasets.spiral_log_density(points, noise=noise), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(datasets.spiral_log_density(points, noise_std=noise), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_spiral_density_integrates_to_one():
     grid = np.linspace(-1.1, 1.1, 111)
     points = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
-    total = np.exp(datasets.spiral_log_density(points, noise=0.05)).sum() * (grid[1] - grid[0]) ** 2
+    total = np.exp(datasets.spiral_log_density(points, noise_std=0.05)).sum() * (grid[1] - grid[0]) ** 2
     assert total == pytest.approx(1, abs=1e-9)
 
 
@@ -199,7 +199,7 @@ def test_spiral_density_far_away():
     distance = np.array([np.linalg.norm(point - _curve(t), axis=1).min() for point in far])
     np.testing.assert_allclose(datasets.spiral_log_density(far), -(distance**2) / 2e-4, rtol=1e-5)
     for noise in (1e-3, 1e-12, 1e-100):
-        on_curve = datasets.spiral_log_density(_curve(np.array([5.0])), noise=noise)
+        on_curve = datasets.spiral_log_density(_curve(np.array([5.0])), noise_std=noise)
         # A straight line there, locally: density 1 / (12 speed) per length, times N(0; 0, noise^2) across.
         straight = -np.log(12 * 0.04 * np.sqrt(26)) - np.log(np.sqrt(2 * np.pi) * noise)
         if noise > 1e-14:
@@ -540,13 +540,13 @@ FACES = np.zeros((4, 8, 8))
         (lambda: datasets.make_two_gaussians(10.0), TypeError, "n_samples must be an integer.*float"),
         (lambda: datasets.make_two_gaussians(True), TypeError, "n_samples must be an integer.*bool"),
         (lambda: datasets.make_two_gaussians(10, random_state="x"), ValueError, "seed"),
-        (lambda: datasets.make_two_circles(10, noise=-1), ValueError, "noise must be.*-1"),
-        (lambda: datasets.make_two_circles(10, noise=np.nan), ValueError, "noise must be a finite"),
+        (lambda: datasets.make_two_circles(10, noise_std=-1), ValueError, "noise_std must be.*-1"),
+        (lambda: datasets.make_two_circles(10, noise_std=np.nan), ValueError, "noise_std must be a finite"),
         (lambda: datasets.make_five_gaussians(4), ValueError, "n_samples must be at least 5"),
         (lambda: datasets.make_five_gaussians(8, radius=0), ValueError, "radius must be"),
         (lambda: datasets.make_rings(3, n_classes=5), ValueError, "n_samples must be at least 5"),
         (lambda: datasets.make_rings(3, n_classes=0), ValueError, "n_classes must be at least 1"),
-        (lambda: datasets.make_rings(9, noise="big"), TypeError, "noise must be a number.*str"),
+        (lambda: datasets.make_rings(9, noise_std="big"), TypeError, "noise_std must be a number.*str"),
         (lambda: datasets.make_rings(9, thickness=-0.1), ValueError, "thickness must be"),
         (lambda: datasets.add_noise_dimensions(PLANE, -1), ValueError, "n_dimensions must be at least 0"),
         (
@@ -574,9 +574,9 @@ FACES = np.zeros((4, 8, 8))
         (lambda: datasets.make_text(3), TypeError, "text must be a string, got int"),
         (lambda: datasets.make_text("to", 0), ValueError, "n_samples must be at least 1"),
         (lambda: datasets.make_spiral(0), ValueError, "n_samples must be at least 1"),
-        (lambda: datasets.make_spiral(5, noise=-1), ValueError, "noise must be"),
+        (lambda: datasets.make_spiral(5, noise_std=-1), ValueError, "noise_std must be"),
         (lambda: datasets.spiral_log_density(np.ones((3, 3))), ValueError, "expected 2 columns, got 3"),
-        (lambda: datasets.spiral_log_density(PLANE, noise=0), ValueError, "noise must be.*greater than 0"),
+        (lambda: datasets.spiral_log_density(PLANE, noise_std=0), ValueError, "noise_std must be.*greater than 0"),
         (lambda: datasets.spiral_log_density([[np.nan, 0]]), ValueError, "NaN"),
         (lambda: datasets.spiral_log_density(PLANE * 1e200), ValueError, "Rescale"),
         (lambda: datasets.make_faces(0), ValueError, "n_samples must be"),

@@ -229,7 +229,7 @@ def assert_same_answers(one, other, new):
     [
         ParzenWindows(),
         LCA(),
-        LCAGauss(random_state=0),
+        LCAGauss(),
         LocalLCA(),
         ManifoldParzen(1, 5, 0.1),
         ManifoldParzen(0, 5, 0.1),

@@ -20,11 +20,13 @@ from vicinal import (
     LocalLCA,
     ManifoldParzen,
     ManifoldParzenCV,
+    Objective,
     PairNCA,
     ParzenMeanShift,
     ParzenWindows,
     SoftNeighborsClassifier,
     SoftNeighborsRegressor,
+    StochasticGradient,
     quality,
 )
 from vicinal._engine import _arrays
@@ -122,13 +124,13 @@ CASES = {
         (LCA(solver="em", max_iter=5), (X,), ["covariance_"], density),
         (LCA(solver="accelerated", max_iter=5), (X,), ["covariance_"], density),
         (LCA(solver="stochastic", max_iter=2, random_state=0), (X,), ["covariance_"], density),
-        (LCA(covariance="diag", max_iter=5), (X,), ["covariance_", "effective_neighbors_"], density),
+        (LCA(covariance_type="diag", max_iter=5), (X,), ["covariance_", "effective_neighbors_"], density),
         (LCA(rank=2, max_iter=5), (X,), ["covariance_"], density),
     ],
     "LCAGauss": [
         # What its rows score, each left out, is kept from the fit.
         (LCAGauss(max_iter=5), (X,), ["components_", "effective_neighbors_", "left_out_scores"], new_rows),
-        (LCAGauss(search=True, max_iter=5), (X,), ["covariance_", "left_out_scores"], new_rows),
+        (LCAGauss(reduce=True, max_iter=5), (X,), ["covariance_", "left_out_scores"], new_rows),
     ],
     "LocalLCA": [(LocalLCA(max_iter=3), (X,), ["local_covariances_"], density)],
     "ManifoldParzen": [
@@ -136,7 +138,7 @@ CASES = {
         (ManifoldParzen(n_neighbors=8), (X,), ["local_frames_", "noise_scores_"], density),
         (ManifoldParzen(n_components=0), (X,), ["noise_"], density),
         (
-            ManifoldParzen(neighborhood="kernel", bandwidth=0.5, noise=0.05),
+            ManifoldParzen(vicinity="kernel", bandwidth=0.5, noise=0.05),
             (X,),
             ["local_frames_", "local_variances_"],
             density,
@@ -149,11 +151,11 @@ CASES = {
     "NCA": [
         (NCA(2, max_iter=5), (X, Y), ["components_", "objectives_"], None),
         (NCA(2, max_iter=5, objective="likelihood"), (X, Y), ["components_"], None),
-        (NCA(2, max_iter=5, match="gaussian"), (X, T), ["components_"], None),
-        (NCA(2, max_iter=5, match="dot"), (X, np.eye(3)[Y] * 0.8 + 0.1), ["components_"], None),
-        (NCA(max_iter=5, diagonal=True), (X, Y), ["components_"], None),
+        (NCA(2, max_iter=5, objective=Objective(match="gaussian")), (X, T), ["components_"], None),
+        (NCA(2, max_iter=5, objective=Objective(match="dot")), (X, np.eye(3)[Y] * 0.8 + 0.1), ["components_"], None),
+        (NCA(max_iter=5, structure="diag"), (X, Y), ["components_"], None),
         (NCA(2, max_iter=2, solver="stochastic", random_state=0), (X, Y), ["components_"], None),
-        (NCA(2, max_iter=2, solver="stochastic", neighbors=10, random_state=0), (X, Y), ["components_"], None),
+        (NCA(2, max_iter=2, solver=StochasticGradient(n_neighbors=10), random_state=0), (X, Y), ["components_"], None),
     ],
     "PairNCA": [(PairNCA(2, max_iter=5), (X, Y), ["components_", "objectives_"], None)],
     "SoftNeighborsClassifier": [

@@ -13,7 +13,17 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import vicinal
-from vicinal import LCA, NCA, RCA, BinnedTargetMetric, DensityOutlierDetector, Engine, ManifoldParzen, ParzenWindows
+from vicinal import (
+    LCA,
+    NCA,
+    RCA,
+    BinnedTargetMetric,
+    DensityOutlierDetector,
+    Engine,
+    ManifoldParzen,
+    Objective,
+    ParzenWindows,
+)
 from vicinal._compare.estimator_code import CodeWriter
 from vicinal._compare.methods import density_methods, metric_methods
 
@@ -78,8 +88,10 @@ def test_the_code_of_an_estimator_makes_it_again(estimator):
 
 
 def test_only_what_differs_from_the_defaults_is_written():
-    assert run(make_pipeline(StandardScaler(), NCA(match="gaussian", engine=Engine(threads=2))))[1] == (
-        "make_pipeline(StandardScaler(), NCA(match='gaussian', engine=Engine(threads=2)))"
+    nca = NCA(engine=Engine(threads=2), objective=Objective(match="dot"))
+    assert run(nca)[1] == "NCA(objective=Objective(match='dot'), engine=Engine(threads=2))"
+    assert (
+        run(make_pipeline(StandardScaler(), NCA(max_iter=7)))[1] == "make_pipeline(StandardScaler(), NCA(max_iter=7))"
     )
     assert run(KNeighborsClassifier(n_neighbors=np.int64(5)))[1] == "KNeighborsClassifier()"
     # True equals 1 and 1 equals 1.0, but they are other values to a parameter.

@@ -111,7 +111,7 @@ def test_the_mean_of_the_local_scatters_is_the_pooled_one(rows):
 
 def test_lca_gauss_is_a_mixture_with_one_covariance(rows):
     X = np.c_[rows, np.random.default_rng(3).normal(size=(45, 2))]
-    model = LCAGauss(search=True).fit(X)
+    model = LCAGauss(reduce=True).fit(X)
     assert 0 < model.n_components_ < 5
     B = np.concatenate([model.gaussian_components_, model.components_]).T
     d1 = len(model.gaussian_components_)

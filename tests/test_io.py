@@ -23,7 +23,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import LabelEncoder, MaxAbsScaler, StandardScaler
 
 import vicinal
-from vicinal import LCA, NCA, RCA, Engine, ManifoldParzen, ParzenWindows, io
+from vicinal import LCA, NCA, RCA, Engine, ManifoldParzen, Objective, ParzenWindows, io
 from vicinal._model_files.model_file import _DIGEST_AT, _DIGEST_END, FORMAT, parse_model, read_arrays, write_arrays
 from vicinal._model_files.reader import Reader
 from vicinal._model_files.writer import Writer
@@ -55,26 +55,28 @@ HOW_TO_FIT = {
     ],
     "LCA": [
         lambda: LCA().fit(X),
-        lambda: LCA(covariance="low_rank", rank=1, engine=Engine(threads=1), random_state=3).fit(TABLE, None, WEIGHT),
+        lambda: LCA(covariance_type="low_rank", rank=1, engine=Engine(threads=1), random_state=3).fit(
+            TABLE, None, WEIGHT
+        ),
     ],
     "LCAGauss": [lambda: vicinal.LCAGauss().fit(X), lambda: vicinal.LCAGauss().fit(TABLE, None, WEIGHT)],
     "LocalLCA": [
         lambda: vicinal.LocalLCA().fit(X),
         lambda: vicinal.LocalLCA(0.5, pool=3, max_iter=500).fit(TABLE),
     ],
-    "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(diagonal=True).fit(TABLE, NAMES)],
+    "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(structure="diag").fit(TABLE, NAMES)],
     "ManifoldParzenCV": [lambda: vicinal.ManifoldParzenCV().fit(TABLE)],
     "PairNCA": [lambda: vicinal.PairNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "ManifoldParzen": [
         lambda: ManifoldParzen(metric=LCA().fit(X)).fit(X, sample_weight=WEIGHT),
         lambda: ManifoldParzen(n_components=0).fit(X.astype(np.float32)),
-        lambda: ManifoldParzen(neighborhood="kernel", bandwidth=[0.5, 0.5, 0.5], noise=0.1).fit(TABLE),
+        lambda: ManifoldParzen(vicinity="kernel", bandwidth=[0.5, 0.5, 0.5], noise=0.1).fit(TABLE),
         lambda: ManifoldParzen(metric=make_pipeline(StandardScaler(), PCA(2)).fit(TABLE)).fit(TABLE),
     ],
     "NCA": [
         lambda: NCA(random_state=0).fit(X, CLASSES),
         lambda: NCA(init=np.eye(2, D, order="F"), random_state=np.random.RandomState(3)).fit(TABLE, NAMES),
-        lambda: NCA(diagonal=True, match="gaussian", max_iter=200).fit(X, X[:, 0]),
+        lambda: NCA(max_iter=200, structure="diag", objective=Objective(match="gaussian")).fit(X, X[:, 0]),
     ],
     "OnlineRCA": [lambda: vicinal.OnlineRCA().fit(X, CHUNKLETS)],
     "ParzenMeanShift": [
@@ -98,9 +100,9 @@ HOW_TO_FIT = {
     ],
     "SoftNeighborsRegressor": [lambda: vicinal.SoftNeighborsRegressor(RCA().fit(X, CLASSES)).fit(X, X[:, :2])],
     "NeuralNCA": [
-        lambda: neural(hidden=5),
-        lambda: neural(module=torch().nn.Sequential(torch().nn.Linear(X.shape[1], 2, bias=False), torch().nn.Tanh())),
-        lambda: neural(module=torch().nn.Linear(X.shape[1], 3)),
+        lambda: neural(network=5),
+        lambda: neural(network=torch().nn.Sequential(torch().nn.Linear(X.shape[1], 2, bias=False), torch().nn.Tanh())),
+        lambda: neural(network=torch().nn.Linear(X.shape[1], 3)),
     ],
     "RCA": [
         lambda: RCA().fit(X, CHUNKLETS),
@@ -195,8 +197,8 @@ def test_a_network_of_ones_own_layers_is_refused_with_the_remedy(tmp_path):
     class Own(torch().nn.Linear):
         pass
 
-    with pytest.raises(TypeError, match=r"module_? holds a network of layers of your own.*state_dict"):
-        io.save(neural(module=Own(X.shape[1], 2)), tmp_path / "model.vicinal")
+    with pytest.raises(TypeError, match=r"(module_|network) holds a network of layers of your own.*state_dict"):
+        io.save(neural(network=Own(X.shape[1], 2)), tmp_path / "model.vicinal")
     assert not list(tmp_path.iterdir())
 
 

@@ -284,13 +284,13 @@ def test_no_parameter_holds_a_path(name, parameter, tmp_path):
 
 @pytest.mark.parametrize(("name", "parameter"), PARAMETERS)
 def test_no_parameter_holds_something_that_can_be_called(name, parameter, tmp_path):
-    """Of all that a file holds, only a network can be called; it is for `module`."""
+    """Of all that a file holds, only a network can be called; it is for `network`."""
     pytest.importorskip("torch")
     tree = default_tree(name)
     layers = [{"layer": "Identity", "arrays": {}}]
     network = {"is": "network", "layers": layers, "chain": False, "training": False, "trainable": False}
     for value in (network, [network], {"is": "objects", "shape": [1], "items": [network]}):
-        if parameter == "module" and value is network:
+        if parameter == "network" and value is network:
             continue
         tree["parameters"][parameter] = value
         write(tmp_path / "model.vicinal", tree)
@@ -320,8 +320,8 @@ def value_tree(value):
         ("NCA", "engine", "numba"),
         ("NCA", "engine", value_tree(ParzenWindows())),
         ("NCA", "engine", {"is": "dict", "items": [["kind", "cpu"]]}),
-        ("NeuralNCA", "module", value_tree(ParzenWindows())),
-        ("NeuralNCA", "module", "torch.nn.Linear"),
+        ("NeuralNCA", "network", value_tree(ParzenWindows())),
+        ("NeuralNCA", "network", "torch.nn.Linear"),
         ("NeuralNCA", "device", "xla"),
         ("NeuralNCA", "device", "privateuseone:0"),
         ("NeuralNCA", "device", "cuda:0\n"),
@@ -331,7 +331,7 @@ def value_tree(value):
         ("DensityClassifier", "priors", {"is": "dict", "items": [["a", "b"]]}),
         ("DensityOutlierDetector", "cv", value_tree(ParzenWindows())),
         ("DensityOutlierDetector", "cv", [[[0], "test"]]),
-        ("ManifoldParzen", "search", "pynndescent"),
+        ("ManifoldParzen", "neighbor_search", "pynndescent"),
         ("ManifoldParzenCV", "metric", "euclidean"),
         ("SoftNeighborsClassifier", "metric", "euclidean"),
         ("ConstrainedKMeans", "init", value_tree(ParzenWindows())),

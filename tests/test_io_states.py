@@ -20,11 +20,14 @@ from vicinal import LCA, NCA, ParzenWindows, io
 from vicinal._model_files import states
 from vicinal._model_files.fields import State, count, floats, maybe, relation
 from vicinal._model_files.model_file import VERSION, parse_model, read_arrays, write_arrays
+from vicinal._model_files.option_states import OPTION_STATES
+from vicinal._model_files.reader import Reader
 from vicinal._model_files.sklearn_states import SKLEARN_STATES
 from vicinal._model_files.states import STATES, state_of
 from vicinal._model_files.types import _CLASSES, find_class
 from vicinal._model_files.version_1 import _FIELDS, as_version_2
 from vicinal._model_files.writer import Writer
+from vicinal._records import Record
 
 OLD = Path(__file__).parent / "data" / "model_files_v1"
 SAID = json.loads((OLD / "answers.json").read_text(encoding="utf-8"))
@@ -85,7 +88,7 @@ def assert_close(found, expected, rtol):
 
 
 def test_every_class_that_a_file_can_hold_is_declared():
-    assert {*STATES, *SKLEARN_STATES} == CLASSES
+    assert {*STATES, *OPTION_STATES, *SKLEARN_STATES} == CLASSES
     assert all(name.startswith("sklearn.") for name in SKLEARN_STATES)
 
 
@@ -178,10 +181,10 @@ def test_what_was_changed_into_nonsense_is_not_saved(tmp_path):
 
 def test_a_refit_under_other_parameters_can_be_saved(tmp_path):
     """Some attributes tell of an earlier fit, perhaps on other columns."""
-    metric = NCA(diagonal=True, solver="stochastic", random_state=0, max_iter=1, tol=10.0)
+    metric = NCA(solver="stochastic", random_state=0, max_iter=1, tol=10.0, structure="diag")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        metric.fit(np.hstack([X, X**2]), Y).set_params(diagonal=False, solver="lbfgs").fit(X, Y)
+        metric.fit(np.hstack([X, X**2]), Y).set_params(structure="full", solver="lbfgs").fit(X, Y)
     assert metric.feature_relevance_.shape != metric.components_.shape[1:]
     io.save(metric, tmp_path / "model.vicinal")
     np.testing.assert_array_equal(io.load(tmp_path / "model.vicinal").feature_relevance_, metric.feature_relevance_)
@@ -378,10 +381,77 @@ def uses_float32(estimator):
 
 def test_there_is_a_file_of_version_1_for_every_class_and_every_name_in_it():
     trees = [tree for name in SAID for tree in described_objects(old_tree(name))]
-    assert {tree["class"] for tree in trees} == CLASSES - {*SINCE_VERSION_2}
+    assert {tree["class"] for tree in trees} == CLASSES - {*SINCE_VERSION_2} - {*OPTION_STATES} | {"Engine"}
     assert {*FITS} - {*SAID} == {*SINCE_VERSION_2}
     seen = {(tree["class"], name) for tree in trees for name in fields_in(tree)}
     assert {(name, old) for name, names in _FIELDS.items() for old in names} <= seen
+
+
+@pytest.mark.parametrize("name", [name for name in SAID if name in FITS])
+def test_parameters_of_version_1_have_their_present_names_and_values(name):
+    """Version 1 had NCA(reg=, match=, n_init=), LCA(neighborhood=) and so on, which are fields of records now."""
+    needs_torch(name)
+    old, new = load_old(name).get_params(), fitted(name).get_params()
+    assert old.keys() == new.keys()
+    for key, value in new.items():
+        if value is None or isinstance(value, (str, bool, int, float, np.ndarray, Record)):
+            np.testing.assert_array_equal(old[key], value, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "old", "expected"),
+    [
+        ("LCA", {"solver": "em", "batch_size": 7}, {"solver": "em"}),
+        (
+            "LCA",
+            {"solver": "auto", "batch_size": 7, "neighborhood": 9, "discount": 0.5},
+            {"solver": vicinal.StochasticEM(7, 9, 0.5)},
+        ),
+        ("LCAGauss", {"search": True, "random_state": 3}, {"reduce": True}),
+        ("MMC", {"diagonal": True, "tol": 0.1}, {"structure": "diag", "gap_tol": 0.1}),
+        (
+            "NCA",
+            {
+                "objective": "likelihood",
+                "match": "gaussian",
+                "match_scale": 2.0,
+                "reg": 0.1,
+                "n_init": 3,
+                "init": "pca",
+            },
+            {
+                "objective": vicinal.Objective("likelihood", "gaussian", 2.0, 0.1),
+                "init": vicinal.MultiStart("pca", n_starts=3),
+            },
+        ),
+        ("NCA", {"neighbors": 5}, {"solver": vicinal.StochasticGradient(n_neighbors=5)}),
+        (
+            "PairNCA",
+            {"reg": 0.5, "diagonal": False},
+            {"objective": vicinal.Objective("pairs", penalty=0.5), "structure": "full"},
+        ),
+        ("NeuralNCA", {"hidden": 7, "reg": 0.5}, {"network": 7, "solver": vicinal.Adam(weight_decay=0.5)}),
+        ("NeuralNCA", {"hidden": 100, "batch_size": 512}, {"network": None, "solver": "adam"}),
+        (
+            "ManifoldParzen",
+            {"neighborhood": "kernel", "search": "exact"},
+            {"vicinity": "kernel", "neighbor_search": "exact"},
+        ),
+        ("ConstrainedGaussianMixture", {"priors": "points"}, {"count_by": "points"}),
+        ("ConstrainedKMeans", {"tol": 0.5}, {"center_tol": 0.5}),
+        ("ParzenMeanShift", {"tol": 0.5}, {"step_tol": 0.5}),
+    ],
+)
+def test_every_parameter_that_was_renamed_is_mapped(class_name, old, expected):
+    tree = as_version_2({"is": "estimator", "class": class_name, "attributes": {}, "parameters": old})
+    found = {name: Reader({}).value(value) for name, value in tree["parameters"].items()}
+    assert found == expected
+
+
+def test_an_old_description_that_names_a_parameter_twice_is_refused():
+    tree = {"is": "estimator", "class": "MMC", "attributes": {}, "parameters": {"tol": 0.1, "gap_tol": 0.1}}
+    with pytest.raises(ValueError, match="a parameter is described twice"):
+        as_version_2(tree)
 
 
 def test_an_old_description_that_names_an_attribute_twice_is_refused():

@@ -467,7 +467,7 @@ def test_any_scale_of_the_data(rows, scale):
 @pytest.mark.parametrize(
     ("parameters", "error", "message"),
     [
-        ({"covariance": "tied"}, ValueError, "covariance must be one of 'full'"),
+        ({"covariance_type": "tied"}, ValueError, "covariance_type must be one of 'full'"),
         ({"solver": "newton"}, ValueError, "solver must be one of"),
         ({"init": "pca"}, ValueError, "init must be one of 'covariance'"),
         ({"init": np.eye(3)}, ValueError, r"init as a matrix must be a covariance of shape \(4, 4\)"),
@@ -478,14 +478,12 @@ def test_any_scale_of_the_data(rows, scale):
         ({"tol": -1.0}, ValueError, "tol must be"),
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
         ({"max_iter": 2.5}, TypeError, "max_iter must be an integer"),
-        ({"covariance": "low_rank"}, ValueError, "needs rank"),
-        ({"covariance": "low_rank", "rank": 4}, ValueError, "rank must be less than the 4 features"),
-        ({"covariance": "low_rank", "rank": 0}, ValueError, "rank must be at least 1"),
+        ({"covariance_type": "low_rank"}, ValueError, "needs rank"),
+        ({"covariance_type": "low_rank", "rank": 4}, ValueError, "rank must be less than the 4 features"),
+        ({"covariance_type": "low_rank", "rank": 0}, ValueError, "rank must be at least 1"),
         ({"engine": "gpu"}, ValueError, "engine must be one of"),
         # Also where the solver does not need them.
-        ({"discount": 5.0}, ValueError, "discount must be less than 1"),
-        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
-        ({"neighborhood": 1}, ValueError, "neighborhood must be at least 2"),
+        ({"solver": 3}, TypeError, "solver must be one of 'auto', .* or a vicinal.StochasticEM, got int"),
     ],
 )
 def test_bad_parameters(rows, parameters, error, message):

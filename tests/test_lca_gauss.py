@@ -44,7 +44,7 @@ def expected_failures(estimator):
 
 
 @parametrize_with_checks(
-    [LCAGauss(), LCAGauss(reg=0.1, reg_gauss=0.1, search=True)], expected_failed_checks=expected_failures
+    [LCAGauss(), LCAGauss(reg=0.1, reg_gauss=0.1, reduce=True)], expected_failed_checks=expected_failures
 )
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
 def test_scikit_learn_checks(estimator, check):
@@ -159,7 +159,7 @@ def test_eigenvalues_of_one_are_gaussian():
 
 @pytest.mark.parametrize("search", [False, True])
 def test_scores_are_the_literal_density(rows, search):
-    model = LCAGauss(search=search).fit(rows)
+    model = LCAGauss(reduce=search).fit(rows)
     B_G, B_L = model.gaussian_components_.T, model.components_.T
     new = rows[:7] + 0.3
     np.testing.assert_allclose(
@@ -177,7 +177,7 @@ def test_the_density_integrates_to_one(d):
     rng = np.random.default_rng(d)
     X = rng.normal(size=(60, d))
     X[:, 0] = 0.15 * X[:, 0] + rng.integers(2, size=60)
-    model = LCAGauss(search=True).fit(X)
+    model = LCAGauss(reduce=True).fit(X)
     n_points = {1: 4000, 2: 250, 3: 90}[d]
     axes = [np.linspace(x.min() - 4.5 * x.std(), x.max() + 4.5 * x.std(), n_points) for x in X.T]
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
@@ -188,7 +188,7 @@ def test_the_density_integrates_to_one(d):
 
 def test_the_limit_of_all_gaussian():
     X = np.random.default_rng(0).normal(size=(400, 3)) @ np.diag([1, 2, 3])
-    model = LCAGauss(search=True).fit(X)
+    model = LCAGauss(reduce=True).fit(X)
     assert model.n_components_ == 0
     gaussian = multivariate_normal(X.mean(0), np.cov(X.T, bias=True))
     np.testing.assert_allclose(model.score_samples(X), gaussian.logpdf(X))
@@ -213,7 +213,7 @@ def test_the_limit_of_none_gaussian():
 
 
 def test_marginals_and_conditionals_come_from_the_mixture(rows):
-    model = LCAGauss(search=True).fit(pd.DataFrame(rows, columns=list("abcd")))
+    model = LCAGauss(reduce=True).fit(pd.DataFrame(rows, columns=list("abcd")))
     a, rest = rows[0, 0], rows[0, 1:]
     joint = model.score_samples(pd.DataFrame(rows[:1], columns=list("abcd")))[0]
     split = model.marginal(["a"]).score_samples([[a]])[0] + model.conditional({"a": a}).score_samples([rest])[0]
@@ -250,7 +250,7 @@ def test_the_penalised_objective_never_falls(seed, n, d, penalties, weighted):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_search_never_ends_lower(seed):
     X, _ = clusters_and_noise(n=80, noise=3, seed=seed)
-    plain, searched = LCAGauss().fit(X), LCAGauss(search=True).fit(X)
+    plain, searched = LCAGauss().fit(X), LCAGauss(reduce=True).fit(X)
     assert searched.objectives_[-1] >= plain.objectives_[-1] - 1e-12
     assert searched.n_iter_ == len(searched.objectives_) > plain.n_iter_
     assert np.diff(searched.objectives_).min() >= -1e-9
@@ -260,14 +260,14 @@ def test_the_search_never_ends_lower(seed):
 @pytest.mark.parametrize("noise", [1, 3, 6])
 def test_a_planted_subspace_is_found_among_noise_dimensions(noise):
     X, truth = clusters_and_noise(n=300, noise=noise, seed=noise)
-    model = LCAGauss(search=True).fit(X)
+    model = LCAGauss(reduce=True).fit(X)
     assert model.n_components_ == 2
     assert np.degrees(subspace_angles(truth, model.components_.T).max()) < 8
 
 
 def test_any_linear_map_of_the_data_gives_the_same_image(rows):
     T = np.random.default_rng(3).normal(size=(4, 4))
-    a, b = LCAGauss(search=True).fit(rows), LCAGauss(search=True).fit(rows @ T.T - 5.0)
+    a, b = LCAGauss(reduce=True).fit(rows), LCAGauss(reduce=True).fit(rows @ T.T - 5.0)
     assert a.n_components_ == b.n_components_ == 2
     u, v = a.transform(rows), b.transform(rows @ T.T)
     u, v = u - u.mean(0), v - v.mean(0)
@@ -286,11 +286,11 @@ def test_weights_of_one_and_of_zero(rows):
 
 def test_frames_pickle_engines_and_float32(rows):
     frame = pd.DataFrame(rows, columns=list("abcd"))
-    model = LCAGauss(search=True).set_output(transform="pandas").fit(frame)
+    model = LCAGauss(reduce=True).set_output(transform="pandas").fit(frame)
     assert list(model.transform(frame).columns) == ["lcagauss0", "lcagauss1"]
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.score_samples(None), model.score_samples(None))
-    compiled = LCAGauss(search=True, engine="cpu").fit(rows)
+    compiled = LCAGauss(reduce=True, engine="cpu").fit(rows)
     np.testing.assert_allclose(compiled.objectives_[-1], model.objectives_[-1], atol=1e-8)
     single = LCAGauss().fit(rows.astype(np.float32))
     np.testing.assert_allclose(single.objectives_[-1], LCAGauss().fit(rows).objectives_[-1], atol=1e-3)
@@ -327,7 +327,7 @@ def test_degenerate_data_are_refused_with_the_remedy(rows, change, message):
         ({"reg_gauss": "x"}, TypeError, "reg_gauss must be a number"),
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
         ({"tol": -1e-3}, ValueError, "tol must be"),
-        ({"search": "yes"}, TypeError, "search must be True or False"),
+        ({"reduce": "yes"}, TypeError, "reduce must be True or False"),
     ],
 )
 def test_bad_parameters(rows, parameters, error, message):
@@ -362,7 +362,7 @@ def interrupt_at(monkeypatch, module, name, call):
 @pytest.mark.parametrize("share", ["first run", "first pass of the search", "search", "last run"])
 def test_an_interrupted_search_ends_at_once_with_the_best_so_far(rows, monkeypatch, share):
     X = rows[:80]
-    plain, whole = LCAGauss().fit(X), LCAGauss(search=True).fit(X)
+    plain, whole = LCAGauss().fit(X), LCAGauss(reduce=True).fit(X)
     first = plain.n_iter_
     call = {
         "first run": 5,
@@ -372,7 +372,7 @@ def test_an_interrupted_search_ends_at_once_with_the_best_so_far(rows, monkeypat
     }[share]
     calls = interrupt_at(monkeypatch, lca_gauss, "em_step", call)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        model = LCAGauss(search=True).fit(X)
+        model = LCAGauss(reduce=True).fit(X)
     assert len(calls) == call
     assert not model.converged_
     if share != "first run":

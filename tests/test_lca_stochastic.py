@@ -6,7 +6,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from test_lca import literal_objective
 
-from vicinal import LCA, io
+from vicinal import LCA, StochasticEM, io
 from vicinal._fit_loops import Recorder
 from vicinal._lca import stochastic
 from vicinal._lca.steps import Structure
@@ -118,22 +118,27 @@ def test_minibatches_are_a_sweep():
 # -- the estimator -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parameters", [{}, {"reg": 0.3}, {"covariance": "diag"}, {"neighborhood": 600}])
-def test_stochastic_converges_to_exact(rows, parameters):
+@pytest.mark.parametrize(
+    ("parameters", "n_candidates"), [({}, None), ({"reg": 0.3}, None), ({"covariance_type": "diag"}, None), ({}, 600)]
+)
+def test_stochastic_converges_to_exact(rows, parameters, n_candidates):
     exact = LCA(**parameters).fit(rows)
-    sampled = LCA(**parameters, solver="stochastic", random_state=0, tol=1e-4, discount=0.8, max_iter=200).fit(rows)
+    options = {"n_candidates": n_candidates}
+    solver = StochasticEM(discount=0.8, **options)
+    sampled = LCA(solver=solver, random_state=0, tol=1e-4, max_iter=200, **parameters).fit(rows)
     assert sampled.converged_
     assert sampled.solver_ == "stochastic"
     loss = exact.score() - sampled.score()
     assert loss < 0.01
     # More memory of the past, less noise: closer.
-    finer = LCA(**parameters, solver="stochastic", init=exact.covariance_, random_state=0, discount=0.98).fit(rows)
+    solver = StochasticEM(discount=0.98, **options)
+    finer = LCA(solver=solver, init=exact.covariance_, random_state=0, **parameters).fit(rows)
     assert exact.score() - finer.score() < max(loss, 1e-3)
 
 
 def test_a_few_neighbors_widen_the_kernel_as_the_paper_says(rows):
     narrow = LCA(solver="stochastic", random_state=0).fit(rows)
-    wide = LCA(solver="stochastic", random_state=0, neighborhood=60).fit(rows)
+    wide = LCA(solver=StochasticEM(n_candidates=60), random_state=0).fit(rows)
     assert np.linalg.det(wide.covariance_) > 1.5 * np.linalg.det(narrow.covariance_)
     assert wide.score() < narrow.score()
     assert wide.effective_neighbors_.shape == (600,)
@@ -146,7 +151,7 @@ def test_large_sets_see_all_rows_as_neighbors_and_end_near_exact():
     exact = LCA().fit(X)
     sampled = LCA(solver="stochastic", random_state=0).fit(X)
     assert exact.score() - sampled.score() < 5e-3
-    biased = LCA(solver="stochastic", random_state=0, neighborhood=300).fit(X)
+    biased = LCA(solver=StochasticEM(n_candidates=300), random_state=0).fit(X)
     assert biased.score() < sampled.score()
 
 
@@ -164,7 +169,7 @@ def test_memory_is_linear_in_n():
     peaks = []
     for n in (5_000, 10_000):
         X = np.random.default_rng(0).normal(size=(n, 2))
-        lca = LCA(solver="stochastic", max_iter=1, neighborhood=200, random_state=0)
+        lca = LCA(solver=StochasticEM(n_candidates=200), max_iter=1, random_state=0)
         tracemalloc.start()
         with pytest.warns(ConvergenceWarning):
             lca.fit(X)
@@ -191,16 +196,20 @@ def test_objectives_belong_to_the_measuring_rows(rows):
     [
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
         ({"batch_size": 1.5}, TypeError, "batch_size must be an integer"),
-        ({"neighborhood": 1}, ValueError, "neighborhood must be at least 2"),
+        ({"n_candidates": 1}, ValueError, "n_candidates must be at least 2"),
         ({"discount": 1.0}, ValueError, "discount must be less than 1"),
         ({"discount": -0.1}, ValueError, "discount must be a finite number at least 0"),
-        ({"random_state": "x"}, ValueError, "cannot be used to seed"),
     ],
 )
-def test_bad_parameters(rows, parameters, error, message):
-    for method in ("fit", "partial_fit"):
-        with pytest.raises(error, match=message):
-            getattr(LCA(solver="stochastic", **parameters), method)(rows)
+def test_bad_options(parameters, error, message):
+    with pytest.raises(error, match=message):
+        StochasticEM(**parameters)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_bad_seed(rows, method):
+    with pytest.raises(ValueError, match="cannot be used to seed"):
+        getattr(LCA(solver="stochastic", random_state="x"), method)(rows)
 
 
 # -- streams -----------------------------------------------------------------------------------------------
@@ -209,7 +218,7 @@ def test_bad_parameters(rows, parameters, error, message):
 def test_a_stream_literally(rows):
     first, second = rows[:50], rows[50:80]
     C = np.cov(first.T, bias=True)
-    lca = LCA(batch_size=50, discount=0.7, reg=0.1, init=C + 0.1 * np.eye(3)).partial_fit(first)
+    lca = LCA(reg=0.1, init=C + 0.1 * np.eye(3), solver=StochasticEM(batch_size=50, discount=0.7)).partial_fit(first)
     C = 0.7 * C + 0.3 * literal_local(rows, C + 0.1 * np.eye(3), range(50), range(50))
     np.testing.assert_allclose(lca.covariance_, C + 0.1 * np.eye(3), rtol=1e-9)
     lca.partial_fit(second)
@@ -237,12 +246,12 @@ def test_a_long_stream_comes_close_to_a_fit(rows, tmp_path):
     for copy in copies:
         assert copy.partial_fit(rows[:10]).n_samples_seen_ == 6610
         np.testing.assert_array_equal(copy.covariance_, later.covariance_)
-    smaller = stream.set_params(neighborhood=50).partial_fit(rows[:10])
+    smaller = stream.set_params(solver=StochasticEM(n_candidates=50)).partial_fit(rows[:10])
     assert smaller.mixture_.centres.shape == (50, 3)
 
 
 def test_a_stream_goes_on_after_fit_and_keeps_its_memory_bounded(rows):
-    lca = LCA(neighborhood=100, random_state=0).fit(rows)
+    lca = LCA(random_state=0, solver=StochasticEM(n_candidates=100)).fit(rows)
     before = lca.covariance_
     lca.partial_fit(rows[:20])
     assert lca.n_samples_seen_ == 620
@@ -265,7 +274,7 @@ def test_the_reservoir_is_a_uniform_sample():
 
 
 def test_a_stream_that_collapses_is_left_as_it_was(rows):
-    lca = LCA(batch_size=50, discount=0.0).partial_fit(rows[:50])
+    lca = LCA(solver=StochasticEM(batch_size=50, discount=0.0)).partial_fit(rows[:50])
     before = lca.covariance_
     with pytest.raises(ValueError, match="collapses"):
         lca.partial_fit(np.repeat(rows[50:51], 20, axis=0)).partial_fit(np.repeat(rows[50:51], 2000, axis=0))
@@ -283,7 +292,7 @@ def test_a_stream_refuses_what_it_cannot_start_from(rows):
 
 
 def test_one_pass_over_a_stream_is_enough(rows):
-    stream = LCA(neighborhood=300, random_state=0)
+    stream = LCA(random_state=0, solver=StochasticEM(n_candidates=300))
     rng = np.random.default_rng(4)
     many = rows[rng.integers(600, size=3000)] + 0.3 * rng.normal(size=(3000, 3))
     for start in range(0, 2500, 250):
@@ -294,7 +303,7 @@ def test_one_pass_over_a_stream_is_enough(rows):
 
 @pytest.mark.parametrize("reg", [0.0, 0.1])
 def test_a_stream_row_by_row(rows, reg):
-    stream = LCA(batch_size=1, reg=reg).partial_fit(rows[:40])
+    stream = LCA(reg=reg, solver=StochasticEM(batch_size=1)).partial_fit(rows[:40])
     assert stream.n_iter_ == 39  # the first row waits for a neighbour
     assert np.isfinite(stream.objectives_).all()
     assert np.isfinite(stream.partial_fit(rows[40:41]).covariance_).all()

@@ -34,7 +34,7 @@ EXPECTED_FAILURES = {
         ManifoldParzen(),
         ManifoldParzen(n_neighbors=3, noise=0.5),
         ManifoldParzen(n_components=0, noise=0.2),
-        ManifoldParzen(neighborhood="kernel", bandwidth=1.0, noise=0.3),
+        ManifoldParzen(vicinity="kernel", bandwidth=1.0, noise=0.3),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(estimator.noise, {}),
 )
@@ -139,7 +139,7 @@ def test_vanishing_frames_approach_plain_parzen(rows):
 
 def test_soft_neighbourhood_equals_the_weighted_covariance(rows):
     bandwidth, noise, d = 0.8, 0.05, 2
-    density = ManifoldParzen(d, noise=noise, neighborhood="kernel", bandwidth=bandwidth).fit(rows)
+    density = ManifoldParzen(d, noise=noise, vicinity="kernel", bandwidth=bandwidth).fit(rows)
     X = rows[:5] + 0.2
     terms = []
     for i in range(60):
@@ -158,7 +158,7 @@ def test_soft_neighbourhood_equals_the_weighted_covariance(rows):
 
 def test_soft_neighbourhood_of_an_isolated_point_is_its_nearest_row():
     X = np.array([[0.0, 0.0], [1.0, 0.0], [1000.0, 0.0]])
-    density = ManifoldParzen(1, noise=0.1, neighborhood="kernel", bandwidth=0.5).fit(X)
+    density = ManifoldParzen(1, noise=0.1, vicinity="kernel", bandwidth=0.5).fit(X)
     assert density.local_variances_[2, 0] == pytest.approx(999.0**2)
     assert np.all(np.isfinite(density.score_samples(X)))
 
@@ -216,7 +216,7 @@ def test_auto_noise_does_not_leak():
 
 def test_auto_noise_of_the_soft_neighbourhood(spiral):
     train, test = spiral[:200], spiral[300:900]
-    density = ManifoldParzen(1, neighborhood="kernel", bandwidth=0.05).fit(train)
+    density = ManifoldParzen(1, vicinity="kernel", bandwidth=0.05).fit(train)
     best = max(clone(density).set_params(noise=noise).fit(train).score(test) for noise in np.geomspace(1e-5, 1e-2, 16))
     assert density.score(test) > best - 0.03
     held_out = density.held_out_score_samples()
@@ -335,7 +335,7 @@ FAR = {
 @pytest.mark.parametrize("soft", [False, True])
 def test_a_row_at_1e20_changes_nothing_for_ordinary_rows(rows, engine, far, d, soft):
     """Centring by a mean rounded every other row away: ordinary densities were wrong by 6 nats, silently."""
-    soft = {"neighborhood": "kernel", "bandwidth": 1.0} if soft else {}
+    soft = {"vicinity": "kernel", "bandwidth": 1.0} if soft else {}
     without = ManifoldParzen(d, 5, 0.05, engine=engine, **soft).fit(rows)
     density = clone(without).fit(np.vstack([rows, FAR[far]]))
     X, tolerance = rows[:10] + 0.2, {"rtol": 0, "atol": 1e-11}
@@ -367,7 +367,7 @@ def test_the_engine_that_was_used_is_recorded_and_foretold(rows):
         (ManifoldParzen(3, 5), wide),
         (ManifoldParzen(3, 5, 0.1), wide),
         (ManifoldParzen(0), wide),
-        (ManifoldParzen(1, noise=0.1, neighborhood="kernel", bandwidth=5.0), rows),
+        (ManifoldParzen(1, noise=0.1, vicinity="kernel", bandwidth=5.0), rows),
         (ManifoldParzen(1, 5, engine="cpu"), rows),
     ):
         assert which_engine(X, estimator).startswith(f"{estimator.fit(X).engine_}: ")
@@ -390,7 +390,7 @@ def test_pickle_clone_and_refit(rows):
     np.testing.assert_array_equal(again.score_samples(rows), density.score_samples(rows))
     np.testing.assert_array_equal(again.held_out_score_samples(), density.held_out_score_samples())
     density.set_params(n_components=0).fit(rows)
-    with pytest.raises(AttributeError, match="neighborhood='nearest'"):
+    with pytest.raises(AttributeError, match="vicinity='nearest'"):
         _ = density.neighbors_
 
 
@@ -407,7 +407,7 @@ def test_approximate_search_through_pynndescent(rows, monkeypatch, missing):
             self.neighbor_graph = found, None
 
     monkeypatch.setitem(sys.modules, "pynndescent", types.SimpleNamespace(NNDescent=NNDescent))
-    density = ManifoldParzen(2, 5, 0.1, search="approximate").fit(rows)
+    density = ManifoldParzen(2, 5, 0.1, neighbor_search="approximate").fit(rows)
     exact = ManifoldParzen(2, 5, 0.1).fit(rows)
     for i in range(60):
         assert i not in density.neighbors_[i]
@@ -419,7 +419,7 @@ def test_approximate_search_through_pynndescent(rows, monkeypatch, missing):
 def test_approximate_search_without_pynndescent(rows, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynndescent", None)
     with pytest.raises(ImportError, match=r"pip install 'vicinal\[ann\]'"):
-        ManifoldParzen(2, 5, 0.1, search="approximate").fit(rows)
+        ManifoldParzen(2, 5, 0.1, neighbor_search="approximate").fit(rows)
 
 
 @pytest.mark.parametrize(
@@ -436,10 +436,10 @@ def test_approximate_search_without_pynndescent(rows, monkeypatch):
         ({"noise": -1}, ValueError, "noise must be"),
         ({"noise": np.nan}, ValueError, "noise must be"),
         ({"noise": "small"}, ValueError, "noise must be a variance greater than 0 or 'auto', got 'small'"),
-        ({"neighborhood": "soft"}, ValueError, "neighborhood must be 'nearest' or 'kernel'"),
-        ({"neighborhood": "kernel"}, ValueError, "needs a bandwidth, got None"),
-        ({"neighborhood": "kernel", "bandwidth": -1.0}, ValueError, "bandwidth"),
-        ({"search": "fast"}, ValueError, "search must be one of 'exact', 'approximate'"),
+        ({"vicinity": "soft"}, ValueError, "vicinity must be 'nearest' or 'kernel'"),
+        ({"vicinity": "kernel"}, ValueError, "needs a bandwidth, got None"),
+        ({"vicinity": "kernel", "bandwidth": -1.0}, ValueError, "bandwidth"),
+        ({"neighbor_search": "fast"}, ValueError, "neighbor_search must be one of 'exact', 'approximate'"),
         ({"metric": "euclidean"}, TypeError, "metric must be a fitted metric"),
         ({"metric": StandardScaler()}, NotFittedError, "metric must be fitted"),
         ({"engine": "gpu"}, ValueError, "engine must be"),
@@ -500,7 +500,7 @@ def test_rows_or_noise_too_small_for_their_precision_are_refused():
 
 def test_soft_neighborhoods_of_very_few_rows():
     X = np.random.default_rng(0).normal(size=(30, 2))
-    soft = {"neighborhood": "kernel", "bandwidth": 1.0}
+    soft = {"vicinity": "kernel", "bandwidth": 1.0}
     with pytest.raises(ValueError, match="at least 2 training points of positive weight, got 1"):
         ManifoldParzen(1, noise=0.1, **soft).fit(X, sample_weight=np.arange(30) == 4)
     with pytest.raises(ValueError, match="at least 3 training points of positive weight, got 2"):
@@ -514,7 +514,7 @@ def test_soft_neighborhoods_of_very_few_rows():
 def test_soft_held_out_scores_ignore_rows_of_weight_zero():
     X = np.random.default_rng(0).normal(size=(30, 2))
     alive = np.isin(np.arange(30), [3, 8, 11, 20, 28])
-    density = ManifoldParzen(1, noise=0.1, neighborhood="kernel", bandwidth=1.0)
+    density = ManifoldParzen(1, noise=0.1, vicinity="kernel", bandwidth=1.0)
     few = clone(density).fit(X[alive])
     got = density.fit(X, sample_weight=alive).held_out_score_samples()
     np.testing.assert_allclose(got[alive], few.held_out_score_samples(), rtol=1e-12)

@@ -227,7 +227,7 @@ def test_the_outlier_detector_finds_a_row_that_explains_nobody(density, tmp_path
 
 
 def test_mean_shift_takes_rows_up_to_modes(density, fitted, tmp_path):
-    shift = ParzenMeanShift(density, tol=1e-8, max_iter=20_000).fit(X)
+    shift = ParzenMeanShift(density, step_tol=1e-8, max_iter=20_000).fit(X)
     assert shift.converged_
     heights = shift.mode_log_densities_
     np.testing.assert_allclose(fitted.score_samples(shift.cluster_centers_), heights, rtol=1e-9)

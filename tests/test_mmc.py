@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from vicinal import MMC, simulate_pairs
 
 
-@parametrize_with_checks([MMC(), MMC(diagonal=True)])
+@parametrize_with_checks([MMC(), MMC(structure="diag")])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -39,7 +39,7 @@ def small():
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_the_maximum_against_a_general_optimiser(small, diagonal):
     X, y, alike, differ = small
-    mmc = MMC(diagonal=diagonal, tol=1e-8, max_iter=5000).fit(X, y)
+    mmc = MMC(gap_tol=1e-8, max_iter=5000, structure="diag" if diagonal else "full").fit(X, y)
     M = mmc.get_mahalanobis_matrix()
     ours = literal_ratio(M, X, alike, differ)
     # mmc.objectives_ is that ratio, and pairs alike have mean squared distance one
@@ -63,10 +63,10 @@ def test_the_maximum_against_a_general_optimiser(small, diagonal):
 
 def test_every_step_rises_and_the_gap_is_a_bound(small):
     X, y, _, _ = small
-    best = MMC(tol=1e-10, max_iter=20000).fit(X, y).objectives_[-1]
+    best = MMC(gap_tol=1e-10, max_iter=20000).fit(X, y).objectives_[-1]
     for iterations in (1, 2, 3, 5):
         with pytest.warns(ConvergenceWarning, match=r"did not converge.*share of"):
-            mmc = MMC(max_iter=iterations, tol=1e-12).fit(X, y)
+            mmc = MMC(max_iter=iterations, gap_tol=1e-12).fit(X, y)
         assert not mmc.converged_
         assert mmc.n_iter_ == iterations
         assert (np.diff(mmc.objectives_) >= 0).all()
@@ -76,13 +76,13 @@ def test_every_step_rises_and_the_gap_is_a_bound(small):
 def test_given_pairs_that_differ(small):
     X, y, alike, differ = small
     some = differ[::7]
-    mmc = MMC(tol=1e-8, max_iter=5000).fit(X, y, cannot_link=some)
-    every = MMC(tol=1e-8, max_iter=5000).fit(X, y, cannot_link=differ)
+    mmc = MMC(gap_tol=1e-8, max_iter=5000).fit(X, y, cannot_link=some)
+    every = MMC(gap_tol=1e-8, max_iter=5000).fit(X, y, cannot_link=differ)
     M = mmc.get_mahalanobis_matrix()
     assert mmc.objectives_[-1] == pytest.approx(literal_ratio(M, X, alike, some), rel=1e-7)
     assert mmc.objectives_[-1] > literal_ratio(every.get_mahalanobis_matrix(), X, alike, some)
     # all other pairs by name are what None means
-    none = MMC(tol=1e-8, max_iter=5000).fit(X, y)
+    none = MMC(gap_tol=1e-8, max_iter=5000).fit(X, y)
     np.testing.assert_allclose(every.get_mahalanobis_matrix(), none.get_mahalanobis_matrix(), rtol=1e-4, atol=1e-7)
 
 
@@ -91,7 +91,7 @@ def test_it_finds_more_than_metric_learn():
     X, _ = load_iris(return_X_y=True)
     alike = np.arange(150).reshape(75, 2)
     differ = np.array([(i, (i + 50) % 150) for i in range(0, 150, 3)])
-    full, diagonal = MMC().fit(X, alike, differ), MMC(diagonal=True).fit(X, alike, differ)
+    full, diagonal = MMC().fit(X, alike, differ), MMC(structure="diag").fit(X, alike, differ)
     assert literal_ratio(full.get_mahalanobis_matrix(), X, alike, differ) > 6.3596205
     assert literal_ratio(diagonal.get_mahalanobis_matrix(), X, alike, differ) > 4.3103291
 
@@ -100,10 +100,10 @@ def test_it_finds_more_than_metric_learn():
 def test_real_data_converge_and_units_do_not_matter(load):
     X, y = load(return_X_y=True)
     entries = simulate_pairs(y, 0.7, random_state=0)
-    mmc = MMC(tol=1e-4).fit(X, entries)
+    mmc = MMC(gap_tol=1e-4).fit(X, entries)
     assert mmc.converged_
     units = np.geomspace(1e-3, 1e3, X.shape[1])
-    scaled = MMC(tol=1e-4).fit(X * units + 50, entries)
+    scaled = MMC(gap_tol=1e-4).fit(X * units + 50, entries)
     assert scaled.objectives_[-1] == pytest.approx(mmc.objectives_[-1], rel=1e-6)
 
 
@@ -112,7 +112,7 @@ def test_more_columns_than_pairs_constant_columns_and_duplicates():
     X, y = X[:150], y[:150]
     for chunklets in (y, [[0, 10], [1, 11], [2, 22]], np.r_[0, 0, 1, 1, np.full(146, -1)]):
         for diagonal in (False, True):
-            mmc = MMC(diagonal=diagonal).fit(X, chunklets)
+            mmc = MMC(structure="diag" if diagonal else "full").fit(X, chunklets)
             assert np.isfinite(mmc.components_).all()
             assert mmc.components_.shape[0] <= 64
     doubled = MMC().fit(np.repeat(X, 2, axis=0), np.repeat(y, 2))
@@ -138,10 +138,13 @@ X6 = np.arange(18.0).reshape(6, 3) ** 1.5
         (lambda: MMC().fit(X6, [0, 0, 0, 1, 1, 1], cannot_link=[[2, 6]]), "cannot_link must hold row positions"),
         (lambda: MMC().fit(np.ones((6, 2)), [0, 0, 0, 1, 1, 1]), "All 6 rows of X are equal"),
         (lambda: MMC().fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "equal points only"),
-        (lambda: MMC(diagonal=True).fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "equal points only"),
-        (lambda: MMC(diagonal="no").fit(X6, [0, 0, 0, 1, 1, 1]), "diagonal must be True or False, got 'no'"),
+        (lambda: MMC(structure="diag").fit(np.repeat(X6[:3], 2, axis=0), [0, 0, 1, 1, 2, 2]), "equal points only"),
+        (
+            lambda: MMC(structure="no").fit(X6, [0, 0, 0, 1, 1, 1]),
+            "structure must be one of 'full', 'diag', got 'no'",
+        ),
         (lambda: MMC().fit(X6 * 1e-200, [0, 0, 0, 1, 1, 1]), "the spread of X is .*e-199"),
-        (lambda: MMC(tol=0).fit(X6, [0, 0, 0, 1, 1, 1]), "tol must be"),
+        (lambda: MMC(gap_tol=0).fit(X6, [0, 0, 0, 1, 1, 1]), "gap_tol must be"),
         (lambda: MMC(max_iter=0).fit(X6, [0, 0, 0, 1, 1, 1]), "max_iter must be"),
     ],
 )

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import vicinal._nca.nca as nca_module
-from vicinal import NCA, Engine, which_engine
+from vicinal import NCA, Engine, MultiStart, Objective, StochasticGradient, which_engine
 from vicinal._engine import Match, prepare
 from vicinal._nca.objectives import neighbor_objective
 
@@ -37,8 +37,15 @@ EXPECTED_FAILURES_OF_DIAGONAL = EXPECTED_FAILURES | {
 
 
 @parametrize_with_checks(
-    [NCA(), NCA(objective="likelihood"), NCA(diagonal=True), NCA(solver="cg", n_init=2, random_state=0)],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES_OF_DIAGONAL if estimator.diagonal else EXPECTED_FAILURES,
+    [
+        NCA(),
+        NCA(objective="likelihood"),
+        NCA(structure="diag"),
+        NCA(solver="cg", random_state=0, init=MultiStart(n_starts=2)),
+    ],
+    expected_failed_checks=lambda estimator: (
+        EXPECTED_FAILURES_OF_DIAGONAL if estimator.structure == "diag" else EXPECTED_FAILURES
+    ),
 )
 @pytest.mark.filterwarnings("ignore:all .* targets are equal:UserWarning")
 def test_scikit_learn_checks(estimator, check):
@@ -142,7 +149,7 @@ def test_diagonal_finds_the_relevant_features():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 6)) * [1, 1, 50, 1, 0.01, 1]
     y = (X[:, 1] + 100 * X[:, 4] > 0).astype(int)
-    nca = NCA(diagonal=True, max_iter=300, objective="likelihood").fit(X, y)
+    nca = NCA(max_iter=300, objective="likelihood", structure="diag").fit(X, y)
     A = nca.components_
     np.testing.assert_array_equal(A, np.diag(np.diag(A)))
     assert np.all(np.diag(A) >= 0)
@@ -152,7 +159,7 @@ def test_diagonal_finds_the_relevant_features():
 
 def test_solvers_agree(iris):
     X, y = iris
-    settings = {"objective": "likelihood", "reg": 0.02, "tol": 1e-10, "max_iter": 500}
+    settings = {"objective": Objective("likelihood", penalty=0.02), "tol": 1e-10, "max_iter": 500}
     lbfgs = NCA(solver="lbfgs", **settings).fit(X, y)
     cg = NCA(solver="cg", **settings).fit(X, y)
     np.testing.assert_allclose(lbfgs.objectives_[-1], cg.objectives_[-1], atol=1e-7)
@@ -162,9 +169,12 @@ def test_solvers_agree(iris):
 
 def test_penalty_shrinks(iris):
     X, y = iris
-    sizes = [np.linalg.norm(NCA(reg=reg, max_iter=300).fit(X, y).components_) for reg in (0.0, 0.01, 0.1)]
+    sizes = [
+        np.linalg.norm(NCA(max_iter=300, objective=Objective(penalty=reg)).fit(X, y).components_)
+        for reg in (0.0, 0.01, 0.1)
+    ]
     assert sizes[0] > sizes[1] > sizes[2] > 0
-    nca = NCA(reg=0.01, max_iter=300).fit(X, y)
+    nca = NCA(max_iter=300, objective=Objective(penalty=0.01)).fit(X, y)
     penalty = 0.01 * np.sum(X.var(axis=0) * nca.components_**2)
     np.testing.assert_allclose(nca.objectives_[-1], objective(nca.components_, X, y) - penalty, rtol=1e-10)
 
@@ -172,9 +182,9 @@ def test_penalty_shrinks(iris):
 def test_restarts_keep_the_best(wine):
     X, y = wine
     one = NCA(2, init="random", random_state=0).fit(X, y)
-    many = NCA(2, init="random", n_init=4, random_state=0).fit(X, y)
+    many = NCA(2, init=MultiStart("random", n_starts=4), random_state=0).fit(X, y)
     assert many.objectives_[-1] >= one.objectives_[-1]
-    others = NCA(2, init="pca", n_init=3, random_state=0).fit(X, y)
+    others = NCA(2, init=MultiStart("pca", n_starts=3), random_state=0).fit(X, y)
     assert others.objectives_[-1] >= NCA(2, init="pca", random_state=0).fit(X, y).objectives_[-1]
 
 
@@ -197,7 +207,7 @@ def test_low_rank_finds_the_rings():
 def test_one_hot_probabilities_are_hard_classes(wine):
     X, y = wine
     hard = NCA(2, init="pca", max_iter=20, tol=1e-3).fit(X / X.std(0), y)
-    soft = NCA(2, init="pca", max_iter=20, tol=1e-3, match="dot").fit(X / X.std(0), np.eye(3)[y])
+    soft = NCA(2, init="pca", max_iter=20, tol=1e-3, objective=Objective(match="dot")).fit(X / X.std(0), np.eye(3)[y])
     np.testing.assert_allclose(soft.components_, hard.components_, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(soft.objectives_, hard.objectives_, rtol=1e-9)
 
@@ -207,10 +217,10 @@ def test_one_hot_probabilities_are_hard_classes(wine):
 def test_one_hot_rows_are_hard_classes_to_the_last_bit(wine, objective_, solver):
     X, y = wine
     weight = np.random.default_rng(0).random(len(y))
-    settings = {"objective": objective_, "solver": solver, "max_iter": 5, "random_state": 0}
-    hard = NCA(2, **settings).fit(X, y, sample_weight=weight)
+    settings = {"solver": solver, "max_iter": 5, "random_state": 0}
+    hard = NCA(2, objective=objective_, **settings).fit(X, y, sample_weight=weight)
     for rows in (np.eye(3)[y], np.eye(5, dtype=bool)[y + 1], pd.get_dummies(pd.Series(y))):
-        soft = NCA(2, match="dot", **settings).fit(X, rows, sample_weight=weight)
+        soft = NCA(2, objective=Objective(objective_, match="dot"), **settings).fit(X, rows, sample_weight=weight)
         np.testing.assert_array_equal(soft.components_, hard.components_)
         np.testing.assert_array_equal(soft.objectives_, hard.objectives_)
 
@@ -223,7 +233,9 @@ def test_the_objective_of_probability_rows_is_true_at_any_scale():
     rows[-1] = 0.0
     for init in (1e9 * np.eye(2, 4), np.eye(2, 4), "auto"):
         for solver in ("lbfgs", "stochastic"):
-            nca = NCA(2, init=init, match="dot", solver=solver, max_iter=20, random_state=0).fit(X, rows)
+            nca = NCA(2, init=init, solver=solver, max_iter=20, random_state=0, objective=Objective(match="dot")).fit(
+                X, rows
+            )
             Z = X @ nca.components_.T
             scores = -((Z[:, None] - Z[None]) ** 2).sum(-1)
             np.fill_diagonal(scores, -np.inf)
@@ -237,8 +249,8 @@ def test_the_unit_of_the_target_does_not_matter(unit):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     y = X[:, 0] + 0.1 * rng.normal(size=60)
-    one = NCA(1, match="gaussian", max_iter=10).fit(X, y)
-    other = NCA(1, match="gaussian", max_iter=10).fit(X, unit * y)
+    one = NCA(1, max_iter=10, objective=Objective(match="gaussian")).fit(X, y)
+    other = NCA(1, max_iter=10, objective=Objective(match="gaussian")).fit(X, unit * y)
     np.testing.assert_allclose(other.objectives_, one.objectives_, rtol=1e-6)
     np.testing.assert_allclose(other.match_scale_, unit * one.match_scale_)
 
@@ -249,7 +261,7 @@ def test_regression_targets(outputs):
     X = rng.normal(size=(250, 6)) * [1, 5, 1, 1, 1, 20]
     signal = np.column_stack([X[:, 0] + X[:, 2], X[:, 3]])
     y = signal[:, 0] if outputs == 1 else signal
-    nca = NCA(outputs, match="gaussian", random_state=0, max_iter=200).fit(X, y)
+    nca = NCA(outputs, random_state=0, max_iter=200, objective=Objective(match="gaussian")).fit(X, y)
     M = nca.get_mahalanobis_matrix() * np.outer(X.std(0), X.std(0))
     share = np.diag(M) / np.trace(M)
     assert share[[0, 2, 3] if outputs == 2 else [0, 2]].sum() > 0.9
@@ -261,7 +273,7 @@ def test_label_noise_as_probabilities(iris):
     rng = np.random.default_rng(0)
     noisy = np.where(rng.random(150) < 0.2, rng.integers(0, 3, 150), y)
     rows = 0.8 * np.eye(3)[noisy] + 0.2 / 3
-    nca = NCA(2, match="dot", objective="likelihood", max_iter=100).fit(X, rows)
+    nca = NCA(2, objective=Objective("likelihood", match="dot"), max_iter=100).fit(X, rows)
     Z = nca.transform(X)
     assert cross_val_score(KNeighborsClassifier(9), Z, y).mean() > 0.93
 
@@ -318,7 +330,7 @@ def test_an_interrupted_fit_keeps_the_best(wine):
             raise KeyboardInterrupt
 
     with pytest.warns(ConvergenceWarning, match="it was interrupted"):
-        nca = NCA(init="pca", n_init=5, callback=interrupt).fit(X / X.std(0), y)
+        nca = NCA(init=MultiStart("pca", n_starts=5), callback=interrupt).fit(X / X.std(0), y)
     assert not nca.converged_
     np.testing.assert_allclose(nca.objectives_[-1], objective(nca.components_, X / X.std(0), y), rtol=1e-9)
     assert nca.objectives_[-1] > nca.objectives_[0]
@@ -340,7 +352,7 @@ def test_whenever_it_is_interrupted_the_best_is_kept_and_nothing_more_is_done(mo
 
     monkeypatch.setattr(nca_module, "neighbor_objective", interrupted)
     with pytest.warns(ConvergenceWarning, match="it was interrupted"):
-        nca = NCA(2, init=300 * np.eye(2, 4), n_init=3, max_iter=25, random_state=0).fit(X, y)
+        nca = NCA(2, init=MultiStart(300 * np.eye(2, 4), n_starts=3), max_iter=25, random_state=0).fit(X, y)
     assert not nca.converged_
     assert len(passes) == at
     np.testing.assert_allclose(nca.objectives_[-1], objective(nca.components_, X, y), rtol=1e-9)
@@ -355,7 +367,7 @@ def test_a_callback_stops_all_starts(wine):
         raise StopIteration
 
     with pytest.warns(ConvergenceWarning, match="callback stopped"):
-        NCA(2, init="pca", n_init=4, callback=stop).fit(X / X.std(0), y)
+        NCA(2, init=MultiStart("pca", n_starts=4), callback=stop).fit(X / X.std(0), y)
     assert seen == [1]
 
 
@@ -496,7 +508,14 @@ def test_engines_agree(iris, engine):
 
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"solver": "cg"}, {"n_components": 2}, {"init": np.eye(2, 4)}, {"neighbors": 5}, {"solver": "stochastic"}],
+    [
+        {},
+        {"solver": "cg"},
+        {"n_components": 2},
+        {"init": np.eye(2, 4)},
+        {"solver": StochasticGradient(n_neighbors=5)},
+        {"solver": "stochastic"},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("engine", [None, "cpu", "reference"])
@@ -505,8 +524,8 @@ def test_the_engine_is_recorded_and_foretold(iris, parameters, engine):
     nca = NCA(**parameters, engine=engine, max_iter=2)
     assert which_engine(X, nca).startswith(nca.fit(X, y).engine_ + ":")
     assert nca.engine_ == (engine or "reference")
-    expected = "stochastic" if "neighbors" in parameters else parameters.get("solver", "lbfgs")
-    assert nca.solver_ == expected
+    solver = parameters.get("solver", "lbfgs")
+    assert nca.solver_ == (solver if isinstance(solver, str) else "stochastic")
 
 
 def test_the_choice_of_the_engine_does_not_depend_on_max_iter():
@@ -524,11 +543,12 @@ def test_small_fits_wait_for_no_compiler():
     code = """
 import sys, warnings
 from sklearn.datasets import load_wine
-from vicinal import NCA, PairNCA, SoftNeighborsClassifier, SoftNeighborsRegressor
+from vicinal import NCA, Objective, PairNCA, SoftNeighborsClassifier, SoftNeighborsRegressor, StochasticGradient
 warnings.simplefilter("ignore")
 X, y = load_wine(return_X_y=True)
 for estimator in (
-    NCA(), NCA(solver="stochastic", max_iter=3), NCA(neighbors=9, max_iter=3), NCA(match="gaussian", max_iter=3),
+    NCA(), NCA(solver="stochastic", max_iter=3), NCA(solver=StochasticGradient(n_neighbors=9), max_iter=3),
+    NCA(objective=Objective(match="gaussian"), max_iter=3),
     PairNCA(max_iter=3), SoftNeighborsClassifier(), SoftNeighborsRegressor(),
 ):
     estimator.fit(X, y)
@@ -579,34 +599,35 @@ def test_verbose_writes_to_stderr(iris, capsys):
         ({"init": "best"}, "init must be one of 'auto', 'pca'"),
         ({"init": None}, "init must be an array of numbers or one of"),
         ({"init": len}, "init must be an array of numbers or one of .* got builtin"),
-        ({"diagonal": "no"}, "diagonal must be True or False, got 'no'"),
+        ({"structure": "no"}, "structure must be one of 'full', 'diag', got 'no'"),
         ({"warm_start": 1}, "warm_start must be True or False, got 1"),
-        ({"match": "gaussian", "match_scale": 1e-308}, "match_scale=1e-308 is too small"),
+        ({"objective": Objective(match="gaussian", match_scale=1e-308)}, "match_scale=1e-308 is too small"),
         ({"init": np.eye(3)}, "init must have as many columns as X has features, 4, got shape"),
         ({"init": np.ones((5, 4))}, "init must not have more rows than columns"),
         ({"init": np.eye(4), "n_components": 2}, "n_components=2 does not match init, which has 4 rows"),
         ({"init": np.full((2, 4), np.nan)}, "init contains NaN"),
         ({"init": np.zeros((2, 4))}, "init must not be all zero"),
         ({"init": "lda", "n_components": 3}, r"init='lda' finds at most .*=2 components, got n_components=3"),
-        ({"init": "lda", "n_components": 1, "match": "gaussian"}, "init='lda' needs classes"),
-        ({"diagonal": True, "n_components": 2}, "diagonal=True learns one weight for each of the 4 features"),
-        ({"diagonal": True, "init": "pca"}, "init='pca' is not diagonal"),
-        ({"diagonal": True, "init": np.ones((4, 4))}, "needs a square diagonal init"),
+        ({"init": "lda", "n_components": 1, "objective": Objective(match="gaussian")}, "init='lda' needs classes"),
+        ({"structure": "diag", "n_components": 2}, "structure='diag' learns one weight for each of the 4 features"),
+        ({"structure": "diag", "init": "pca"}, "init='pca' is not diagonal"),
+        ({"structure": "diag", "init": np.ones((4, 4))}, "needs a square diagonal init"),
         ({"objective": "f"}, "objective must be one of 'accuracy', 'likelihood'"),
         ({"solver": "adam"}, "solver must be one of"),
-        ({"match": "cosine"}, "match must be one of 'class', 'gaussian', 'dot'"),
-        ({"match_scale": 1.0}, "match_scale=1.0 is only for match='gaussian'"),
+        ({"objective": "pairs"}, "objective must be one of 'accuracy', 'likelihood' or a vicinal.Objective"),
+        ({"objective": Objective("pairs")}, "the kind of objective must be one of 'accuracy', 'likelihood'"),
+        ({"objective": Objective(match_scale=1.0)}, "match_scale=1.0 is only for match='gaussian'"),
         (
-            {"match": "gaussian", "match_scale": 0.0},
+            {"objective": Objective(match="gaussian", match_scale=0.0)},
             "match_scale must be a finite number greater than 0, got 0.0",
         ),
-        ({"match": "gaussian", "match_scale": [1.0, 2.0]}, "one for each of the 1 outputs, got shape"),
-        ({"match": "dot"}, r"needs one row of non-negative numbers .* got y of shape \(150,\)"),
-        ({"n_init": 0}, "n_init must be at least 1"),
+        (
+            {"objective": Objective(match="gaussian", match_scale=[1.0, 2.0])},
+            "one for each of the 1 outputs, got shape",
+        ),
+        ({"objective": Objective(match="dot")}, r"needs one row of non-negative numbers .* got y of shape \(150,\)"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
         ({"tol": -1e-3}, "tol must be a finite number at least 0"),
-        ({"reg": -1.0}, "reg must be a finite number at least 0"),
-        ({"batch_size": 10, "solver": "cg"}, "batch_size is only for solver='stochastic'"),
         ({"callback": 3}, "callback must be callable"),
         ({"engine": "gpu"}, "engine must be one of"),
     ],
@@ -620,7 +641,7 @@ def test_bad_parameters(iris, parameters, message):
 @pytest.mark.parametrize(
     ("y", "parameters", "message"),
     [
-        (np.linspace(0.1, 0.9, 150), {}, "y is continuous: 150 of its 150 .* Use match='gaussian'"),
+        (np.linspace(0.1, 0.9, 150), {}, "y is continuous: 150 of its 150 .* Use Objective\\(match='gaussian'\\)"),
         (np.tile([[0.5, -0.1]], (150, 1)), {"match": "dot"}, "needs non-negative rows .* 150 negative"),
         (np.eye(150), {"match": "dot"}, "all 150 rows have no other row that agrees"),
         (
@@ -637,7 +658,11 @@ def test_bad_parameters(iris, parameters, message):
         (pd.Series(["a", "b", None] * 50, dtype="string"), {}, "missing labels .*, got 50 of 150"),
         (pd.Series([1, 2, None] * 50, dtype="Int64"), {}, "missing labels .*, got 50 of 150"),
         (pd.Categorical(["a", "b", None] * 50), {}, "missing labels .*, got 50 of 150"),
-        (["a", "b", "c"] * 50, {"match": "gaussian"}, "y must hold numbers, but .* Use match='class' for labels"),
+        (
+            ["a", "b", "c"] * 50,
+            {"match": "gaussian"},
+            "y must hold numbers, but .* Use Objective\\(match='class'\\) for labels",
+        ),
         (1e200 * np.ones((150, 2)), {"match": "dot"}, "expected 1e-100 to 1e.100. Divide the rows by their sums"),
         (1e-200 * np.ones((150, 2)), {"match": "dot"}, "expected 1e-100 to 1e.100"),
     ],
@@ -647,7 +672,7 @@ def test_bad_targets(iris, y, parameters, message):
     if isinstance(y, list) and len(y) == 150:
         y = np.array(y, dtype=object)
     with pytest.raises((ValueError, TypeError), match=message):
-        NCA(**parameters).fit(X, y)
+        NCA(objective=Objective(**parameters)).fit(X, y)
 
 
 @pytest.mark.parametrize(

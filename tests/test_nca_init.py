@@ -100,7 +100,7 @@ def test_constant_columns_get_no_weight():
     assert spread[1] == 0
     assert np.all(spread[[0, 2]] > 0.5)
     for diagonal in (False, True):
-        nca = NCA(diagonal=diagonal, max_iter=200).fit(X, y)
+        nca = NCA(max_iter=200, structure="diag" if diagonal else "full").fit(X, y)
         np.testing.assert_array_equal(nca.components_[:, 1], 0)
     np.testing.assert_allclose(nca.feature_relevance_[1], 0)
 

@@ -4,7 +4,7 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import NCA
+from vicinal import NCA, Objective, StochasticGradient
 from vicinal._engine import Match, Work, prepare
 from vicinal._nca.objectives import neighbor_value, placed_at
 from vicinal._nca.rows import prepare_rows
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 @parametrize_with_checks(
-    [NCA(solver="stochastic", random_state=0), NCA(solver="stochastic", neighbors=5, random_state=0)],
+    [NCA(solver="stochastic", random_state=0), NCA(solver=StochasticGradient(n_neighbors=5), random_state=0)],
     expected_failed_checks=lambda estimator: {
         "check_sample_weight_equivalence_on_dense_data": (
             "a row of weight 2 is left out as a whole when its own neighbours are chosen, while the second copy of a "
@@ -49,11 +49,10 @@ def resident_rows(X, y, weight, match):
 def test_keeping_all_neighbors_is_exact(match, objective, weighted):
     weight = RNG.uniform(0.2, 2, 40) if weighted else None
     rows = resident_rows(X, TARGETS[match], weight, match)
-    estimator = NCA(objective=objective, neighbors=39)
-    kept = _KeptNeighbors(rows, estimator)
+    kept = _KeptNeighbors(rows, objective, 39)
     chosen = np.array([0, 3, 5, 11, 39])
     kept.find(A, chosen)
-    truncated, whole = (source.evaluate(A, chosen) for source in (kept, _AllNeighbors(rows, estimator)))
+    truncated, whole = (source.evaluate(A, chosen) for source in (kept, _AllNeighbors(rows, objective)))
     np.testing.assert_allclose(truncated.value, whole.value, rtol=1e-12)
     np.testing.assert_allclose(truncated.gradient, whole.gradient, atol=1e-12)
     np.testing.assert_allclose(kept.dropped_mass(A, chosen), 0.0, atol=1e-12)
@@ -62,7 +61,7 @@ def test_keeping_all_neighbors_is_exact(match, objective, weighted):
 @pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
 def test_truncated_gradient_by_differences(objective):
     rows = resident_rows(X, TARGETS["class"], None, "class")
-    kept = _KeptNeighbors(rows, NCA(objective=objective, neighbors=3))
+    kept = _KeptNeighbors(rows, objective, 3)
     chosen = np.arange(0, 40, 3)
     kept.find(A, chosen)
     numeric = np.zeros_like(A)
@@ -75,8 +74,7 @@ def test_truncated_gradient_by_differences(objective):
 
 def test_dropped_mass_is_what_is_dropped():
     rows = resident_rows(X, TARGETS["gaussian"], None, "gaussian")
-    estimator = NCA(neighbors=4)
-    kept = _KeptNeighbors(rows, estimator)
+    kept = _KeptNeighbors(rows, "accuracy", 4)
     chosen = np.arange(40)
     found = kept.dropped_mass(A, chosen)
     Z = X @ A.T
@@ -91,7 +89,7 @@ def test_every_row_keeps_a_class_mate():
     points = np.r_[np.arange(10.0), 100 + np.arange(10.0)][:, None]
     y = np.r_[1, np.zeros(9), np.zeros(9), 1]
     rows = resident_rows(points, y, None, "class")
-    kept = _KeptNeighbors(rows, NCA(objective="likelihood", neighbors=2))
+    kept = _KeptNeighbors(rows, "likelihood", 2)
     kept.find(np.eye(1) * 0.01, np.arange(20))
     codes = rows.targets.values
     assert ((kept._found >= 0) & (codes[kept._found] == codes[:, None])).any(axis=1).all()
@@ -102,7 +100,7 @@ def test_kept_neighbors_leave_out_by_index():
     """Among equal rows, too, no row is its own neighbour, or its own class mate."""
     rows = resident_rows(np.zeros((9, 2)), np.repeat([0, 1, 1], 3), None, "class")
     for count in (1, 3, 8):
-        kept = _KeptNeighbors(rows, NCA(neighbors=count))
+        kept = _KeptNeighbors(rows, "accuracy", count)
         kept.find(np.eye(2), np.arange(9))
         assert kept._found.shape == (9, count + 1)
         assert not (kept._found == np.arange(9)[:, None]).any()
@@ -117,13 +115,12 @@ def test_batches_visit_every_row_once():
     assert default_batch(784) == 784
 
 
-@pytest.mark.parametrize("parameters", [{}, {"neighbors": 60}, {"objective": "likelihood"}])
-def test_comes_near_the_exact_solver(parameters):
+@pytest.mark.parametrize(("which", "n_neighbors"), [("accuracy", None), ("accuracy", 60), ("likelihood", None)])
+def test_comes_near_the_exact_solver(which, n_neighbors):
     X, y = load_digits(return_X_y=True)
     X, y = X[:700], y[:700]
-    which = parameters.get("objective", "accuracy")
     exact = NCA(5, objective=which, random_state=0).fit(X, y)
-    found = NCA(5, solver="stochastic", random_state=0, batch_size=70, **parameters).fit(X, y)
+    found = NCA(5, objective=which, solver=StochasticGradient(70, n_neighbors), random_state=0).fit(X, y)
     assert found.objectives_[-1] > exact.objectives_[-1] - 0.03
     assert found.objectives_[-1] == found.objectives_.max()
     # 700 rows: all are evaluated, so the last objective is that of the components
@@ -132,7 +129,7 @@ def test_comes_near_the_exact_solver(parameters):
     value = neighbor_value(found.components_, problem, objective=which)
     np.testing.assert_allclose(found.objectives_[-1], value, rtol=1e-9)
     assert found.effective_neighbors_.shape == (700,)
-    if "neighbors" in parameters:
+    if n_neighbors is not None:
         assert 0 < found.dropped_mass_ < 0.2
     else:
         assert found.dropped_mass_ == 0
@@ -140,7 +137,7 @@ def test_comes_near_the_exact_solver(parameters):
 
 def test_reproducible_and_scale_safe():
     X, y = load_iris(return_X_y=True)
-    settings = {"solver": "stochastic", "random_state": 3, "batch_size": 30, "max_iter": 100}
+    settings = {"solver": StochasticGradient(batch_size=30), "random_state": 3, "max_iter": 100}
     first = NCA(2, **settings).fit(X, y)
     np.testing.assert_array_equal(NCA(2, **settings).fit(X, y).components_, first.components_)
     scaled = NCA(2, **settings).fit(1000 * X, y)
@@ -165,7 +162,7 @@ def test_evaluation_rows_are_a_sample_of_many_rows():
 
 def test_neighbors_choose_the_stochastic_solver():
     X, y = load_iris(return_X_y=True)
-    nca = NCA(2, neighbors=10, max_iter=3, random_state=0).fit(X, y)
+    nca = NCA(2, max_iter=3, random_state=0, solver=StochasticGradient(n_neighbors=10)).fit(X, y)
     assert nca.solver_ == "stochastic"
     assert 0 <= nca.dropped_mass_ < 1
 
@@ -180,25 +177,27 @@ def test_interrupt_callback_and_weights():
             raise KeyboardInterrupt
 
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        nca = NCA(2, solver="stochastic", batch_size=20, callback=interrupt, random_state=0).fit(X, y)
+        nca = NCA(2, solver=StochasticGradient(batch_size=20), callback=interrupt, random_state=0).fit(X, y)
     assert seen == [(8,)] * 3
     assert nca.n_iter_ == 3
     weight = np.r_[np.zeros(50), np.ones(100)]
     with pytest.warns(ConvergenceWarning):
-        weighted = NCA(2, solver="stochastic", random_state=0, max_iter=3, neighbors=9).fit(X, y, sample_weight=weight)
+        weighted = NCA(2, solver=StochasticGradient(n_neighbors=9), random_state=0, max_iter=3).fit(
+            X, y, sample_weight=weight
+        )
     assert weighted.evaluation_rows_.min() >= 50
 
 
 def test_diagonal_and_soft_targets():
     X, y = load_iris(return_X_y=True)
-    diagonal = NCA(diagonal=True, solver="stochastic", neighbors=40, batch_size=30, max_iter=200, random_state=0).fit(
-        X, y
-    )
+    diagonal = NCA(
+        solver=StochasticGradient(batch_size=30, n_neighbors=40), max_iter=200, random_state=0, structure="diag"
+    ).fit(X, y)
     assert diagonal.feature_relevance_[[2, 3]].sum() > 0.8
-    soft = NCA(2, match="gaussian", solver="stochastic", batch_size=30, max_iter=200, random_state=0).fit(
-        X[:, :3], X[:, 3]
-    )
-    exact = NCA(2, match="gaussian", random_state=0, max_iter=200).fit(X[:, :3], X[:, 3])
+    soft = NCA(
+        2, solver=StochasticGradient(batch_size=30), max_iter=200, random_state=0, objective=Objective(match="gaussian")
+    ).fit(X[:, :3], X[:, 3])
+    exact = NCA(2, random_state=0, max_iter=200, objective=Objective(match="gaussian")).fit(X[:, :3], X[:, 3])
     # The exact solver ends in one of two optima, 0.728 or 0.732, depending on the processor's rounding; the stochastic
     # one ends at 0.693 on both.  What it must do is to make most of the way from the common start.
     start = exact.objectives_[0]

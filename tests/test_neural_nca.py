@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 torch = pytest.importorskip("torch")
 
-from vicinal import NCA, NeuralNCA, SoftNeighborsClassifier  # noqa: E402
+from vicinal import NCA, Adam, NeuralNCA, Objective, SoftNeighborsClassifier  # noqa: E402
 from vicinal._engine import Match, prepare  # noqa: E402
 from vicinal._nca.neural_objectives import agreement, neighbor_terms, pair_term  # noqa: E402
 from vicinal._nca.objectives import neighbor_objective, pair_objective  # noqa: E402
@@ -113,7 +113,9 @@ def test_parity_becomes_a_line():
     y = (X[:, 0] * X[:, 1] > 0).astype(int)
     train, test = (X[:400], y[:400]), (X[400:], y[400:])
     linear = NCA(1, max_iter=200).fit(*train)
-    network = NeuralNCA(1, objective="likelihood", max_iter=300, learning_rate=0.02, device="cpu", random_state=0)
+    network = NeuralNCA(
+        1, objective="likelihood", max_iter=300, device="cpu", random_state=0, solver=Adam(learning_rate=0.02)
+    )
     network.fit(*train)
     scores = [SoftNeighborsClassifier(metric).fit(*train).score(*test) for metric in (linear, network)]
     assert scores[0] < 0.75 < 0.83 < scores[1]
@@ -139,7 +141,7 @@ def test_polar_coordinates_of_turned_and_scaled_faces():
     shape = {"size": 14, "heights": (9.0, 14.0), "height_noise": 0.6}
     train = make_face_pairs(make_faces(60, size=28, random_state=0), 500, random_state=0, **shape)
     test = make_face_pairs(make_faces(30, size=28, random_state=1), 150, random_state=1, **shape)
-    nca = NeuralNCA(2, objective="pairs", max_iter=60, batch_size=256, device="cpu", random_state=0)
+    nca = NeuralNCA(2, objective="pairs", max_iter=60, device="cpu", random_state=0, solver=Adam(batch_size=256))
     nca.fit(train.data, pairs=train.pairs, pair_weight=train.weights)
     angle, height = polar_correlations(nca.transform(test.data), test.angles, test.heights)
     assert angle > 0.99
@@ -151,14 +153,21 @@ def test_soft_targets():
     X = rng.normal(size=(300, 3))
     y = np.sin(2 * X[:, 0])
     nca = NeuralNCA(
-        1, match="gaussian", objective="likelihood", max_iter=150, learning_rate=0.02, device="cpu", random_state=0
+        1,
+        objective=Objective("likelihood", match="gaussian"),
+        max_iter=150,
+        device="cpu",
+        random_state=0,
+        solver=Adam(learning_rate=0.02),
     )
     nca.fit(X[:200], y[:200])
     Z = nca.transform(X)
     nearest = np.abs(Z[200:] - Z[:200].T).argmin(1)
     assert np.corrcoef(y[nearest], y[200:])[0, 1] > 0.8
     hard, soft = (
-        NeuralNCA(2, match=match, max_iter=5, device="cpu", random_state=0).fit(X, labels).objectives_
+        NeuralNCA(2, max_iter=5, device="cpu", random_state=0, objective=Objective(match=match))
+        .fit(X, labels)
+        .objectives_
         for match, labels in (("class", (y > 0).astype(int)), ("dot", np.eye(2)[(y > 0).astype(int)]))
     )
     np.testing.assert_allclose(hard, soft, rtol=1e-4)
@@ -166,7 +175,9 @@ def test_soft_targets():
 
 def test_groups_are_close_pairs():
     X, y = load_iris(return_X_y=True)
-    nca = NeuralNCA(2, objective="pairs", max_iter=60, learning_rate=0.01, device="cpu", random_state=0).fit(X, y)
+    nca = NeuralNCA(
+        2, objective="pairs", max_iter=60, device="cpu", random_state=0, solver=Adam(learning_rate=0.01)
+    ).fit(X, y)
     assert KNeighborsClassifier(3).fit(nca.transform(X), y).score(nca.transform(X), y) > 0.9
 
 
@@ -179,12 +190,12 @@ def test_any_module():
         torch.nn.Linear(13, 20), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(20, 4)
     )
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    nca = NeuralNCA(module=module, max_iter=30, device="cpu", random_state=0).fit(X, y)
+    nca = NeuralNCA(max_iter=30, device="cpu", random_state=0, network=module).fit(X, y)
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
     assert nca.transform(X).shape == (178, 4)
     assert list(nca.get_feature_names_out()) == [f"neuralnca{k}" for k in range(4)]
-    made = NeuralNCA(3, module=lambda d, k: torch.nn.Linear(d, k), max_iter=30, device="cpu", random_state=0).fit(X, y)
+    made = NeuralNCA(3, max_iter=30, device="cpu", random_state=0, network=lambda d, k: torch.nn.Linear(d, k)).fit(X, y)
     assert made.transform(X).shape == (178, 3)
 
 
@@ -193,7 +204,7 @@ def test_reproducible_and_leaves_torchs_generator_alone():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    settings = {"max_iter": 8, "batch_size": 50, "device": "cpu", "random_state": 3}
+    settings = {"max_iter": 8, "solver": Adam(batch_size=50), "device": "cpu", "random_state": 3}
     one, two = (NeuralNCA(**settings).fit(X, y) for _ in range(2))
     assert torch.equal(torch.rand(3), expected)
     np.testing.assert_array_equal(one.transform(X), two.transform(X))
@@ -211,11 +222,13 @@ def test_units_of_x_do_not_matter():
 def test_early_stopping_keeps_the_best_epoch():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 20)), rng.integers(0, 2, 200)  # nothing to learn: only overfitting
-    nca = NeuralNCA(max_iter=200, early_stopping=True, validation_fraction=0.3, device="cpu", random_state=0).fit(X, y)
+    nca = NeuralNCA(
+        max_iter=200, device="cpu", random_state=0, solver=Adam(early_stopping=True, validation_fraction=0.3)
+    ).fit(X, y)
     assert nca.converged_
     assert nca.n_iter_ < 200
     assert nca.best_epoch_ == np.argmax(nca.objectives_) + 1
-    fitted = NeuralNCA(max_iter=60, device="cpu", random_state=0, learning_rate=0.02).fit(X, y)
+    fitted = NeuralNCA(max_iter=60, device="cpu", random_state=0, solver=Adam(learning_rate=0.02)).fit(X, y)
     assert fitted.objectives_[-1] > 0.8 > nca.objectives_.max()
 
 
@@ -246,9 +259,9 @@ def test_at_home_in_scikit_learn():
     np.testing.assert_array_equal(again.transform(X), nca.transform(X))
     assert clone(nca).get_params()["max_iter"] == 20
     pipeline = make_pipeline(
-        NeuralNCA(max_iter=20, learning_rate=0.02, device="cpu", random_state=0), KNeighborsClassifier(3)
+        NeuralNCA(max_iter=20, device="cpu", random_state=0, solver=Adam(learning_rate=0.02)), KNeighborsClassifier(3)
     )
-    search = GridSearchCV(pipeline, {"neuralnca__hidden": [5, 50]}, cv=3).fit(X.to_numpy(), y)
+    search = GridSearchCV(pipeline, {"neuralnca__network": [5, 50]}, cv=3).fit(X.to_numpy(), y)
     assert search.best_score_ > 0.85
     weight = np.r_[np.zeros(50), np.ones(100)]
     assert set(np.unique(y[weight > 0])) == {1, 2}
@@ -262,17 +275,23 @@ def test_at_home_in_scikit_learn():
         ({"objective": "pairs"}, {}, "NeuralNCA requires y to be passed, but the target y is None"),
         ({}, {"y": 0, "pairs": [[0, 1]]}, "only for objective='pairs', got objective='accuracy'"),
         ({"objective": "pairs"}, {"pairs": [[0, 0]]}, "a row with itself"),
-        ({"module": 3}, {"y": 0}, "module must be a torch.nn.Module, a callable or None, got int"),
-        ({"module": lambda d, k: torch.nn.Flatten(0)}, {"y": 0}, "module must return one row of outputs"),
-        ({"module": torch.nn.Linear(5, 2)}, {"y": 0}, "module cannot take rows of 3 numbers, the columns of X"),
+        ({"network": "big"}, {"y": 0}, "network must be a number of hidden units, .* got str"),
+        ({"network": lambda d, k: torch.nn.Flatten(0)}, {"y": 0}, "network must return one row of outputs"),
+        ({"network": torch.nn.Linear(5, 2)}, {"y": 0}, "network cannot take rows of 3 numbers, the columns of X"),
         ({"device": "abacus"}, {"y": 0}, "device='abacus' cannot be used here: .* Use 'cpu'"),
-        ({"early_stopping": "yes"}, {"y": 0}, "early_stopping must be True or False"),
-        ({"early_stopping": True, "random_state": 0}, {"y": 2}, "none of the 2 rows set aside agrees with another"),
-        ({"batch_size": 1}, {"y": 0}, "batch_size must be at least 2"),
-        ({"learning_rate": 0.0}, {"y": 0}, "learning_rate must be a finite number greater than 0"),
-        ({"validation_fraction": 1.0}, {"y": 0}, "validation_fraction must be between 0 and 1"),
+        (
+            {"solver": Adam(early_stopping=True), "random_state": 0},
+            {"y": 2},
+            "none of the 2 rows set aside agrees with another",
+        ),
+        ({"solver": "sgd"}, {"y": 0}, "solver must be one of 'adam' or a vicinal.Adam, got 'sgd'"),
+        ({"objective": Objective(penalty=0.1)}, {"y": 0}, r"no matrix A to penalise.*solver=Adam\(weight_decay="),
         ({"max_iter": 0}, {"y": 0}, "max_iter must be at least 1"),
-        ({"match": "gaussian", "match_scale": -1.0}, {"y": 0}, "match_scale must be a finite number greater than 0"),
+        (
+            {"objective": Objective(match="gaussian", match_scale=-1.0)},
+            {"y": 0},
+            "match_scale must be a finite number greater than 0",
+        ),
         ({"objective": "likelihood"}, {"y": 1}, "1 of 20 rows agree with no other row"),
     ],
 )
@@ -284,7 +303,23 @@ def test_bad_input(parameters, given, message):
         NeuralNCA(**{"device": "cpu"} | parameters).fit(X, **given)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"early_stopping": "yes"}, "early_stopping must be True or False"),
+        ({"batch_size": 1}, "batch_size must be at least 2"),
+        ({"learning_rate": 0.0}, "learning_rate must be a finite number greater than 0"),
+        ({"weight_decay": -1.0}, "weight_decay must be a finite number at least 0"),
+        ({"validation_fraction": 1.0}, "validation_fraction must be between 0 and 1"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change must be at least 1"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        Adam(**options)
+
+
 def test_one_class_teaches_nothing_and_says_so():
     X = np.random.default_rng(0).normal(size=(40, 3))
     with pytest.warns(UserWarning, match="all 40 targets are equal"):
-        NeuralNCA(hidden=3, random_state=0).fit(X, np.zeros(40))
+        NeuralNCA(random_state=0, network=3).fit(X, np.zeros(40))

@@ -10,14 +10,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import Engine, PairNCA, SoftNeighborsClassifier
+from vicinal import Engine, MultiStart, Objective, PairNCA, SoftNeighborsClassifier
 
 # Whether 50 iterations are enough may hang on the last bit of a sum; where it matters, converged_ is asserted.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 @parametrize_with_checks(
-    [PairNCA(), PairNCA(solver="cg", n_init=2, random_state=0)],
+    [PairNCA(), PairNCA(solver="cg", random_state=0, init=MultiStart(n_starts=2))],
     expected_failed_checks=lambda estimator: {
         "check_sample_weight_equivalence_on_dense_data": (
             "sample_weight weighs a row in the sum over all pairs c != d, where a repeated row also meets its own copy, "
@@ -123,16 +123,16 @@ def test_rows_without_weight_are_not_repelled(views):
 
 def test_diagonal_and_penalty(views):
     X, pairs = views
-    nca = PairNCA(diagonal=True, max_iter=300).fit(X, pairs=pairs)
+    nca = PairNCA(max_iter=300, structure="diag").fit(X, pairs=pairs)
     assert nca.feature_relevance_[:2].sum() > 0.9
     np.testing.assert_array_equal(nca.components_, np.diag(np.diag(nca.components_)))
-    small = PairNCA(diagonal=True, max_iter=300, reg=0.05).fit(X, pairs=pairs)
+    small = PairNCA(max_iter=300, structure="diag", objective=Objective("pairs", penalty=0.05)).fit(X, pairs=pairs)
     assert np.linalg.norm(small.components_ * X.std(0)) < np.linalg.norm(nca.components_ * X.std(0))
 
 
 def test_solvers_and_engines_agree(views):
     X, pairs = views
-    settings = {"n_components": 2, "max_iter": 1000, "tol": 1e-9, "reg": 0.01}
+    settings = {"n_components": 2, "max_iter": 1000, "tol": 1e-9, "objective": Objective("pairs", penalty=0.01)}
     first = PairNCA(**settings).fit(X, pairs=pairs).objectives_[-1]
     for extra in ({"solver": "cg"}, {"engine": "cpu"}, {"engine": Engine("reference", memory="1 MB", threads=2)}):
         found = PairNCA(**settings, **extra).fit(X, pairs=pairs).objectives_[-1]
@@ -201,7 +201,9 @@ def test_at_home():
         ({}, {"pairs": [[0, 1]], "pair_weight": [-1.0]}, "pair_weight must be finite, not negative"),
         ({}, {"pairs": [[0, 1]], "pair_weight": [0.0]}, "not all zero"),
         ({}, {"pairs": [[0, 1]], "pair_weight": ["a"]}, "pair_weight must hold one number for each of the 1 pairs"),
-        ({"diagonal": "no"}, {"pairs": [[0, 1]]}, "diagonal must be True or False"),
+        ({"structure": "no"}, {"pairs": [[0, 1]]}, "structure must be one of"),
+        ({"objective": "accuracy"}, {"pairs": [[0, 1]]}, "objective must be one of 'pairs'"),
+        ({"objective": Objective("pairs", match="dot")}, {"pairs": [[0, 1]]}, "PairNCA .* has no soft targets"),
         ({"init": "lda"}, {"pairs": [[0, 1]]}, "init must be one of 'auto', 'pca', 'identity', 'random'"),
         ({"solver": "stochastic"}, {"pairs": [[0, 1]]}, "solver must be one of 'lbfgs', 'cg'"),
         ({"n_components": 4}, {"pairs": [[0, 1]]}, "n_components=4 is larger than the number of features, 3"),

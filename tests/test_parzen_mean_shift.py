@@ -68,7 +68,7 @@ def test_clusters_are_the_basins(blobs, density):
 @pytest.mark.parametrize("density", DENSITIES)
 def test_modes_are_maxima_that_another_optimiser_finds(blobs, density):
     X, _ = blobs
-    shift = ParzenMeanShift(density, tol=1e-9).fit(X)
+    shift = ParzenMeanShift(density, step_tol=1e-9).fit(X)
     score = shift.density_.score_samples
     for mode in shift.cluster_centers_:
         np.testing.assert_allclose(approx_fprime(mode, lambda x: score(x[None])[0], 1e-6), 0, atol=1e-5)
@@ -177,7 +177,7 @@ def test_bad_parameters(blobs):
         ({"density": GaussianMixture()}, TypeError, "Gaussian-mixture density of vicinal"),
         ({"merge_distance": 0}, ValueError, "merge_distance must be"),
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
-        ({"tol": -1.0}, ValueError, "tol must be"),
+        ({"step_tol": -1.0}, ValueError, "step_tol must be"),
     ]:
         with pytest.raises(error, match=match):
             ParzenMeanShift(**options).fit(X)

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import NCA, Engine, SoftNeighborsClassifier, SoftNeighborsRegressor, which_engine
+from vicinal import NCA, Engine, Objective, SoftNeighborsClassifier, SoftNeighborsRegressor, which_engine
 from vicinal._engine import prepare
 from vicinal._nca import soft_neighbors
 
@@ -84,7 +84,7 @@ def test_probabilities_are_the_softmax(wine, engine, weighted):
 def test_leave_one_out_is_ncas_objective(wine):
     """With a fitted NCA, the mean leave-one-out probability of the true class is f (Eq. 3), its log g."""
     X, y, _, _ = wine
-    nca = NCA(2, objective="likelihood", reg=0.01, max_iter=200).fit(X, y)
+    nca = NCA(2, objective=Objective("likelihood", penalty=0.01), max_iter=200).fit(X, y)
     model = SoftNeighborsClassifier(nca).fit(X, y)
     assert model.bandwidth_ == np.sqrt(0.5)
     own = model.predict_proba()[np.arange(len(y)), y]
@@ -144,7 +144,7 @@ def test_metric_may_be_anything_that_maps_rows(wine):
 def test_learned_probabilities_beat_euclidean_ones():
     X, y = load_wine(return_X_y=True)
     plain = cross_val_score(SoftNeighborsClassifier(), X, y, scoring="neg_log_loss").mean()
-    metric = NCA(objective="likelihood", reg=0.01, max_iter=300)
+    metric = NCA(objective=Objective("likelihood", penalty=0.01), max_iter=300)
     learned = cross_val_score(SoftNeighborsClassifier(metric), X, y, scoring="neg_log_loss").mean()
     assert learned > -0.2 > plain
 
@@ -153,7 +153,7 @@ def test_regression_in_a_learned_metric():
     X, y = make_regression(300, 8, n_informative=2, noise=5.0, random_state=0)
     X = X * [1, 1, 30, 1, 1, 1, 1, 1]
     plain = SoftNeighborsRegressor().fit(X[:200], y[:200]).score(X[200:], y[200:])
-    metric = NCA(2, match="gaussian", reg=1e-3, max_iter=300).fit(X[:200], y[:200])
+    metric = NCA(2, max_iter=300, objective=Objective(match="gaussian", penalty=1e-3)).fit(X[:200], y[:200])
     learned = SoftNeighborsRegressor(metric).fit(X[:200], y[:200]).score(X[200:], y[200:])
     assert learned > 0.9 > 0.6 > plain
 

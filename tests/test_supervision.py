@@ -20,6 +20,7 @@ from vicinal import (
     DensityClassifier,
     ManifoldParzenCV,
     NeuralNCA,
+    Objective,
     OnlineRCA,
     PairNCA,
     ParzenWindows,
@@ -65,7 +66,7 @@ def torch_is_here():
 
 
 def network(y, objective):
-    return NeuralNCA(1, objective=objective, hidden=3, max_iter=2, device="cpu", random_state=0).fit(X, y).transform(X)
+    return NeuralNCA(1, objective=objective, max_iter=2, device="cpu", random_state=0, network=3).fit(X, y).transform(X)
 
 
 # Rows may be in no group: -1 and whatever is missing.
@@ -397,7 +398,7 @@ def test_reading_changes_no_label():
     "fit",
     [
         lambda y: SoftNeighborsRegressor().fit(X, y).predict(X),
-        lambda y: NCA(match="gaussian", max_iter=2).fit(X, y).components_,
+        lambda y: NCA(max_iter=2, objective=Objective(match="gaussian")).fit(X, y).components_,
         lambda y: BinnedTargetMetric().fit(X, y).components_,
     ],
 )

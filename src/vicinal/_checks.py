@@ -1,13 +1,28 @@
 """Checks of what the user passes in: every message says what, expected, got, remedy."""
 
 import numbers
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils import validation
+from sklearn.utils.validation import _check_sample_weight
 
 
-def check_rows(estimator, X, *, reset, min_rows=1, dtype=(np.float64, np.float32)):
+def check_array(array: Any, **options: Any) -> NDArray[Any]:
+    """scikit-learn's ``check_array`` with the type of its answer, which scikit-learn does not declare."""
+    return validation.check_array(array, **options)
+
+
+def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
+    """scikit-learn's ``validate_data`` for rows without a target, with the type of its answer."""
+    return validation.validate_data(estimator, X, **options)
+
+
+def check_rows(
+    estimator: Any, X: Any, *, reset: bool, min_rows: int = 1, dtype: tuple[type, ...] = (np.float64, np.float32)
+) -> NDArray[Any]:
     """Validate a table of rows as scikit-learn does, keeping float32 and refusing what cannot be squared.
 
     Squares and products of the entries must stay finite, so magnitudes beyond
@@ -40,7 +55,7 @@ def check_spread(X, name="X"):
         )
 
 
-def check_weights(sample_weight, X):
+def check_weights(sample_weight: Any, X: Any) -> NDArray[Any] | None:
     """Return weights that are finite, non-negative and not all zero, as a vector with mean one; None stays None."""
     if sample_weight is None:
         return None
@@ -56,7 +71,7 @@ def check_weights(sample_weight, X):
     return weight * (len(weight) / weight.sum())
 
 
-def check_positive(value, name, *, strict=True):
+def check_positive(value: Any, name: str, *, strict: bool = True) -> float:
     """Return a finite number that is positive (or, with ``strict=False``, not negative)."""
     relation = "greater than 0" if strict else "at least 0"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
@@ -67,13 +82,20 @@ def check_positive(value, name, *, strict=True):
     return number
 
 
-def check_integer(value, name, *, least=1):
+def check_integer(value: Any, name: str, *, least: int = 1) -> int:
     """Return an integer of at least ``least``."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer of at least {least}, got {type(value).__name__}.")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}.")
     return int(value)
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """Return True or False; refuse everything else, "no" for example."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+    return bool(value)
 
 
 def check_callback(callback):

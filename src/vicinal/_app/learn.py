@@ -8,7 +8,7 @@ import numpy as np
 from vicinal._app.columns import check_columns, prepare
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
-from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine
+from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine, set_parameter
 from vicinal._app.outputs import check_writable, write_json
 from vicinal._app.tables import TableOptions, read_table
 
@@ -97,10 +97,10 @@ def _labels(method, labels, estimator, console):
     """Labels as the estimator takes them; continuous targets switch NCA to soft agreement."""
     values = labels.to_numpy()
     if labels.dtype.kind == "f" and method == "nca" and (np.floor(values) != values).any():
-        if estimator.match == "class":
-            estimator.set_params(match="gaussian")
+        if getattr(estimator.objective, "match", "class") == "class":
+            set_parameter(estimator, "objective__match", "gaussian")
             console.say(
-                f"{labels.name!r} is continuous: rows count as alike by how close their values are (match='gaussian')."
+                f"{labels.name!r} is continuous: rows count as alike by how close their values are (the match 'gaussian')."
             )
         return values.astype(np.float64)
     if labels.dtype.kind in "iufb":

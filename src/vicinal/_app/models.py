@@ -5,6 +5,7 @@ A model is a scikit-learn Pipeline of a StandardScaler and a vicinal estimator, 
 """
 
 import ast
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,17 +29,33 @@ def make_estimator(method, assignments, seed, *, class_name=None):
     import vicinal
 
     estimator = getattr(vicinal, class_name or CLASSES[method])()
-    known = estimator.get_params()
-    if "random_state" in known:
+    if "random_state" in estimator.get_params(deep=False):
         estimator.set_params(random_state=seed)
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
             raise UsageFailure(f"--set expects NAME=VALUE, got {assignment!r}.")
-        if name not in known or name in ("engine", "callback"):
-            raise UsageFailure(f"--set {name}: {method} has no such parameter. It has {shown(sorted(known), most=30)}.")
-        estimator.set_params(**{name: _literal(text)})
+        try:
+            set_parameter(estimator, name, _literal(text))
+        except (TypeError, ValueError) as error:
+            raise UsageFailure(f"--set {assignment}: {one_line(error)}") from error
     return estimator
+
+
+def set_parameter(estimator, name, value):
+    """Set a parameter, or a field of the record that a parameter may hold (``solver__batch_size``)."""
+    records = {key: kind for key, kind in getattr(estimator, "_record_types", {}).items() if key != "engine"}
+    fields = [f"{key}__{field.name}" for key, kind in records.items() for field in dataclasses.fields(kind)]
+    known = sorted({*estimator.get_params(deep=False)} - {"engine", "callback"} | {*fields})
+    if name not in known:
+        raise UsageFailure(
+            f"--set {name}: {type(estimator).__name__} has no such parameter. It has {shown(known, most=40)}."
+        )
+    parameter = name.partition("__")[0]
+    if name in fields and not isinstance(getattr(estimator, parameter), records[parameter]):
+        # A string names the defaults of a record, whose field is then set.
+        estimator.set_params(**{parameter: records[parameter].named(getattr(estimator, parameter))})
+    estimator.set_params(**{name: value})
 
 
 def _literal(text):

@@ -54,7 +54,7 @@ def metric_methods(n_features, n_dimensions, seed, engine, task="classes"):
     n_dimensions : how many principal components of the standardised columns the costly ones and whitening see; all of
         `n_features` is no projection
     """
-    from vicinal import NCA, RCA, BinnedTargetMetric
+    from vicinal import NCA, RCA, BinnedTargetMetric, Objective
 
     lca, lca_gauss = _lca_pair(seed, engine)
     narrow = prepared_columns(n_features, n_dimensions, seed)
@@ -65,7 +65,7 @@ def metric_methods(n_features, n_dimensions, seed, engine, task="classes"):
         if numbers
         else Method("lda", "LDA", False, False, (LinearDiscriminantAnalysis(),))
     )
-    nca = NCA(match="gaussian" if numbers else "class", engine=engine, random_state=seed)
+    nca = NCA(objective=Objective(match="gaussian") if numbers else "accuracy", engine=engine, random_state=seed)
     methods = [
         Method("euclidean", "Euclidean", False, False, (FunctionTransformer(),)),
         Method("z-scored", "z-scored", False, False, (StandardScaler(),)),
@@ -153,8 +153,8 @@ def _lca_pair(seed, engine):
     from vicinal import LCA, LCAGauss
 
     # Scores are told apart to hundredths of a nat: the last digits of the optimum are not waited for.
-    settings = {"tol": 1e-5, "engine": engine, "random_state": seed}
-    return LCA(**settings), LCAGauss(**settings)
+    settings = {"tol": 1e-5, "engine": engine}
+    return LCA(**settings, random_state=seed), LCAGauss(**settings)
 
 
 def _with_fallback(steps, estimator, **penalty):

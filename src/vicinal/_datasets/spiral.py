@@ -1,24 +1,30 @@
 """The noisy spiral of the Manifold Parzen paper (sec. 4.1), and its true density."""
 
-import numpy as np
-from sklearn.utils import check_array, check_random_state
+from typing import Any
 
-from vicinal._checks import check_integer, check_magnitude, check_positive
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+from vicinal._checks import check_array, check_integer, check_magnitude, check_positive
 
 _STEP, _FIRST, _LAST = 0.04, 3.0, 15.0  # x = 0.04 t sin t, y = 0.04 t cos t, t from 3 to 15
 
 
-def make_spiral(n_samples=300, *, noise=0.01, random_state=None):
+def make_spiral(
+    n_samples: int = 300, *, noise_std: float = 0.01, random_state: RandomState | int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
     r"""Points along a spiral, with Gaussian noise (Manifold Parzen paper, sec. 4.1).
 
     .. math:: x = 0.04\, t \sin t + \varepsilon_x, \qquad y = 0.04\, t \cos t + \varepsilon_y, \qquad
-              t \sim U(3, 15), \quad \varepsilon \sim N(0, \mathrm{noise}^2)
+              t \sim U(3, 15), \quad \varepsilon \sim N(0, \mathrm{noise\_std}^2)
 
     Parameters
     ----------
     n_samples : int, default=300
         Points.  The paper trains and validates on 300 each and tests on 10,000.
-    noise : float, default=0.01
+    noise_std : float, default=0.01
         Standard deviation of the noise, in both coordinates.
     random_state : int, RandomState or None
         Seed.
@@ -41,25 +47,25 @@ def make_spiral(n_samples=300, *, noise=0.01, random_state=None):
     ((300, 2), True, True)
     """
     n = check_integer(n_samples, "n_samples")
-    noise = check_positive(noise, "noise", strict=False)
+    noise = check_positive(noise_std, "noise_std", strict=False)
     rng = check_random_state(random_state)
     t = rng.uniform(_FIRST, _LAST, size=n)
     return _curve(t) + noise * rng.standard_normal((n, 2)), t
 
 
-def spiral_log_density(X, *, noise=0.01):
+def spiral_log_density(X: ArrayLike, *, noise_std: float = 0.01) -> NDArray[Any]:
     r"""Log-density of the spiral's true distribution, by quadrature over its parameter.
 
-    .. math:: \log p(x) = \log \frac{1}{12} \int_3^{15} N\bigl(x;\, c(t), \mathrm{noise}^2 I\bigr)\, dt
+    .. math:: \log p(x) = \log \frac{1}{12} \int_3^{15} N\bigl(x;\, c(t), \mathrm{noise\_std}^2 I\bigr)\, dt
 
     The best any estimate can do: its mean negative log-likelihood is about
-    -1.79 nats at ``noise=0.01``.
+    -1.79 nats at ``noise_std=0.01``.
 
     Parameters
     ----------
     X : array-like of shape (n, 2)
         Points, near the spiral or far from it.
-    noise : float, default=0.01
+    noise_std : float, default=0.01
         Standard deviation of the noise.
 
     Returns
@@ -85,7 +91,7 @@ def spiral_log_density(X, *, noise=0.01):
     check_magnitude(X)
     if X.shape[1] != 2:
         raise ValueError(f"X must hold points of the plane, expected 2 columns, got {X.shape[1]}.")
-    noise = check_positive(noise, "noise")
+    noise = check_positive(noise_std, "noise_std")
     blocks = np.array_split(X, -(-len(X) // 1024))
     return np.concatenate([_log_density(block, noise) for block in blocks])
 

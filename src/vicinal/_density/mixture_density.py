@@ -1,8 +1,11 @@
 """What an estimator can do whose density is a mixture."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal._checks import check_rows
@@ -26,7 +29,7 @@ class MixtureDensityMixin:
         self.mixture_.engine = self.engine
         return self.mixture_
 
-    def score_samples(self, X=None):
+    def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 
         Parameters
@@ -43,11 +46,11 @@ class MixtureDensityMixin:
             return mixture.left_out_score_samples()
         return mixture.score_samples(check_rows(self, X, reset=False))
 
-    def score(self, X=None, y=None):
+    def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows of X; of the training rows, leave-one-out, when X is None."""
         return float(self.score_samples(X).mean())
 
-    def score_incomplete(self, X):
+    def score_incomplete(self, X: ArrayLike) -> NDArray[Any]:
         """Return the log-density of rows with missing values: of what is known of each row, exactly.
 
         A row is scored under the marginal of its known features, so rows with different gaps have densities of
@@ -67,7 +70,7 @@ class MixtureDensityMixin:
         X = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite="allow-nan")
         return mixture.score_incomplete(X)
 
-    def sample(self, n_samples=1, random_state=None):
+    def sample(self, n_samples: int = 1, random_state: RandomState | int | None = None) -> NDArray[Any]:
         """Draw rows from the density.
 
         Parameters
@@ -81,7 +84,7 @@ class MixtureDensityMixin:
         """
         return self._mixture().sample(n_samples, random_state)
 
-    def marginal(self, features):
+    def marginal(self, features: Sequence[int | str] | ArrayLike) -> Any:
         """Return the exact density of some features alone.
 
         Parameters
@@ -94,7 +97,7 @@ class MixtureDensityMixin:
         """
         return self._mixture().marginal(features)
 
-    def conditional(self, given):
+    def conditional(self, given: Mapping[Any, float]) -> Any:
         """Return the exact density of the remaining features given the values of some.
 
         Parameters

@@ -1,8 +1,10 @@
 """Outliers as rows of low density, with training rows judged as if they had not been there."""
 
 import numbers
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold, check_cv
@@ -74,13 +76,13 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
     [1, -1]
     """
 
-    def __init__(self, density=None, *, contamination="auto", cv=5):
+    def __init__(self, density: Any = None, *, contamination: str | float = "auto", cv: Any = 5) -> None:
         self.density = density
         self.contamination = contamination
         self.cv = cv
 
     @classmethod
-    def from_density(cls, density, *, contamination="auto"):
+    def from_density(cls, density: Any, *, contamination: str | float = "auto") -> Self:
         """Return a fitted detector from a fitted density, without the training rows and without fitting again.
 
         The training rows are those of the density, each scored under the density of the others; weights that the
@@ -132,7 +134,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
             detector.feature_names_in_ = density.feature_names_in_
         return detector._judge_training_rows(scores, _weights_in(last))
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density and score the training rows without themselves.
 
         Parameters
@@ -164,31 +166,33 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
             scores = self._scores_by_folds(density, rows, X, weight)
         return self._judge_training_rows(scores, weight)
 
-    def fit_predict(self, X, y=None, sample_weight=None):
+    def fit_predict(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> NDArray[Any]:
         """Fit, and return -1 for training rows whose leave-one-out score is below ``offset_``, else 1."""
         self.fit(X, sample_weight=sample_weight)
         return np.where(self.training_scores_ < self.offset_, -1, 1)
 
-    def score_samples(self, X):
+    def score_samples(self, X: ArrayLike) -> NDArray[Any]:
         """Return the log-density of each row of X, as a new row."""
         check_is_fitted(self)
         passed = X
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return self.density_.score_samples(rows_as_passed(passed, X))
 
-    def decision_function(self, X):
+    def decision_function(self, X: ArrayLike) -> NDArray[Any]:
         """Return ``score_samples(X) - offset_``: negative for outliers."""
         return self.score_samples(X) - self.offset_
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return for each row of X, as a new row, 1, or -1 for an outlier."""
         return np.where(self.decision_function(X) < 0, -1, 1)
 
-    def p_values(self, X):
+    def p_values(self, X: ArrayLike) -> NDArray[Any]:
         """Return the p-value of each row of X, as a new row: between 1 / (n + 1) and 1."""
         return self.p_values_from_scores(self.score_samples(X))
 
-    def p_values_from_scores(self, scores):
+    def p_values_from_scores(self, scores: ArrayLike) -> NDArray[Any]:
         """Return the p-values of new rows whose `score_samples` are known already.
 
         Parameters

@@ -1,20 +1,24 @@
 """Gaussian Parzen windows: the plain kernel density estimate, done right."""
 
+from typing import ClassVar, Self
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import bandwidth_covariance, check_rows, check_spread, check_weights, is_positive_definite
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Work, as_engine, choose
+from vicinal._engine import Engine, Work, as_engine, choose
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out
 from vicinal._mixtures import SharedMixture
+from vicinal._records import Record, RecordParametersMixin
 
 _RULES = ("loo", "scott", "silverman")
 
 
-class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
+class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     r"""Gaussian Parzen windows (kernel density estimation), exact in any dimension.
 
     .. math:: p(x) = \sum_j w_j \, N(x; x_j, \Sigma), \qquad w_j = 1/n \text{ or sample\_weight}
@@ -31,7 +35,7 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
 
         All three are scale-equivariant: in other units the density is the same.
     engine : None, str or Engine, default=None
-        Who does the pair work; see :class:`vicinal.Engine`.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
     Attributes
     ----------
@@ -71,11 +75,13 @@ class ParzenWindows(MixtureDensityMixin, DensityMixin, BaseEstimator):
     -2.899
     """
 
-    def __init__(self, bandwidth="loo", *, engine=None):
+    _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
+
+    def __init__(self, bandwidth: str | float | ArrayLike = "loo", *, engine: Engine | str | None = None) -> None:
         self.bandwidth = bandwidth
         self.engine = engine
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density to rows.
 
         Parameters

@@ -1,19 +1,21 @@
 """Clusters as the basins of a density's modes."""
 
 import warnings
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import radius_neighbors_graph
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_integer, check_positive, check_weights
+from vicinal._checks import check_integer, check_positive, check_weights, validate_data
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.mode_seeking import CLIMB_PASSES, climb
-from vicinal._engine import Work, prepare
+from vicinal._engine import Engine, Work, prepare
 from vicinal._mixtures import Mixture
 
 
@@ -41,7 +43,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         root mean square over the kernels of the distance in standard deviations of each.
     max_iter : int, default=1000
         Steps a row may take.
-    tol : float, default=1e-4
+    step_tol : float, default=1e-4
         A row has arrived when its step is shorter than this, in the same units.
 
     Attributes
@@ -76,13 +78,15 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
     [60, 40]
     """
 
-    def __init__(self, density=None, *, merge_distance=0.1, max_iter=1000, tol=1e-4):
+    def __init__(
+        self, density: Any = None, *, merge_distance: float = 0.1, max_iter: int = 1000, step_tol: float = 1e-4
+    ) -> None:
         self.density = density
         self.merge_distance = merge_distance
         self.max_iter = max_iter
-        self.tol = tol
+        self.step_tol = step_tol
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density and find the modes that the rows lead to.
 
         Parameters
@@ -100,14 +104,14 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         radius = check_positive(self.merge_distance, "merge_distance")
         max_iter = check_integer(self.max_iter, "max_iter")
-        tol = check_positive(self.tol, "tol")
+        step_tol = check_positive(self.step_tol, "step_tol")
         density = as_density(self.density)
         weight = check_weights(sample_weight, X)
         check_takes_weights(density, weight)
         options = {} if weight is None else {"sample_weight": weight}
         self.density_ = clone(density).fit(rows_as_passed(passed, X), **options)
         mixture = self._mixture()
-        ends, self.n_iter_, arrived = climb(mixture, X, max_iter=max_iter, tol=tol)
+        ends, self.n_iter_, arrived = climb(mixture, X, max_iter=max_iter, tol=step_tol)
         self.engine_ = mixture.placement(len(X), CLIMB_PASSES).problem.backend
         self._warn(arrived)
         self.converged_ = bool(arrived.all())
@@ -129,12 +133,12 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         self.labels_[slice(None) if weight is None else weight > 0] = number[groups]
         return self
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Follow new rows uphill and return the cluster of the nearest mode, shape (n_samples,)."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         mixture = self._mixture()
-        ends, _, arrived = climb(mixture, X, max_iter=self.max_iter, tol=self.tol)
+        ends, _, arrived = climb(mixture, X, max_iter=self.max_iter, tol=self.step_tol)
         self._warn(arrived)
         return self._nearest_mode(mixture, ends)
 
@@ -143,7 +147,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         return modes.at().nearest(1, mixture.in_kernel_units(ends)).indices[:, 0]
 
     @property
-    def engine(self):
+    def engine(self) -> Engine | str | None:
         """The engine of the density, which does the pair work of the steps."""
         return getattr(as_density(self.density), "engine", None)
 
@@ -167,7 +171,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         if not arrived.all():
             warnings.warn(
                 f"ParzenMeanShift: {int((~arrived).sum())} of {len(arrived)} rows were still moving after "
-                f"max_iter={self.max_iter} steps. Raise max_iter or tol.",
+                f"max_iter={self.max_iter} steps. Raise max_iter or step_tol.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

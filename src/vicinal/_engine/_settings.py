@@ -8,12 +8,13 @@ import numpy as np
 
 from vicinal._engine._backends import BACKENDS
 from vicinal._engine._tuning import DEFAULT_MEMORY
+from vicinal._records import Record, as_record
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-@dataclass(frozen=True)
-class Engine:
+@dataclass(frozen=True, eq=False)
+class Engine(Record):
     """Where and how the pairwise computations of an estimator are done; pass it as ``engine=``.
 
     Parameters
@@ -48,8 +49,9 @@ class Engine:
     device: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind != "auto" and self.kind not in BACKENDS:
-            raise ValueError(f"engine must be one of {_kinds()} or an Engine, got {self.kind!r}.")
+        kinds = ("auto", *BACKENDS)
+        if self.kind not in kinds:
+            raise ValueError(f"kind must be one of {', '.join(map(repr, kinds))}, got {self.kind!r}.")
         integer = isinstance(self.threads, numbers.Integral) and not isinstance(self.threads, bool)
         if self.threads is not None and not (integer and self.threads >= 1):
             raise ValueError(f"threads must be a positive integer or None, got {self.threads!r}.")
@@ -59,6 +61,11 @@ class Engine:
             raise ValueError(f"device={self.device!r} needs kind='torch', got kind={self.kind!r}.")
         if self.memory_bytes < 2**20:
             raise ValueError(f"memory must be at least 1 MB, got {self.memory!r}.")
+
+    @classmethod
+    def named(cls, name: str | None) -> "Engine":
+        """Return the engine of a backend; None stands for the defaults."""
+        return cls() if name is None else cls(name)
 
     @property
     def memory_bytes(self) -> int:
@@ -75,14 +82,4 @@ class Engine:
 
 def as_engine(engine: "Engine | str | None") -> Engine:
     """Return an Engine for None, a name or an Engine."""
-    if engine is None:
-        return Engine()
-    if isinstance(engine, Engine):
-        return engine
-    if isinstance(engine, str):
-        return Engine(engine)
-    raise TypeError(f"engine must be None, one of {_kinds()} or a vicinal.Engine, got {type(engine).__name__}.")
-
-
-def _kinds() -> str:
-    return ", ".join(map(repr, ["auto", *BACKENDS]))
+    return as_record(engine, Engine, "engine", (None, "auto", *BACKENDS))

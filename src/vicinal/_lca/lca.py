@@ -1,8 +1,11 @@
 """Local Component Analysis (Le Roux and Bach, 2011): the metric in which data are locally isotropic."""
 
 import sys
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 
@@ -16,8 +19,8 @@ from vicinal._checks import (
     check_weights,
 )
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Work, quiet_blas
-from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
+from vicinal._engine import Engine, Work, quiet_blas
+from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
     LCA_ADVICE,
@@ -27,6 +30,7 @@ from vicinal._lca.checks import (
     check_two_rows,
     collapse_message,
 )
+from vicinal._lca.options import StochasticEM
 from vicinal._lca.steps import (
     CollapseError,
     Steps,
@@ -41,6 +45,7 @@ from vicinal._lca.stream import Stream
 from vicinal._leave_one_out import leave_one_out, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
+from vicinal._records import Record, RecordParametersMixin, as_record
 
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")
 _SOLVERS = ("auto", "em", "accelerated", "stochastic")
@@ -53,7 +58,7 @@ _MAX_SWEEPS, _SWEEP_TOL = 50, 1e-3
 _PASSES = 20
 
 
-class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     r"""Local Component Analysis: learn the metric that makes data locally isotropic, without labels.
 
     PCA whitens by the spread of the whole data set; LCA whitens by the spread of each row about its
@@ -72,18 +77,19 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
 
     Parameters
     ----------
-    covariance : {"full", "diag", "spherical", "low_rank"}, default="full"
-        The structure of :math:`\Sigma`: free; one variance a feature; one variance (of the same trace); a
+    covariance_type : {"full", "diag", "spherical", "low_rank"}, default="full"
+        The form of :math:`\Sigma`: free, one variance per feature, one variance for all (of the same trace), or a
         matrix of rank ``rank`` plus a multiple of the identity.
     rank : int, optional
-        For ``covariance="low_rank"``, less than the number of features.
+        For ``covariance_type="low_rank"``, less than the number of features.
     reg : float, default=0.0
         The penalty :math:`\nu`, a variance in squared units of the data: :math:`\Sigma \ge \nu I`. Needed
         when the likelihood has no maximum (see Notes).
-    solver : {"auto", "em", "accelerated", "stochastic"}, default="auto"
+    solver : {"auto", "em", "accelerated", "stochastic"} or StochasticEM, default="auto"
         "em" repeats Eqs. 3 and 4; the objective never falls. "accelerated" reaches the same optimum in far
         fewer passes over the pairs, by quasi-Newton steps that EM safeguards. "stochastic" (sec. 5) sees
-        minibatches of rows and samples of neighbours: time and memory are linear in n. "auto" is
+        minibatches of rows and samples of neighbours: time and memory are linear in n; its options are those of
+        :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is
         "accelerated" up to 20,000 rows, then "stochastic"; see ``solver_``.
     init : "covariance", float or array, default="covariance"
         The start: the covariance of the data, or a number or vector (standard deviations) or a matrix (a
@@ -93,25 +99,17 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     tol : float, optional
         Stop when a pass (an EM step) gains no more than this many nats per row; for "stochastic", when two
         sweeps in a row do. The default is 1e-8 and 1e-3.
-    batch_size : int, default=100
-        Rows in a minibatch of "stochastic" and ``partial_fit``.
-    neighborhood : int, optional
-        Rows drawn at each stochastic step as possible neighbours (sec. 5.2): the fewer, the wider the learned kernel.
-        By default all rows are, and a sweep has max(2000, 100 d) rows instead of all: still linear in n, and without
-        that bias. For ``partial_fit``, the size of the sample of rows that is kept (3000 by default).
-    discount : float, default=0.6
-        The weight of the old covariance after a sweep over the rows: :math:`\gamma` of Eq. 7. In [0, 1).
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each pass of ``fit`` that is not rejected (each sweep of
         "stochastic"), with the flattened matrix A of shape (n_features, n_features), its rows not yet ordered, and
         the number of calls. It may raise StopIteration: the fit then ends, warns that it has not converged, and keeps
         the best matrix so far. A model file does not hold it.
     engine : None, str or Engine, default=None
-        Who does the pair work; see :class:`vicinal.Engine`.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
     random_state : int, RandomState instance or None, default=None
-        For "stochastic" and ``partial_fit``.
-    verbose : bool, default=False
-        Say what is done, to stderr.
+        Used by "stochastic" and by ``partial_fit``.
+    verbose : int, default=0
+        Print progress to stderr.
 
     Attributes
     ----------
@@ -134,7 +132,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         The backend of the pair work.
     effective_neighbors_ : ndarray of shape (n_samples,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
-        \lambda_{ij})`. After "stochastic", among ``neighborhood`` (3000) sampled rows.
+        \lambda_{ij})`. After "stochastic", among ``n_candidates`` (3000) sampled rows.
     mixture_ : SharedMixture
         The density.
     n_features_in_ : int
@@ -143,7 +141,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     Notes
     -----
     *Cost.* A pass takes O(n^2 d + n d^2 + d^3) time; memory beyond the data is the engine's budget, never O(n^2). A
-    sweep of "stochastic" takes O(n N d) with ``neighborhood=N`` and O(n (d + 20) d^2) without; so does its start, a fit
+    sweep of "stochastic" takes O(n N d) with ``n_candidates=N`` and O(n (d + 20) d^2) without; so does its start, a fit
     to a sample of rows.
 
     *Equivariance.* With ``reg=0`` and the default start, the answer follows the data through a change of
@@ -177,40 +175,36 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     -1.286
     """
 
+    _record_types: ClassVar[dict[str, type[Record]]] = {"solver": StochasticEM, "engine": Engine}
+
     def __init__(
         self,
-        covariance="full",
+        covariance_type: str = "full",
         *,
-        rank=None,
-        reg=0.0,
-        solver="auto",
-        init="covariance",
-        max_iter=None,
-        tol=None,
-        batch_size=100,
-        neighborhood=None,
-        discount=0.6,
-        callback=None,
-        engine=None,
-        random_state=None,
-        verbose=False,
-    ):
-        self.covariance = covariance
+        rank: int | None = None,
+        reg: float = 0.0,
+        solver: StochasticEM | str = "auto",
+        init: str | float | ArrayLike = "covariance",
+        max_iter: int | None = None,
+        tol: float | None = None,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        random_state: RandomState | int | None = None,
+        verbose: int | bool = 0,
+    ) -> None:
+        self.covariance_type = covariance_type
         self.rank = rank
         self.reg = reg
         self.solver = solver
         self.init = init
         self.max_iter = max_iter
         self.tol = tol
-        self.batch_size = batch_size
-        self.neighborhood = neighborhood
-        self.discount = discount
         self.callback = callback
         self.engine = engine
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric and the density of the rows of X.
 
         Parameters
@@ -253,7 +247,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
             self._keep(path.parameters, spread)
             self._keep_density(X.copy(), weight, problem, neighbors)
         except (CollapseError, np.linalg.LinAlgError):
-            raise ValueError(collapse_message(X, weight, self.covariance, advice)) from None
+            raise ValueError(collapse_message(X, weight, self.covariance_type, advice)) from None
         warn_if_not_converged("LCA", path, stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
@@ -263,7 +257,6 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
         reg, structure = self._check_parameters(X.shape[1])
-        self._check_stochastic()
         check_callback(self.callback)
         if reg == 0:
             check_answerable(X, weight, *structure, names=getattr(self, "feature_names_in_", None), advice=advice)
@@ -276,11 +269,11 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         limits = self._limits(_MAX_SWEEPS, _SWEEP_TOL) if stochastic else self._limits(_MAX_PASSES, _EXACT_TOL)
         return X, weight, reg, structure, limits
 
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.
 
         The rows are taken in minibatches of ``batch_size``; each sees, as possible neighbours, itself and a uniform
-        sample of ``neighborhood`` (3000 by default) of the rows seen before, and moves the covariance by Eq. 7 with
+        sample of ``n_candidates`` (3000 by default) of the rows seen before, and moves the covariance by Eq. 7 with
         n the number of rows seen. The density is that of the sample. After ``fit`` the stream goes on from there.
 
         Parameters
@@ -300,18 +293,18 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         fresh = not hasattr(self, "components_")
         X = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
         reg, structure = self._check_parameters(X.shape[1])
-        batch_size, neighborhood, discount = self._check_stochastic()
-        stream, objectives = self._open_stream(X, reg, structure, neighborhood or SAMPLE, fresh)
+        options = self._stochastic_options()
+        stream, objectives = self._open_stream(X, reg, structure, options.n_candidates or SAMPLE, fresh)
         try:
             # The very first minibatch has two rows at least: a row alone has no neighbour.
-            cuts = range(max(batch_size, 2 - len(stream.reservoir)), len(X), batch_size)
+            cuts = range(max(options.batch_size, 2 - len(stream.reservoir)), len(X), options.batch_size)
             for batch in np.split(X, cuts):
                 objectives.append(
-                    stream.learn(batch, reg=reg, structure=structure, discount=discount, engine=self.engine)
+                    stream.learn(batch, reg=reg, structure=structure, discount=options.discount, engine=self.engine)
                 )
             metric = metric_of(stream.local, reg, structure)
         except CollapseError:
-            raise ValueError(collapse_message(stream.reservoir, None, self.covariance)) from None
+            raise ValueError(collapse_message(stream.reservoir, None, self.covariance_type)) from None
         self._stream = {"local": stream.local, "seed": stream.seed}
         self.solver_, self.converged_ = "stream", False
         self.objectives_, self.n_iter_, self.n_samples_seen_ = np.array(objectives), len(objectives), stream.seen
@@ -345,33 +338,30 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
 
     def _check_parameters(self, n_features):
         """The penalty and the structure; refuses bad parameters."""
-        check_choice(self.covariance, "covariance", _COVARIANCES)
-        check_choice(self.solver, "solver", _SOLVERS)
+        check_choice(self.covariance_type, "covariance_type", _COVARIANCES)
+        as_record(self.solver, StochasticEM, "solver", _SOLVERS)
         rank = None
-        if self.covariance == "low_rank":
+        if self.covariance_type == "low_rank":
             if self.rank is None:
-                raise ValueError("covariance='low_rank' needs rank, the number of free directions, got rank=None.")
+                raise ValueError("covariance_type='low_rank' needs rank, the number of free directions, got rank=None.")
             rank = check_integer(self.rank, "rank", least=1)
             if rank >= n_features:
                 raise ValueError(
-                    f"rank must be less than the {n_features} features, got {rank}. Use covariance='full' "
+                    f"rank must be less than the {n_features} features, got {rank}. Use covariance_type='full' "
                     "for a free one."
                 )
-        return check_positive(self.reg, "reg", strict=False), Structure(self.covariance, rank)
+        return check_positive(self.reg, "reg", strict=False), Structure(self.covariance_type, rank)
 
-    def _check_stochastic(self):
-        """The parameters of minibatches."""
-        batch_size = check_integer(self.batch_size, "batch_size")
-        neighborhood = None if self.neighborhood is None else check_integer(self.neighborhood, "neighborhood", least=2)
-        discount = check_positive(self.discount, "discount", strict=False)
-        if discount >= 1:
-            raise ValueError(f"discount must be less than 1, got {discount:g}: nothing new would be learned.")
-        return batch_size, neighborhood, discount
+    def _stochastic_options(self):
+        """The options of minibatches: those of the solver if it is stochastic, else the defaults."""
+        return self.solver if isinstance(self.solver, StochasticEM) else StochasticEM()
 
     def _seed(self):
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _pick_solver(self, n):
+        if isinstance(self.solver, StochasticEM):
+            return "stochastic"
         if self.solver != "auto":
             return self.solver
         return "accelerated" if n <= _EXACT_ROWS else "stochastic"
@@ -380,7 +370,7 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         """The pair work of a fit: all pairs in each pass, or those of a sweep."""
         queries = n_samples
         if self._pick_solver(n_samples) == "stochastic":
-            queries = min(n_samples, self.neighborhood or rows_per_sweep(n_samples, n_features))
+            queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
         return Work(queries, n_samples, n_features, _PASSES)
 
     def _start(self, spread, reg, structure):
@@ -408,27 +398,27 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
 
     def _sweep(self, problem, start, structure, record, limits):
         """Sweeps of minibatches; and a sample of rows as possible neighbours."""
-        batch_size, neighborhood, discount = self._check_stochastic()
+        options = self._stochastic_options()
         rng = np.random.default_rng(self._seed())
         path = stochastic_path(
             problem,
             start,
             structure,
             record,
-            neighborhood=neighborhood,
+            n_candidates=options.n_candidates,
             warm=isinstance(self.init, str),
             rng=rng,
-            batch_size=batch_size,
-            discount=discount,
+            batch_size=options.batch_size,
+            discount=options.discount,
             **limits,
         )
         n = len(problem.rows)
-        sample = np.sort(rng.choice(n, min(neighborhood or SAMPLE, n), replace=False))
+        sample = np.sort(rng.choice(n, min(options.n_candidates or SAMPLE, n), replace=False))
         return path, sample
 
     def _keep(self, metric, spread):
         """Store the fitted metric."""
-        diagonal = self.covariance in ("diag", "spherical")
+        diagonal = self.covariance_type in ("diag", "spherical")
         self.components_ = np.abs(metric) if diagonal else ordered_metric(metric, spread)
         inverse = np.linalg.inv(self.components_)
         self.covariance_ = inverse @ inverse.T

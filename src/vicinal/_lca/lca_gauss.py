@@ -1,15 +1,17 @@
 """LCA-Gauss (Le Roux and Bach, sec. 4): a Gaussian times a Parzen model; the directions that need the latter."""
 
 from itertools import count
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_weights
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Work
-from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
+from vicinal._engine import Engine, Work
+from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import (
     Advice,
     check_answerable,
@@ -31,6 +33,7 @@ from vicinal._lca.steps import CollapseError, inverse_root
 from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
+from vicinal._records import Record, RecordParametersMixin
 
 _ADVICE = Advice("LCAGauss", simpler="")
 
@@ -38,7 +41,7 @@ _ADVICE = Advice("LCAGauss", simpler="")
 _PASSES = 50
 
 
-class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     r"""LCA-Gauss: the directions in which data are not Gaussian, their local metric, and the density.
 
     The rows are modelled as a Gaussian along some directions and as Parzen windows along the others,
@@ -61,25 +64,23 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         data.
     reg_gauss : float, default=0.0
         The penalty on :math:`\operatorname{tr} B_G B_G'`, likewise.
-    search : bool, default=False
+    reduce : bool, default=False
         LCA-Gauss-Red: look for a better number of Gaussian directions. EM by itself stops early, with too
         many local directions; the search makes the most Gaussian-like of them Gaussian, runs EM again, and
         finds how many to take by golden sections. It never ends with a lower objective than without.
     max_iter : int, default=500
-        Most passes over the pairs; with ``search``, for each run of EM.
+        Most passes over the pairs; with ``reduce``, for each run of EM.
     tol : float, default=1e-7
         Stop when a pass gains no more than this many nats per row.
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each pass, with the flattened square matrix :math:`B' =
-        (B_G, B_L)'`, Gaussian rows first, and the number of passes, those of all runs of ``search``. It may raise
+        (B_G, B_L)'`, Gaussian rows first, and the number of passes, those of all runs of ``reduce``. It may raise
         StopIteration: the fit then ends, warns that it has not converged, and keeps the best directions so far. A
         model file does not hold it.
     engine : None, str or Engine, default=None
-        Who does the pair work; see :class:`vicinal.Engine`.
-    random_state : int, RandomState instance or None, default=None
-        Not used: nothing is random.
-    verbose : bool, default=False
-        Say what is done, to stderr.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
+    verbose : int, default=0
+        Print progress to stderr.
 
     Attributes
     ----------
@@ -97,7 +98,7 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         :math:`(BB')^{-1}`, the covariance shared by the components of the mixture, and its inverse.
     objectives_ : ndarray
         The penalised objective per row, one entry a pass, the last one belonging to the fitted parameters;
-        with ``search``, the best so far.
+        with ``reduce``, the best so far.
     n_iter_ : int
         Passes over the pairs.
     converged_ : bool
@@ -137,35 +138,35 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
     >>> labels = rng.integers(2, size=300)
     >>> X = rng.normal(size=(300, 6))
     >>> X[:, 0] = 0.2 * X[:, 0] + labels
-    >>> model = LCAGauss(search=True).fit(X @ rng.normal(size=(6, 6)))
+    >>> model = LCAGauss(reduce=True).fit(X @ rng.normal(size=(6, 6)))
     >>> model.n_components_
     1
     """
 
+    _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
+
     def __init__(
         self,
         *,
-        reg=0.0,
-        reg_gauss=0.0,
-        search=False,
-        max_iter=500,
-        tol=1e-7,
-        callback=None,
-        engine=None,
-        random_state=None,
-        verbose=False,
-    ):
+        reg: float = 0.0,
+        reg_gauss: float = 0.0,
+        reduce: bool = False,
+        max_iter: int = 500,
+        tol: float = 1e-7,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None:
         self.reg = reg
         self.reg_gauss = reg_gauss
-        self.search = search
+        self.reduce = reduce
         self.max_iter = max_iter
         self.tol = tol
         self.callback = callback
         self.engine = engine
-        self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Find the local and the Gaussian directions and the density of the rows of X.
 
         Parameters
@@ -192,7 +193,7 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
 
         try:
             path = run(all_local(X.shape[1]), self.tol)  # Algorithm 1
-            if self.search and not path.reason.by_user:
+            if self.reduce and not path.reason.by_user:
                 path = search_directions(run, path, self.tol)  # LCA-Gauss-Red (sec. 4)
             self._keep(X, weight, rows, problem, path.parameters)
         except (CollapseError, np.linalg.LinAlgError):
@@ -201,12 +202,12 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return self
 
-    def _check_input(self, X, sample_weight):
+    def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], NDArray[Any] | None, float, float]:
         """The rows, their weights and the two penalties; refuses what has no answer."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
-        if not isinstance(self.search, (bool, np.bool_)):
-            raise TypeError(f"search must be True or False, got {type(self.search).__name__}.")
+        if not isinstance(self.reduce, (bool, np.bool_)):
+            raise TypeError(f"reduce must be True or False, got {type(self.reduce).__name__}.")
         reg = check_positive(self.reg, "reg", strict=False)
         reg_gauss = check_positive(self.reg_gauss, "reg_gauss", strict=False)
         check_integer(self.max_iter, "max_iter")
@@ -255,7 +256,7 @@ class LCAGauss(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimat
         self._left_out_scores = left_out_scores(problem, split, rows, counted)
         self.effective_neighbors_ = perplexities(problem, local_metric(split), rows, weight)
 
-    def score_samples(self, X=None):
+    def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 
         Parameters

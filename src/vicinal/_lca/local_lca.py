@@ -1,16 +1,20 @@
 """Local LCA (experimental): LCA with a covariance of its own at every row, under a prior."""
 
+from typing import ClassVar, Self
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Covariances, prepare
-from vicinal._fit_loops import Reason, Recorder, fixed_point, warn_if_not_converged
+from vicinal._engine import Covariances, Engine, prepare
+from vicinal._fit_loops import Callback, Reason, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import Advice
 from vicinal._lca.lca import LCA
 from vicinal._leave_one_out import mean_of_rows
 from vicinal._mixtures import LOG_2PI, LocalMixture, covariance_work, inverse_roots, log_dets
+from vicinal._records import Record, RecordParametersMixin
 
 _ADVICE = Advice("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
 
@@ -18,7 +22,7 @@ _ADVICE = Advice("LocalLCA", simpler="", merge="keep one of each: np.unique(X, a
 _PASSES = 20
 
 
-class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
+class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     r"""Local LCA: a kernel of its own shape at every row, learned by leave-one-out likelihood. Experimental.
 
     The density is :math:`p(x) = \frac1n \sum_j N(x; x_j, \Sigma_j)`. A row is explained by about one other row, so
@@ -55,9 +59,9 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         the fit then ends, warns that it has not converged, and keeps the best covariances so far. A model file does not
         hold it.
     engine : None, str or Engine, default=None
-        Who does the pair work; see :class:`vicinal.Engine`.
-    verbose : bool, default=False
-        Say what is done, to stderr.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
+    verbose : int, default=0
+        Print progress to stderr.
 
     Attributes
     ----------
@@ -99,9 +103,20 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
     True
     """
 
+    _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
+
     def __init__(
-        self, smoothing=0.7, *, pool=1, reg=0.0, max_iter=100, tol=1e-5, callback=None, engine=None, verbose=False
-    ):
+        self,
+        smoothing: float = 0.7,
+        *,
+        pool: int = 1,
+        reg: float = 0.0,
+        max_iter: int = 100,
+        tol: float = 1e-5,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None:
         self.smoothing = smoothing
         self.pool = pool
         self.reg = reg
@@ -111,7 +126,7 @@ class LocalLCA(MixtureDensityMixin, DensityMixin, BaseEstimator):
         self.engine = engine
         self.verbose = verbose
 
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Learn a covariance for every row of X.
 
         Parameters

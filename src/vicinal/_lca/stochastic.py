@@ -178,7 +178,7 @@ def _quick_fit(evaluate, start, structure):
         return None  # a sample may collapse where the data do not
 
 
-def stochastic_path(problem, start, structure, record, *, neighborhood, warm, batch_size, rng, **options):
+def stochastic_path(problem, start, structure, record, *, n_candidates, warm, batch_size, rng, **options):
     """Fit by sweeps over minibatches.
 
     Parameters
@@ -188,7 +188,7 @@ def stochastic_path(problem, start, structure, record, *, neighborhood, warm, ba
         A metric.
     structure : Structure
     record : Recorder
-    neighborhood : int or None
+    n_candidates : int or None
         N of sec. 5.2, or None: all rows, and sweeps of a number of rows that does not grow with n.
     warm : bool
         Whether to come closer by fits to samples first.
@@ -196,9 +196,9 @@ def stochastic_path(problem, start, structure, record, *, neighborhood, warm, ba
         ``discount, max_iter, tol`` of `sweep_path`.
     """
     n, d = len(problem.rows), len(start)
-    fits = [sampled_start(problem, start, structure, neighborhood or SAMPLE, rng)] if warm else []
-    n_rows, n_neighbors = n, neighborhood or n
-    if neighborhood is None and n > SAMPLE:
+    fits = [sampled_start(problem, start, structure, n_candidates or SAMPLE, rng)] if warm else []
+    n_rows, n_neighbors = n, n_candidates or n
+    if n_candidates is None and n > SAMPLE:
         # Departure 4 (LCA): all rows are neighbours, so nothing is biased, and a sweep has a fixed number of rows R (in
         # place of n in Eq. 7), so its cost R n d stays linear in n. R keeps the noise of d(d+1)/2 covariances low.
         # Minibatches are a tenth of it, if more than the user's: moving all rows to a new frame costs O(n d^2) too.

@@ -1,8 +1,10 @@
 """Manifold Parzen Windows: a Gaussian pancake at every training row, flat across the local manifold."""
 
 import numbers
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cholesky, solve_triangular
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import NotFittedError
@@ -11,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import bandwidth_covariance, check_integer, check_positive, check_rows, check_spread, check_weights
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Work, available_threads, robust_centre, settled
+from vicinal._engine import Engine, Work, available_threads, robust_centre, settled
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out
 from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
 from vicinal._manifold_parzen.neighbors import nearest_neighbors
 from vicinal._manifold_parzen.noise_choice import choose_noise
 from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
+from vicinal._records import Record, RecordParametersMixin
 from vicinal._scatter import local_frames, soft_frames
 
 _NEIGHBORHOODS = ("nearest", "kernel")
@@ -35,7 +38,7 @@ _SLACK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 10.0}
 # 5. `metric` may decide who is near whom; directions are those of the rows themselves.
 
 
-class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
+class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     r"""Manifold Parzen Windows: kernel density estimation with kernels that follow local directions.
 
     .. math:: p(x) = \sum_i w_i \, N(x; x_i, C_i), \qquad
@@ -51,26 +54,26 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         d, the number of local directions kept. 0 is plain Parzen windows of variance ``noise``.
     n_neighbors : int, default=5
         k, the number of neighbours of a row, itself not counted; at least ``n_components``. Not used with
-        ``neighborhood="kernel"``.
+        ``vicinity="kernel"``.
     noise : float or "auto", default="auto"
         :math:`\sigma^2`, the variance added in every direction. "auto" takes the value of largest likelihood
         of rows that did not shape the density: each is scored under the estimate built without it, frames
-        included (for ``neighborhood="kernel"``, by five folds). Up to 1,024 rows, spread over the training
+        included (for ``vicinity="kernel"``, by five folds). Up to 1,024 rows, spread over the training
         set, are scored.
-    neighborhood : {"nearest", "kernel"}, default="nearest"
+    vicinity : {"nearest", "kernel"}, default="nearest"
         "nearest" counts exactly the k nearest rows, equally; "kernel" all other rows, with a Gaussian weight.
     bandwidth : float, vector or matrix, optional
-        The width of the Gaussian weight of ``neighborhood="kernel"``: a standard deviation, one for each
+        The width of the Gaussian weight of ``vicinity="kernel"``: a standard deviation, one for each
         feature, or a covariance.
     metric : fitted metric, optional
         Who is near whom: anything fitted with a ``transform``, after which distances are Euclidean (LCA, RCA,
         NCA, a scaler, a pipeline). Only neighbourhoods see it. It is kept as it is by
         :func:`sklearn.base.clone`.
-    search : {"exact", "approximate"}, default="exact"
+    neighbor_search : {"exact", "approximate"}, default="exact"
         How neighbours are found: by the pair engine, or by pynndescent (``pip install 'vicinal[ann]'``) for
         large n.
     engine : None, str or Engine, default=None
-        Who does the pair work; see :class:`vicinal.Engine`.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
     Attributes
     ----------
@@ -81,7 +84,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
     local_variances_ : ndarray of shape (n_samples, n_components)
         The variances :math:`v_{il}` along them, without the noise.
     neighbors_ : ndarray of shape (n_samples, n_neighbors)
-        The neighbours of each row, nearest first. Only with ``neighborhood="nearest"``.
+        The neighbours of each row, nearest first. Only with ``vicinity="nearest"``.
     noise_candidates_, noise_scores_ : ndarrays
         With ``noise="auto"``: the variances tried and their mean held-out log-densities.
     engine_ : str
@@ -117,31 +120,33 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
     (1.51, 1.3)
     """
 
+    _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
+
     def __init__(
         self,
-        n_components=1,
-        n_neighbors=5,
-        noise="auto",
+        n_components: int = 1,
+        n_neighbors: int = 5,
+        noise: str | float = "auto",
         *,
-        neighborhood="nearest",
-        bandwidth=None,
-        metric=None,
-        search="exact",
-        engine=None,
-    ):
+        vicinity: str = "nearest",
+        bandwidth: float | ArrayLike | None = None,
+        metric: Any = None,
+        neighbor_search: str = "exact",
+        engine: Engine | str | None = None,
+    ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
         self.noise = noise
-        self.neighborhood = neighborhood
+        self.vicinity = vicinity
         self.bandwidth = bandwidth
         self.metric = metric
-        self.search = search
+        self.neighbor_search = neighbor_search
         self.engine = engine
 
     def __sklearn_clone__(self):
         return clone_but_keep_metric(self)
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density to rows.
 
         Parameters
@@ -162,10 +167,12 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         self._k, self._weight, self._neighbors, self._soft_rows = k, weight, None, None
         if d == 0:
             frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
-        elif self.neighborhood == "nearest":
+        elif self.vicinity == "nearest":
             # MParzen::Train, step 2: the k nearest rows; and one more, who would take a vacant place when a row is held out.
             rows, more = rows_under_metric(self.metric, named_rows, X), min(k + 1, len(counted) - 1)
-            self._neighbors = nearest_neighbors(rows, more, counted, search=self.search, engine=engine)
+            self._neighbors = nearest_neighbors(
+                rows, more, counted, neighbor_search=self.neighbor_search, engine=engine
+            )
             # Step 3: singular vectors V_il and singular values s of the differences x_j - x_i; v_il = s^2 / k.
             options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
             frames, variances = local_frames(X, self._neighbors[:, :k], d, weight, **options)
@@ -179,7 +186,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         self.mixture_: SharedMixture | FrameMixture = self._make_mixture(X, frames, variances)  # Eq. 1
         return self
 
-    def _check_input(self, X, sample_weight):
+    def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], Any, Any, int, int]:
         """The rows, their weights, the positions of those that count, d and k."""
         # Plain Parzen windows of a given width need no second row.
         alone = self.n_components == 0 and isinstance(self.noise, numbers.Real)
@@ -202,11 +209,11 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         d, auto = self.n_components, isinstance(self.noise, str)
         if d == 0:
             return Work(n_samples, n_samples, n_features, LOO_PASSES if auto else 1)
-        passes = 1 if self.neighborhood == "nearest" else 2  # shares of soft neighbours take two sweeps
+        passes = 1 if self.vicinity == "nearest" else 2  # shares of soft neighbours take two sweeps
         if not auto:
             return Work(n_samples, n_samples, n_features, passes)
         scored = min(n_samples, _ROWS_FOR_NOISE)
-        if self.neighborhood == "nearest":
+        if self.vicinity == "nearest":
             return frame_work(scored, (d, n_samples, n_features), _NOISES)
         return Work(n_samples, n_samples, n_features, passes * _FOLDS)
 
@@ -226,16 +233,16 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
             check_spread(X)
         else:
             check_noise(self.noise, X.dtype)
-        if self.neighborhood not in _NEIGHBORHOODS:
-            raise ValueError(f"neighborhood must be 'nearest' or 'kernel', got {self.neighborhood!r}.")
+        if self.vicinity not in _NEIGHBORHOODS:
+            raise ValueError(f"vicinity must be 'nearest' or 'kernel', got {self.vicinity!r}.")
         if d > n_features:
             raise ValueError(f"n_components={d} needs at least {d} features, got {n_features}. Lower n_components.")
         if d == 0:
             return d, k
-        if self.neighborhood == "kernel":
+        if self.vicinity == "kernel":
             if self.bandwidth is None:
                 raise ValueError(
-                    "neighborhood='kernel' needs a bandwidth, got None. Pass a standard deviation, for "
+                    "vicinity='kernel' needs a bandwidth, got None. Pass a standard deviation, for "
                     "example the typical distance of a row to its tenth neighbour."
                 )
             leaves_out = isinstance(self.noise, str)
@@ -285,7 +292,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
             return held_out_log_density(X, self._neighbors, frames, variances, noises, **options)
         return fold_log_density(X, self._soft_rows, len(frames), noises, n_folds=_FOLDS, **options)
 
-    def score_samples(self, X=None):
+    def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 
         Parameters
@@ -301,12 +308,12 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         """
         return super().score_samples(X)
 
-    def held_out_score_samples(self):
+    def held_out_score_samples(self) -> NDArray[Any]:
         """Return the log-density of each training row under the estimate built without it.
 
         Without row i, a point that has i among its k neighbours gets its frame from the others and its
         (k+1)th: exact, for one pass over the pairs and n k small decompositions. With
-        ``neighborhood="kernel"`` the rows are scored by five folds instead. The noise is kept.
+        ``vicinity="kernel"`` the rows are scored by five folds instead. The noise is kept.
 
         Returns
         -------
@@ -331,7 +338,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         return check_log_density(scores[0])
 
     @property
-    def local_frames_(self):
+    def local_frames_(self) -> NDArray[Any]:
         """The directions of each row's neighbourhood, shape (n_samples, n_components, n_features)."""
         check_is_fitted(self)
         if isinstance(self.mixture_, SharedMixture):
@@ -339,7 +346,7 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         return self.mixture_.frames.transpose(1, 0, 2)
 
     @property
-    def local_variances_(self):
+    def local_variances_(self) -> NDArray[Any]:
         """The variances along them, without the noise, shape (n_samples, n_components)."""
         check_is_fitted(self)
         if isinstance(self.mixture_, SharedMixture):
@@ -347,11 +354,11 @@ class ManifoldParzen(MixtureDensityMixin, DensityMixin, BaseEstimator):
         return self.mixture_.variances.T
 
     @property
-    def neighbors_(self):
+    def neighbors_(self) -> NDArray[Any]:
         """The neighbours of each row, nearest first, shape (n_samples, n_neighbors)."""
         check_is_fitted(self)
         if self._neighbors is None:
-            raise AttributeError("neighbors_ exists only with neighborhood='nearest' and n_components > 0.")
+            raise AttributeError("neighbors_ exists only with vicinity='nearest' and n_components > 0.")
         return self._neighbors[:, : self._k]
 
 
@@ -369,7 +376,7 @@ def check_noise(noise, dtype):
 def _check_soft_rows(n_rows, least, purpose):
     if n_rows < least:
         raise ValueError(
-            f"neighborhood='kernel'{purpose} needs at least {least} training points of positive weight, got {n_rows}. "
+            f"vicinity='kernel'{purpose} needs at least {least} training points of positive weight, got {n_rows}. "
             "Add data, or pass n_components=0 and noise as a number."
         )
 

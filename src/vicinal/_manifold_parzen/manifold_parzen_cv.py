@@ -2,9 +2,12 @@
 
 import numbers
 import warnings
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, DensityMixin
@@ -16,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer, check_rows, check_spread, check_weights
 from vicinal._density.classifier import DensityClassifier
-from vicinal._engine import Frames, available_threads, prepare, settled
+from vicinal._engine import Engine, Frames, available_threads, prepare, settled
 from vicinal._manifold_parzen.manifold_parzen import (
     _SLACK,
     ManifoldParzen,
@@ -27,6 +30,7 @@ from vicinal._manifold_parzen.manifold_parzen import (
 from vicinal._manifold_parzen.neighbors import nearest_neighbors
 from vicinal._manifold_parzen.noise_choice import noise_range
 from vicinal._mixtures import LOG_2PI, frame_work
+from vicinal._records import Record, RecordParametersMixin
 from vicinal._scatter import local_frames
 from vicinal._supervision import code_classes
 
@@ -42,7 +46,7 @@ def _estimates_density(estimator):
     return not _classifies(estimator)
 
 
-class ManifoldParzenCV(DensityMixin, BaseEstimator):
+class ManifoldParzenCV(RecordParametersMixin, DensityMixin, BaseEstimator):
     """Manifold Parzen Windows with k, d and the noise chosen by cross-validation or on a validation set.
 
     Gives the scores of a :class:`~sklearn.model_selection.GridSearchCV` over the same grid, for a fraction of
@@ -66,7 +70,7 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
     cv : int, splitter or iterable of (train, test), default=5
         As in GridSearchCV: an int is KFold (StratifiedKFold for a classifier), unshuffled. For one validation
         set pass :class:`~sklearn.model_selection.PredefinedSplit` or ``[(train, test)]``.
-    metric, search, engine
+    metric, neighbor_search, engine
         As in :class:`ManifoldParzen`.
 
     Attributes
@@ -107,25 +111,27 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
     {'n_components': 1, 'n_neighbors': 6, 'noise': 0.0001}
     """
 
+    _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
+
     def __init__(
         self,
-        n_components="auto",
-        n_neighbors="auto",
-        noise="auto",
+        n_components: Any = "auto",
+        n_neighbors: Any = "auto",
+        noise: Any = "auto",
         *,
-        criterion="log_likelihood",
-        cv=5,
-        metric=None,
-        search="exact",
-        engine=None,
-    ):
+        criterion: str = "log_likelihood",
+        cv: Any = 5,
+        metric: Any = None,
+        neighbor_search: str = "exact",
+        engine: Engine | str | None = None,
+    ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
         self.noise = noise
         self.criterion = criterion
         self.cv = cv
         self.metric = metric
-        self.search = search
+        self.neighbor_search = neighbor_search
         self.engine = engine
 
     def __sklearn_clone__(self):
@@ -139,7 +145,7 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
             tags.target_tags.required = True
         return tags
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Score every point of the grid on held-out rows, and fit the best to all rows.
 
         Parameters
@@ -181,9 +187,11 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         self.best_params_ = self.cv_results_["params"][self.best_index_]
         self.best_score_ = float(self.cv_results_["mean_test_score"][self.best_index_])
         self._warn_if_noises_end_too_early(grid["noise"])
-        best = ManifoldParzen(**self.best_params_, metric=self.metric, search=self.search, engine=self.engine)
-        self.best_estimator_ = DensityClassifier(best) if classify else best
-        self.best_estimator_.fit(passed, self.classes_[codes] if classify else None, sample_weight=weight)
+        best = ManifoldParzen(
+            **self.best_params_, metric=self.metric, neighbor_search=self.neighbor_search, engine=self.engine
+        )
+        chosen: Any = DensityClassifier(best) if classify else best
+        self.best_estimator_ = chosen.fit(passed, self.classes_[codes] if classify else None, sample_weight=weight)
         return self
 
     def _pair_work(self, n_samples, n_features):
@@ -283,7 +291,7 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
         parts = [train[data.codes[train] == c] for c in range(data.n_classes)]
         weights = [np.ones(len(p)) if data.weight is None else data.weight[p] for p in parts]
         priors = np.array([w.sum() for w in weights]) / sum(w.sum() for w in weights)
-        options = {"search": self.search, "engine": engine}
+        options = {"neighbor_search": self.neighbor_search, "engine": engine}
         found = [nearest_neighbors(data.Z[p], max(neighbors), **options) if max(depths) else None for p in parts]
         test_weights = None if data.weight is None else data.weight[test]
         for column, k in enumerate(neighbors):
@@ -313,60 +321,60 @@ class ManifoldParzenCV(DensityMixin, BaseEstimator):
     # -- the best estimator's methods ----------------------------------------------------------------------
 
     @available_if(_estimates_density)
-    def score_samples(self, X=None):
+    def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row under the best estimator; see `ManifoldParzen.score_samples`."""
         check_is_fitted(self)
         return self.best_estimator_.score_samples(X)
 
     @available_if(_estimates_density)
-    def held_out_score_samples(self):
+    def held_out_score_samples(self) -> NDArray[Any]:
         """Return `ManifoldParzen.held_out_score_samples` of the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.held_out_score_samples()
 
     @available_if(_estimates_density)
-    def score_incomplete(self, X):
+    def score_incomplete(self, X: ArrayLike) -> NDArray[Any]:
         """Return the log-density of rows with missing values (NaN) under the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.score_incomplete(X)
 
     @available_if(_estimates_density)
-    def sample(self, n_samples=1, random_state=None):
+    def sample(self, n_samples: int = 1, random_state: RandomState | int | None = None) -> NDArray[Any]:
         """Draw rows from the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.sample(n_samples, random_state)
 
     @available_if(_estimates_density)
-    def marginal(self, features):
+    def marginal(self, features: Sequence[int | str] | ArrayLike) -> Any:
         """Return the exact density of some features alone, of the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.marginal(features)
 
     @available_if(_estimates_density)
-    def conditional(self, given):
+    def conditional(self, given: Mapping[Any, float]) -> Any:
         """Return the exact density of the other features given some, of the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.conditional(given)
 
     @available_if(_classifies)
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the class of each row by the best classifier."""
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
     @available_if(_classifies)
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return the class probabilities of each row by the best classifier."""
         check_is_fitted(self)
         return self.best_estimator_.predict_proba(X)
 
     @available_if(_classifies)
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return the logarithms of the class probabilities by the best classifier."""
         check_is_fitted(self)
         return self.best_estimator_.predict_log_proba(X)
 
-    def score(self, X=None, y=None):
+    def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:
         """Return the best estimator's score: the mean log-density (without X, leave-one-out) or, of a classifier, the accuracy."""
         check_is_fitted(self)
         return self.best_estimator_.score(X, y)

@@ -10,7 +10,7 @@ SEARCHES = ("exact", "approximate")
 _SPARE = 5  # neighbours that pynndescent is asked for beyond k
 
 
-def nearest_neighbors(Z, k, candidates=None, *, search="exact", engine=None):
+def nearest_neighbors(Z, k, candidates=None, *, neighbor_search="exact", engine=None):
     """Return the k nearest rows of each row of Z, itself excluded by index, shape (n, k), nearest first.
 
     Rows at equal distance come in the order of their index, so the neighbours for a smaller k are the first of
@@ -23,13 +23,13 @@ def nearest_neighbors(Z, k, candidates=None, *, search="exact", engine=None):
     k : int
     candidates : increasing integer array, optional
         Rows that may be neighbours; the default is all.
-    search : {"exact", "approximate"}
+    neighbor_search : {"exact", "approximate"}
         "exact" is the pair engine's search, "approximate" is pynndescent's, for large n.
     engine : None, str or Engine
         Its precision is ignored: neighbours are decided in float64.
     """
-    if search not in SEARCHES:
-        raise ValueError(f"search must be one of {', '.join(map(repr, SEARCHES))}, got {search!r}.")
+    if neighbor_search not in SEARCHES:
+        raise ValueError(f"neighbor_search must be one of {', '.join(map(repr, SEARCHES))}, got {neighbor_search!r}.")
     n = len(Z)
     Z = Z.astype(np.float64, copy=False)
     everyone = candidates is None or len(candidates) == n
@@ -38,7 +38,7 @@ def nearest_neighbors(Z, k, candidates=None, *, search="exact", engine=None):
     own[candidates] = np.arange(len(candidates))
     engine = replace(as_engine(engine), precision=None)
     problem = prepare(engine, Z if everyone else Z[candidates], n_queries=n, leave_one_out=everyone)
-    if search == "exact":
+    if neighbor_search == "exact":
         rows, left_out = (None, None) if everyone else (Z, own)
         return candidates[problem.at().nearest(k, rows, left_out).indices]
     wanted = min(k + 1 + _SPARE, len(candidates))
@@ -68,7 +68,7 @@ def _approximate(Z, candidates, wanted):
     try:
         from pynndescent import NNDescent
     except ImportError as error:
-        raise ImportError("search='approximate' needs pynndescent: pip install 'vicinal[ann]'") from error
+        raise ImportError("neighbor_search='approximate' needs pynndescent: pip install 'vicinal[ann]'") from error
     index = NNDescent(Z[candidates], n_neighbors=wanted, random_state=0)
     found = np.full((len(Z), wanted), -1, dtype=np.int64)
     found[candidates] = index.neighbor_graph[0]

@@ -58,7 +58,7 @@ def _as_constraint(declared):
     """What checks a value; None for a constraint that would let through more than plain values."""
     constraint = declared.constraint if isinstance(declared, Hidden) else declared
     if isinstance(constraint, str) and constraint == "array-like":
-        return _NUMBERS  # the array-likes of scikit-learn may hold anything, estimators too
+        return NUMBERS  # the array-likes of scikit-learn may hold anything, estimators too
     if isinstance(constraint, Kind):
         return constraint
     plain = constraint in _PLAIN_WORDS if isinstance(constraint, str) else isinstance(constraint, (Interval, Options))
@@ -92,8 +92,8 @@ def _is_texts(value):
 
 _PLAIN_WORDS = ("boolean", "random_state", "verbose")
 _INTEGER = Kind("an integer", lambda value: isinstance(value, Integral))
-_NUMBER = Kind("a number", lambda value: isinstance(value, Real))
-_NUMBERS = Kind("an array of numbers", _is_numbers)
+NUMBER = Kind("a number", lambda value: isinstance(value, Real))
+NUMBERS = Kind("an array of numbers", _is_numbers)
 _ESTIMATOR = Kind("an estimator", lambda value: isinstance(value, BaseEstimator))
 _NETWORK = Kind("a torch.nn.Module", is_network)
 _SPLITTER = record("sklearn.KFold", "sklearn.StratifiedKFold")
@@ -115,87 +115,80 @@ ENGINE = (None, ENGINE_KIND, record("Engine"))
 
 # Of the parameters that mean the same in all estimators of vicinal. Ranges are for `fit`, which sees the data.
 _SHARED: dict[str, list] = {
-    "bandwidth": [None, _NUMBER, _NUMBERS],
-    "batch_size": [None, _INTEGER],
+    "bandwidth": [None, NUMBER, NUMBERS],
     "callback": [None],
     "cv": [None, _INTEGER, _SPLITTER, _SPLITS],
     "density": [None, _ESTIMATOR],
-    "diagonal": ["boolean"],
     "engine": [*ENGINE],
-    "match": [one_of("class", "gaussian", "dot")],
-    "match_scale": [None, _NUMBER, _NUMBERS],
     "max_iter": [_INTEGER],
-    "metric": [None, _ESTIMATOR, _NUMBERS],
+    "metric": [None, _ESTIMATOR, NUMBERS],
     "n_components": [None, _INTEGER],
     "n_init": [_INTEGER],
     "n_neighbors": [_INTEGER],
-    "objective": [one_of("accuracy", "likelihood", "pairs")],
+    "neighbor_search": [one_of("exact", "approximate")],
+    "objective": [one_of("accuracy", "likelihood", "pairs"), record("Objective")],
     "random_state": ["random_state"],
-    "reg": [_NUMBER],
-    "tol": [_NUMBER],
+    "reg": [NUMBER],
+    "structure": [one_of("full", "diag")],
+    "tol": [NUMBER],
     "verbose": ["verbose"],
     "warm_start": ["boolean"],
 }
-_SEARCH = [one_of("exact", "approximate")]
 
 # Of single classes. Where the class is one of scikit-learn, these replace what it declares.
 _OWN: dict[str, dict[str, list]] = {
     "BinnedTargetMetric": {"n_bins": [_INTEGER]},
     "ConstrainedGaussianMixture": {
         "covariance_type": [one_of("full", "tied", "diag", "spherical")],
-        "priors": [one_of("chunklets", "points")],
-        "reg_covar": [_NUMBER],
+        "count_by": [one_of("chunklets", "points")],
+        "reg_covar": [NUMBER],
     },
-    "ConstrainedKMeans": {"init": [one_of("k-means++", "random"), _NUMBERS], "n_clusters": [_INTEGER]},
-    "DensityClassifier": {"priors": [None, one_of("uniform"), _NUMBERS, _PRIORS]},
-    "DensityOutlierDetector": {"contamination": [one_of("auto"), _NUMBER]},
+    "ConstrainedKMeans": {
+        "center_tol": [NUMBER],
+        "init": [one_of("k-means++", "random"), NUMBERS],
+        "n_clusters": [_INTEGER],
+    },
+    "DensityClassifier": {"priors": [None, one_of("uniform"), NUMBERS, _PRIORS]},
+    "DensityOutlierDetector": {"contamination": [one_of("auto"), NUMBER]},
     "LCA": {
-        "covariance": [one_of("full", "diag", "spherical", "low_rank")],
-        "discount": [_NUMBER],
-        "init": [one_of("covariance"), _NUMBER, _NUMBERS],
+        "covariance_type": [one_of("full", "diag", "spherical", "low_rank")],
+        "init": [one_of("covariance"), NUMBER, NUMBERS],
         "max_iter": [None, _INTEGER],
-        "neighborhood": [None, _INTEGER],
         "rank": [None, _INTEGER],
-        "solver": [one_of("auto", "em", "accelerated", "stochastic")],
-        "tol": [None, _NUMBER],
+        "solver": [one_of("auto", "em", "accelerated", "stochastic"), record("StochasticEM")],
+        "tol": [None, NUMBER],
     },
-    "LCAGauss": {"reg_gauss": [_NUMBER], "search": ["boolean"]},
-    "LocalLCA": {"pool": [_INTEGER], "smoothing": [_NUMBER]},
+    "LCAGauss": {"reduce": ["boolean"], "reg_gauss": [NUMBER]},
+    "LocalLCA": {"pool": [_INTEGER], "smoothing": [NUMBER]},
     "ManifoldParzen": {
-        "neighborhood": [one_of("nearest", "kernel")],
-        "noise": [one_of("auto"), _NUMBER],
-        "search": _SEARCH,
+        "noise": [one_of("auto"), NUMBER],
+        "vicinity": [one_of("nearest", "kernel")],
     },
     "ManifoldParzenCV": {
         "criterion": [one_of("log_likelihood", "error", "conditional_log_likelihood")],
-        "n_components": [one_of("auto"), _INTEGER, _NUMBERS],
-        "n_neighbors": [one_of("auto"), _INTEGER, _NUMBERS],
-        "noise": [one_of("auto"), _NUMBER, _NUMBERS],
-        "search": _SEARCH,
+        "n_components": [one_of("auto"), _INTEGER, NUMBERS],
+        "n_neighbors": [one_of("auto"), _INTEGER, NUMBERS],
+        "noise": [one_of("auto"), NUMBER, NUMBERS],
     },
     "NCA": {
-        "init": [one_of("auto", "pca", "lda", "identity", "random"), _NUMBERS],
-        "neighbors": [None, _INTEGER],
-        "solver": [one_of("auto", "lbfgs", "cg", "stochastic")],
+        "init": [one_of("auto", "pca", "lda", "identity", "random"), NUMBERS, record("MultiStart")],
+        "solver": [one_of("auto", "lbfgs", "cg", "stochastic"), record("StochasticGradient")],
     },
     "NeuralNCA": {
         "device": [None, TORCH_DEVICE],
-        "early_stopping": ["boolean"],
-        "hidden": [_INTEGER],
-        "learning_rate": [_NUMBER],
-        "module": [None, _NETWORK],
-        "n_iter_no_change": [_INTEGER],
+        "network": [None, _INTEGER, _NETWORK],
+        "solver": [one_of("adam"), record("Adam")],
         "standardize": ["boolean"],
-        "validation_fraction": [_NUMBER],
     },
-    "OnlineRCA": {"step": [one_of("auto"), _NUMBER]},
+    "OnlineRCA": {"step": [one_of("auto"), NUMBER]},
     "PairNCA": {
-        "init": [one_of("auto", "pca", "identity", "random"), _NUMBERS],
+        "init": [one_of("auto", "pca", "identity", "random"), NUMBERS, record("MultiStart")],
         "solver": [one_of("lbfgs", "cg")],
     },
-    "ParzenMeanShift": {"merge_distance": [_NUMBER]},
-    "ParzenWindows": {"bandwidth": [one_of("loo", "scott", "silverman"), _NUMBER, _NUMBERS]},
-    "RCA": {"alpha": [_NUMBER], "shrinkage": [one_of("auto"), _NUMBER], "unbiased": ["boolean"]},
+    "MMC": {"gap_tol": [NUMBER]},
+    "ParzenMeanShift": {"merge_distance": [NUMBER], "step_tol": [NUMBER]},
+    "ParzenWindows": {"bandwidth": [one_of("loo", "scott", "silverman"), NUMBER, NUMBERS]},
+    "RCA": {"alpha": [NUMBER], "shrinkage": [one_of("auto"), NUMBER], "unbiased": ["boolean"]},
     "sklearn.LinearDiscriminantAnalysis": {"covariance_estimator": [None, _ESTIMATOR]},
     "sklearn.MinMaxScaler": {"feature_range": [_TWO_NUMBERS]},
     "sklearn.Pipeline": {"steps": [_STEPS], "transform_input": [None, _TEXTS]},

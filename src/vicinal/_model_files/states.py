@@ -29,7 +29,8 @@ from vicinal._model_files.fields import (
     record,
     relation,
 )
-from vicinal._model_files.parameters import BACKENDS, ENGINE, ENGINE_KIND, TORCH_DEVICE
+from vicinal._model_files.option_states import OPTION_STATES
+from vicinal._model_files.parameters import BACKENDS, ENGINE
 from vicinal._model_files.relations import (
     fits_type,
     has_neighbors,
@@ -43,12 +44,14 @@ from vicinal._model_files.relations import (
     is_symmetric,
     sums_to_one,
 )
-from vicinal._model_files.sklearn_states import MOST_THREADS, ROWS, SKLEARN_STATES
+from vicinal._model_files.sklearn_states import ROWS, SKLEARN_STATES
 
 
 def state_of(class_name):
     """The declaration of a class of the closed set."""
-    return SKLEARN_STATES[class_name] if class_name.startswith("sklearn.") else STATES[class_name]
+    if class_name.startswith("sklearn."):
+        return SKLEARN_STATES[class_name]
+    return OPTION_STATES[class_name] if class_name in OPTION_STATES else STATES[class_name]
 
 
 # Squares of larger entries overflow, and estimators refuse to be fitted to them.
@@ -245,16 +248,6 @@ STATES: dict[str, State] = {
             ),
             relation("cumulated_weights", "numbers in increasing order", is_increasing),
         ],
-    ),
-    "Engine": State(
-        {
-            "kind": ENGINE_KIND,
-            "threads": field(None, count(least=1, most=MOST_THREADS)),
-            # Engine itself reads the text.
-            "memory": field(None, number(above=0), Kind("a text such as '512 MB'", lambda x: type(x) is str)),
-            "precision": field(None, one_of("float64", "float32")),
-            "device": field(None, TORCH_DEVICE),
-        }
     ),
     "FrameMixture": State(
         {

@@ -18,14 +18,19 @@ import vicinal
 # before or into ours, and where the classes are now. Each has a declaration in `states` or `sklearn_states`, and keeps
 # nothing but values of the types that `Writer.value` lists.
 _CLASSES = {
+    "Adam": "vicinal._nca.options.Adam",
     "ChunkletReport": "vicinal._supervision.ChunkletReport",
     "ChunkletScatter": "vicinal._scatter.ChunkletScatter",
     "Engine": "vicinal._engine.Engine",
     "FrameMixture": "vicinal._mixtures.FrameMixture",
     "LocalMixture": "vicinal._mixtures.LocalMixture",
+    "MultiStart": "vicinal._nca.options.MultiStart",
+    "Objective": "vicinal._nca.options.Objective",
     "OnlineRCA.state": "vicinal._rca.online_rca._State",
     "RowsLeftOut": "vicinal._density.rows_left_out.RowsLeftOut",
     "SharedMixture": "vicinal._mixtures.SharedMixture",
+    "StochasticEM": "vicinal._lca.options.StochasticEM",
+    "StochasticGradient": "vicinal._nca.options.StochasticGradient",
     "sklearn.BayesianGaussianMixture": "sklearn.mixture.BayesianGaussianMixture",
     "sklearn.GaussianMixture": "sklearn.mixture.GaussianMixture",
     "sklearn.KFold": "sklearn.model_selection.KFold",

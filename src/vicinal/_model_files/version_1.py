@@ -1,8 +1,10 @@
 """Model files of format version 1, which held the attributes of an object as they were then.
 
-Their descriptions are turned into those of version 2, by the names that the attributes had in version 1. These names
-never change, whatever becomes of the attributes.
+Their descriptions are turned into those of version 2, by the names that attributes and parameters had in version 1.
+These names never change, whatever becomes of the attributes and parameters.
 """
+
+from vicinal._model_files.version_1_parameters import renamed_parameters
 
 _FIELDS: dict[str, dict[str, str]] = {
     "ConstrainedKMeans": {"_kmeans": "kmeans"},
@@ -50,6 +52,8 @@ def as_version_2(tree):
     tree = {key: as_version_2(value) for key, value in tree.items()}
     name, kind = tree.get("class"), tree.get("is")
     part = {"estimator": "attributes", "record": "fields"}.get(kind) if isinstance(kind, str) else None
+    if part == "attributes" and isinstance(name, str) and isinstance(tree.get("parameters"), dict):
+        tree["parameters"] = renamed_parameters(name, tree["parameters"])
     if part is not None and isinstance(name, str) and isinstance(tree.get(part), dict):
         tree[part] = _renamed(tree[part], {**_OF_EVERY_CLASS, **_FIELDS.get(name, {})})
     return tree

@@ -13,8 +13,10 @@ from sklearn.decomposition import PCA
 from sklearn.utils.validation import check_array
 
 from vicinal._checks import check_choice
+from vicinal._nca.options import MultiStart
 
 INITS = ("auto", "pca", "lda", "identity", "random")
+STRUCTURES = ("full", "diag")
 
 # Rows that the searches below look at: enough to place a scale within a few per cent, cheap beside one pass.
 _QUERIES, _POINTS = 256, 2048
@@ -32,8 +34,15 @@ class Start(NamedTuple):
 # -- a start that the user chose -----------------------------------------------------------------------------
 
 
-def check_init(init, names):
-    """Refuse an init that is neither a name nor an array."""
+def as_starts(init, names):
+    """The starts that ``init`` stands for; refuses what is neither a name, an array nor a `MultiStart`."""
+    if not isinstance(init, MultiStart):
+        init = MultiStart.named(init)
+    _check_init(init.first, names)
+    return init
+
+
+def _check_init(init, names):
     if isinstance(init, str):
         check_choice(init, "init", names)
         return
@@ -44,14 +53,6 @@ def check_init(init, names):
         np.asarray(init, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{choices}, got {type(init).__name__}.") from error
-
-
-def check_switches(estimator, *names):
-    """Refuse a parameter that should be True or False and is something else, "no" for example."""
-    for name in names:
-        value = getattr(estimator, name)
-        if not isinstance(value, (bool, np.bool_)):
-            raise TypeError(f"{name} must be True or False, got {value!r}.")
 
 
 def check_size(n_components, n_features, diagonal=False):
@@ -65,7 +66,7 @@ def check_size(n_components, n_features, diagonal=False):
         )
     if diagonal and n_components != n_features:
         raise ValueError(
-            f"diagonal=True learns one weight for each of the {n_features} features, got "
+            f"structure='diag' learns one weight for each of the {n_features} features, got "
             f"n_components={n_components}. Leave n_components None."
         )
     return n_components
@@ -75,7 +76,8 @@ def image_width(estimator, n_features):
     """The number of rows of A, as far as the parameters tell."""
     if estimator.n_components is not None:
         return estimator.n_components
-    return n_features if isinstance(estimator.init, str) or estimator.diagonal else len(np.atleast_2d(estimator.init))
+    init = getattr(estimator.init, "first", estimator.init)
+    return n_features if isinstance(init, str) or estimator.structure == "diag" else len(np.atleast_2d(init))
 
 
 def user_start(init, X, classes, n_components, diagonal, random_state):
@@ -97,7 +99,7 @@ def user_start(init, X, classes, n_components, diagonal, random_state):
     elif init == "random":
         components = random_state.standard_normal(n_features)
     else:
-        raise ValueError(f"init={init!r} is not diagonal. With diagonal=True use 'auto', 'identity' or 'random'.")
+        raise ValueError(f"init={init!r} is not diagonal. With structure='diag' use 'auto', 'identity' or 'random'.")
     return Start(components, given_units(components))
 
 
@@ -114,7 +116,7 @@ def given_start(given, n_features, diagonal=False, name="init"):
         raise ValueError(f"{name} must not have more rows than columns, got shape {A.shape}.")
     if diagonal:
         if A.shape[0] != n_features or np.any(A[~np.eye(n_features, dtype=bool)] != 0):
-            raise ValueError(f"diagonal=True needs a square diagonal {name} (or its diagonal as a vector).")
+            raise ValueError(f"structure='diag' needs a square diagonal {name} (or its diagonal as a vector).")
         A = np.diag(A).copy()
     return Start(A, given_units(A))
 
@@ -134,7 +136,9 @@ def named_start(init, X, classes, n_components, random_state):
             )
         return PCA(n_components=n_components, random_state=random_state).fit(X).components_
     if classes is None:
-        raise ValueError("init='lda' needs classes (match='class'), got soft targets. Use init='auto' or init='pca'.")
+        raise ValueError(
+            "init='lda' needs classes (the match 'class'), got soft targets. Use init='auto' or init='pca'."
+        )
     return _lda(X, classes, n_components)
 
 

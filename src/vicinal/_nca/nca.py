@@ -3,40 +3,46 @@
 import warnings
 from contextlib import nullcontext
 from itertools import count
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from vicinal._checks import (
     check_callback,
     check_choice,
+    check_flag,
     check_integer,
     check_positive,
     check_rows,
     check_spread,
     check_weights,
 )
-from vicinal._engine import Work, quiet_blas
-from vicinal._fit_loops import Reason, best_path, warn_if_not_converged
+from vicinal._engine import Engine, Work, quiet_blas
+from vicinal._fit_loops import Callback, Reason, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import climb, relevance
 from vicinal._nca.init import (
     INITS,
+    STRUCTURES,
     Start,
+    as_starts,
     auto_kind,
     auto_start,
     best_scale,
-    check_init,
     check_size,
-    check_switches,
     given_start,
     image_width,
     user_start,
 )
 from vicinal._nca.objectives import neighbor_objective, placed_at, with_penalty
+from vicinal._nca.options import MultiStart, Objective, StochasticGradient
 from vicinal._nca.rows import Sample, prepare_rows
 from vicinal._nca.stochastic import climb_by_batches, rows_in_round
+from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import read_targets
 
 _OBJECTIVES = ("accuracy", "likelihood")
@@ -47,7 +53,7 @@ _EXACT_ROWS = 20_000
 _EXACT_PASSES, _ROUNDS = 50, 20  # that fits usually make, for the choice of the engine
 
 
-class NCA(LinearMetricMixin, BaseEstimator):
+class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     r"""Neighbourhood Components Analysis (Goldberger, Roweis, Hinton, Salakhutdinov 2004).
 
     Learns a matrix A, square or low rank, in whose image a row's soft nearest neighbours have its class.
@@ -58,7 +64,7 @@ class NCA(LinearMetricMixin, BaseEstimator):
 
     where :math:`m_{ij}` is 1 for rows of the same class (or the agreement of soft targets). Maximised is, per
     row, the expected accuracy :math:`f = \sum_i a_i` (Eq. 3) or the likelihood :math:`g = \sum_i \log a_i`
-    (Eq. 6), minus a penalty if ``reg`` is set.
+    (Eq. 6), minus a penalty if the objective has one.
 
     A superset of :class:`sklearn.neighbors.NeighborhoodComponentsAnalysis`: to migrate, change the import.
 
@@ -66,30 +72,20 @@ class NCA(LinearMetricMixin, BaseEstimator):
     ----------
     n_components : int, optional
         Rows of A; the default is the number of features.
-    init : {"auto", "pca", "lda", "identity", "random"} or array, default="auto"
-        The start. The named ones are scikit-learn's, to the last bit, and depend on the units of X as they do
+    init : {"auto", "pca", "lda", "identity", "random"}, array or MultiStart, default="auto"
+        The start. :class:`vicinal.MultiStart` tries several. The named ones are scikit-learn's, to the last bit, and depend on the units of X as they do
         there. "auto" does not: from the data it chooses between the columns as they are and standardised
         columns, takes discriminant directions (fewer components than classes), principal components or the
         identity, and scales them to the highest leave-one-out likelihood.
-    objective : {"accuracy", "likelihood"}, default="accuracy"
-        Eq. 3 or Eq. 6. The likelihood punishes confident mistakes; it needs a class mate for every row.
-    diagonal : bool, default=False
-        Learn one weight a feature: ``components_`` is diagonal and ``feature_relevance_`` tells which
-        features matter.
-    match : {"class", "gaussian", "dot"}, default="class"
-        What y holds (sec. 5). "class": labels. "gaussian": a continuous target, one or several outputs, with
-        :math:`m_{ij} = \exp(-|y_i - y_j|^2 / 2 s^2)`. "dot": rows of class probabilities (label noise,
-        several annotators), with :math:`m_{ij} = y_i \cdot y_j`; one-hot rows are hard classes.
-    match_scale : float or array of shape (n_outputs,), optional
-        The standard deviation s of match="gaussian". The default is a quarter of each output's standard
-        deviation times the root of the number of outputs.
-    solver : {"auto", "lbfgs", "cg", "stochastic"}, default="auto"
-        "lbfgs" and "cg" (the paper's) use all pairs in every pass. "stochastic" samples the rows i and keeps
-        all j. "auto" is "lbfgs" up to 20,000 rows, and "stochastic" beyond or when `batch_size` or
-        `neighbors` is given.
-    n_init : int, default=1
-        Starts to try; the first is `init`, the others are random with a safe scale (with init="random": other
-        draws). The highest objective is kept.
+    objective : {"accuracy", "likelihood"} or Objective, default="accuracy"
+        Eq. 3 or Eq. 6. :class:`vicinal.Objective` has soft targets (``match``) and a penalty on the size of A.
+    structure : {"full", "diag"}, default="full"
+        The form of A. With "diag" one weight per feature is learned: ``components_`` is diagonal, and
+        ``feature_relevance_`` tells which features matter.
+    solver : {"auto", "lbfgs", "cg", "stochastic"} or StochasticGradient, default="auto"
+        "lbfgs" and "cg" (the paper's) use all pairs in every pass. "stochastic" samples the rows i and keeps all j; its
+        options are those of :class:`vicinal.StochasticGradient`. "auto" is "lbfgs" up to 20,000 rows, and "stochastic"
+        beyond.
     max_iter : int, default=50
         Iterations of the optimiser, as in scikit-learn. Passes over the pairs, line searches included, are a few
         more: see ``n_iter_``. A climb that ends on a plateau of the wrong scale is
@@ -98,17 +94,6 @@ class NCA(LinearMetricMixin, BaseEstimator):
     tol : float, default=1e-5
         The fit has converged when two iterations in a row gain no more than this, per row; "stochastic" then halves
         its step, up to four times.
-    reg : float, default=0.0
-        Weight of the penalty :math:`\mathrm{reg} \sum_k v_k \|A_{\cdot k}\|^2` on the objective per row,
-        where :math:`v_k` is the variance of column k of X: the squared size of A in standardised units, so
-        that the same number means the same in other units.
-    batch_size : int, optional
-        Rows i in a step of "stochastic"; the default is chosen so that pair work outweighs the products
-        with X.
-    neighbors : int, optional
-        For "stochastic": keep only this many nearest neighbours j of a row (and its nearest class mates),
-        found again every round, and report in ``dropped_mass_`` the probability that this leaves out. The
-        default keeps all j.
     warm_start : bool, default=False
         Start from the ``components_`` of the last fit; `n_components` and `init` are then ignored.
     callback : callable, optional
@@ -116,9 +101,9 @@ class NCA(LinearMetricMixin, BaseEstimator):
         iterations of this start, as in scikit-learn. It may raise StopIteration: the fit then ends, warns that it has
         not converged, and keeps the best matrix so far. A model file does not hold it.
     engine : None, str or Engine, default=None
-        Who does the pair work; see :class:`vicinal.Engine`.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
     verbose : int, default=0
-        Write a line a pass to stderr.
+        Print a line per pass to stderr.
     random_state : int, RandomState or None, default=None
         For random starts, randomised PCA and "stochastic".
 
@@ -136,13 +121,13 @@ class NCA(LinearMetricMixin, BaseEstimator):
     effective_neighbors_ : ndarray of shape (n_samples,)
         The perplexity of each row's p: the paper's real-valued estimate of K. With "stochastic" and many
         rows, of ``evaluation_rows_`` only.
-    feature_relevance_ : ndarray of shape (n_features,), only with diagonal=True
+    feature_relevance_ : ndarray of shape (n_features,), only with structure="diag"
         Each feature's share of the mean squared distance between rows; sums to one.
     evaluation_rows_ : ndarray, only with "stochastic"
         The rows on which the objective was followed.
     dropped_mass_ : float, only with "stochastic"
-        The mean probability that `neighbors` left out, on the evaluation rows; 0 when all j are kept.
-    match_scale_ : ndarray of shape (n_outputs,), only with match="gaussian"
+        The mean probability that `n_neighbors` left out, on the evaluation rows; 0 when all j are kept.
+    match_scale_ : ndarray of shape (n_outputs,), only with the match "gaussian"
     solver_ : str
         The solver that was used.
     engine_ : str
@@ -184,41 +169,36 @@ class NCA(LinearMetricMixin, BaseEstimator):
     # learned.
     _learned_bandwidth = float(np.sqrt(0.5))
 
+    _record_types: ClassVar[dict[str, type[Record]]] = {
+        "init": MultiStart,
+        "objective": Objective,
+        "solver": StochasticGradient,
+        "engine": Engine,
+    }
+
     def __init__(
         self,
-        n_components=None,
+        n_components: int | None = None,
         *,
-        init="auto",
-        objective="accuracy",
-        diagonal=False,
-        match="class",
-        match_scale=None,
-        solver="auto",
-        n_init=1,
-        max_iter=50,
-        tol=1e-5,
-        reg=0.0,
-        batch_size=None,
-        neighbors=None,
-        warm_start=False,
-        callback=None,
-        engine=None,
-        verbose=0,
-        random_state=None,
-    ):
+        init: MultiStart | ArrayLike | str = "auto",
+        objective: Objective | str = "accuracy",
+        structure: str = "full",
+        solver: StochasticGradient | str = "auto",
+        max_iter: int = 50,
+        tol: float = 1e-5,
+        warm_start: bool = False,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        verbose: int | bool = 0,
+        random_state: RandomState | int | None = None,
+    ) -> None:
         self.n_components = n_components
         self.init = init
         self.objective = objective
-        self.diagonal = diagonal
-        self.match = match
-        self.match_scale = match_scale
+        self.structure = structure
         self.solver = solver
-        self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
-        self.reg = reg
-        self.batch_size = batch_size
-        self.neighbors = neighbors
         self.warm_start = warm_start
         self.callback = callback
         self.engine = engine
@@ -228,17 +208,17 @@ class NCA(LinearMetricMixin, BaseEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.target_tags.one_d_labels = self.match == "class"
+        tags.target_tags.one_d_labels = getattr(self.objective, "match", "class") == "class"
         return tags
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Labels, or what `match` says.
+            Labels, or what the `match` of the objective says.
         sample_weight : array-like of shape (n_samples,), optional
             Importance of the rows; not negative, not all zero.
 
@@ -246,61 +226,76 @@ class NCA(LinearMetricMixin, BaseEstimator):
         -------
         self
         """
-        X, rows = self._read(X, y, sample_weight)
+        self._check_parameters()
+        objective, starts = self._objective(), as_starts(self.init, INITS)
+        X, rows = self._read(X, y, sample_weight, objective)
         rows = rows.resident(self.engine, self._pair_work(*rows.X.shape))
-        solver, reg = self._pick_solver(len(rows.X)), self.reg * rows.spread**2
+        solver, penalty = self._pick_solver(len(rows.X)), objective.penalty * rows.spread**2
 
         def evaluate(A):
             """The p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
-            found = neighbor_objective(A, rows.problem, objective=self.objective, weight=rows.weight)
-            return with_penalty(found, A, reg)
+            found = neighbor_objective(A, rows.problem, objective=objective.kind, weight=rows.weight)
+            return with_penalty(found, A, penalty)
 
         def climb_from(start):
-            if solver == "stochastic":  # truncated sums over i, and over j with `neighbors` (sec. 2)
-                return climb_by_batches(rows, start, self, reg=reg)
-            return self._climb_exactly(evaluate, rows, start, solver)
+            if solver == "stochastic":  # truncated sums over i, and over j with `n_neighbors` (sec. 2)
+                options = self._stochastic_options()
+                return climb_by_batches(rows, start, self, options, objective=objective.kind, penalty=penalty)
+            return self._climb_exactly(evaluate, rows, start, solver, objective.kind)
 
         # In the start and the optimiser, too; but for minibatches, which take more time for their products than for pairs.
         with nullcontext() if solver == "stochastic" else quiet_blas(*rows.X.shape):
-            path = best_path(climb_from(self._start(X, rows, attempt)) for attempt in range(self.n_init))
+            path = best_path(
+                climb_from(self._start(X, rows, starts.first, attempt)) for attempt in range(starts.n_starts)
+            )
             self._store(X, rows, path)
         self.solver_, self.engine_ = solver, rows.problem.backend
         warn_if_not_converged("NCA", path)
         return self
 
-    def _read(self, X, y, sample_weight):
+    def _read(self, X: Any, y: Any, sample_weight: Any, objective: Objective) -> tuple[NDArray[Any], Any]:
         """The checked rows, and those that count with their targets."""
-        self._check_parameters()
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
-        y = read_targets(y, len(X), self.match)
+        y = read_targets(y, len(X), objective.match)
         weight = check_weights(sample_weight, X)
         self.random_state_ = check_random_state(self.random_state)
-        rows = prepare_rows(X, y, weight, self.match, self.match_scale)
-        self._check_agreement(rows)
+        rows = prepare_rows(X, y, weight, objective.match, objective.match_scale)
+        self._check_agreement(rows, objective)
         return X, rows
 
     def _pick_solver(self, n_rows):
+        if isinstance(self.solver, StochasticGradient):
+            return "stochastic"
         if self.solver != "auto":
             return self.solver
-        wants_batches = n_rows > _EXACT_ROWS or self.batch_size is not None or self.neighbors is not None
-        return "stochastic" if wants_batches else "lbfgs"
+        return "stochastic" if n_rows > _EXACT_ROWS else "lbfgs"
+
+    def _stochastic_options(self):
+        """The options of minibatches: those of the solver if it is stochastic, else the defaults."""
+        return self.solver if isinstance(self.solver, StochasticGradient) else StochasticGradient()
+
+    def _objective(self):
+        """The objective as a record."""
+        found = as_record(self.objective, Objective, "objective", _OBJECTIVES)
+        check_choice(found.kind, "the kind of objective", _OBJECTIVES)
+        return found
 
     def _pair_work(self, n_samples, n_features):
         n_dims = image_width(self, n_features)
         if self._pick_solver(n_samples) != "stochastic":
             return Work(n_samples, n_samples, n_dims, _EXACT_PASSES)
-        return Work(rows_in_round(self, n_samples, n_features), n_samples, n_dims, _ROUNDS)
+        return Work(rows_in_round(self._stochastic_options(), n_samples, n_features), n_samples, n_dims, _ROUNDS)
 
     # -- the climb -------------------------------------------------------------------------------------------
 
-    def _climb_exactly(self, evaluate, rows, start, solver):
+    def _climb_exactly(self, evaluate, rows, start, solver, objective):
         """Exact gradients over all pairs."""
         iterations = count(1)
         path = climb(evaluate, start, self, solver=solver, iterations=iterations)
         try:
             sample = Sample(rows)
-            if not self._is_saturated(path, rows, sample):
+            if not self._is_saturated(path, rows, sample, objective):
                 return path
             # Departure 4: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong scale,
             # not of wrong directions. The climb is resumed once from the same directions, at a scale with a slope.
@@ -315,11 +310,11 @@ class NCA(LinearMetricMixin, BaseEstimator):
         path = path._replace(objectives=np.append(objectives, path.objectives[-1]), n_iter=n_iter)
         return path.ended_by(again.reason)
 
-    def _is_saturated(self, path, rows, sample):
+    def _is_saturated(self, path, rows, sample, objective):
         """Whether a climb ended on a plateau below the best conceivable value."""
         if not path.converged or not rows.spread.any() or rows.targets.all_equal():
             return False
-        best = 1.0 - rows.targets.alone().mean() if self.objective == "accuracy" else 0.0
+        best = 1.0 - rows.targets.alone().mean() if objective == "accuracy" else 0.0
         if path.objectives[-1] >= best - self.tol or not path.parameters.any():
             return False
         neighbors = np.median(sample.effective_neighbors(path.parameters))
@@ -327,13 +322,12 @@ class NCA(LinearMetricMixin, BaseEstimator):
 
     # -- the start -------------------------------------------------------------------------------------------
 
-    def _start(self, X, rows, attempt):
-        n_features = X.shape[1]
+    def _start(self, X, rows, init, attempt):
+        n_features, diagonal = X.shape[1], self.structure == "diag"
         if attempt == 0 and self.warm_start and hasattr(self, "components_"):
-            return given_start(self.components_, n_features, self.diagonal, "the components_ of the last fit")
-        n_components = check_size(self.n_components, n_features, self.diagonal)
+            return given_start(self.components_, n_features, diagonal, "the components_ of the last fit")
+        n_components = check_size(self.n_components, n_features, diagonal)
         n_classes = rows.targets.n_classes
-        init = self.init
         if attempt > 0 and not (isinstance(init, str) and init == "random"):
             init = "safe random"
         if isinstance(init, str) and init in ("auto", "safe random"):
@@ -344,48 +338,39 @@ class NCA(LinearMetricMixin, BaseEstimator):
                 kind="random" if init != "auto" else auto_kind(n_components, n_features, len(rows.X), n_classes),
                 n_components=n_components,
                 classes=rows.targets.values if n_classes else None,
-                diagonal=self.diagonal,
+                diagonal=diagonal,
                 random_state=self.random_state_,
             )
         counted = X[np.sort(rows.positions)]  # in the user's order, so that rounding is scikit-learn's, too
         classes = rows.targets.values[np.argsort(rows.positions)] if n_classes else None
-        return user_start(init, counted, classes, self.n_components, self.diagonal, self.random_state_)
+        return user_start(init, counted, classes, self.n_components, diagonal, self.random_state_)
 
     # -- checks and results ----------------------------------------------------------------------------------
 
     def _check_parameters(self):
         if self.n_components is not None:
             check_integer(self.n_components, "n_components")
-        check_init(self.init, INITS)
-        check_switches(self, "diagonal", "warm_start")
-        check_choice(self.objective, "objective", _OBJECTIVES)
-        check_choice(self.solver, "solver", _SOLVERS)
-        check_integer(self.n_init, "n_init")
+        check_choice(self.structure, "structure", STRUCTURES)
+        check_flag(self.warm_start, "warm_start")
+        as_record(self.solver, StochasticGradient, "solver", _SOLVERS)
         check_integer(self.max_iter, "max_iter")
         check_positive(self.tol, "tol", strict=False)
-        check_positive(self.reg, "reg", strict=False)
-        for name in ("batch_size", "neighbors"):
-            if getattr(self, name) is not None:
-                check_integer(getattr(self, name), name)
-                if self.solver not in ("stochastic", "auto"):
-                    raise ValueError(
-                        f"{name} is only for solver='stochastic', got solver={self.solver!r}. Set it to None."
-                    )
         check_callback(self.callback)
 
-    def _check_agreement(self, rows):
+    @staticmethod
+    def _check_agreement(rows, objective):
         """Find before any pair work what no metric can mend."""
         alone = rows.targets.alone()
         n, count = len(alone), int(alone.sum())
-        what = "no other row of their class" if self.match == "class" else "no other row that agrees with them"
+        what = "no other row of their class" if objective.match == "class" else "no other row that agrees with them"
         remedy = {
             "class": "Merge or drop these classes",
             "gaussian": "Raise match_scale",
             "dot": "Smooth the rows of y or drop these",
-        }[self.match]
+        }[objective.match]
         if count == n:
             raise ValueError(f"all {n} rows have {what}: there is nothing to learn. {remedy}.")
-        if count and self.objective == "likelihood":
+        if count and objective.kind == "likelihood":
             raise ValueError(
                 f"{count} of {n} rows have {what}: objective='likelihood' is -inf for every metric. "
                 f"{remedy}, or use objective='accuracy', in which such rows count 0."
@@ -398,13 +383,13 @@ class NCA(LinearMetricMixin, BaseEstimator):
             )
 
     def _store(self, X, rows, path):
-        A = path.parameters
-        if self.diagonal:
+        A, diagonal = path.parameters, self.structure == "diag"
+        if diagonal:
             A = np.abs(A)  # a sign changes no distance
             self.feature_relevance_ = relevance(A, rows.spread)
         if rows.targets.scale is not None:
             self.match_scale_ = rows.targets.scale
-        self.components_ = np.diag(A) if self.diagonal else A
+        self.components_ = np.diag(A) if diagonal else A
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         for name, value in path.more.items():
             setattr(self, name, value)

@@ -2,31 +2,37 @@
 
 import copy
 import warnings
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import (
     check_callback,
-    check_choice,
+    check_flag,
     check_integer,
     check_positive,
     check_rows,
     check_spread,
     check_weights,
 )
-from vicinal._fit_loops import Reason, Recorder, warn_if_not_converged
-from vicinal._nca.init import best_scale, check_switches, column_spread
+from vicinal._fit_loops import Callback, Reason, Recorder, warn_if_not_converged
+from vicinal._nca.init import best_scale, column_spread
 from vicinal._nca.neural_batches import NeighborSource, PairSource
+from vicinal._nca.options import KINDS, Adam, Objective
+from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import check_targets, read_close_pairs, read_targets
 
-_OBJECTIVES = ("accuracy", "likelihood", "pairs")
+_HIDDEN_UNITS = 100  # of the default network
 _LARGEST_START = 1.0  # the standard deviation of the first outputs; larger ones begin saturated
 
 
-class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class NeuralNCA(RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Neighbourhood Components Analysis with a network :math:`z = A(x)` (Goldberger et al. 2004, sec. 5).
 
     Maximised is, over batches of rows, the expected accuracy (Eq. 3), the likelihood (Eq. 6), either of them with soft
@@ -36,37 +42,22 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     Parameters
     ----------
     n_components : int, default=2
-        Outputs of the default network. A module of your own may have any number.
-    module : torch.nn.Module or callable, optional
-        The network, from rows of X to outputs; it is copied, never changed. A callable ``module(n_features,
-        n_components)`` makes one. The default is the paper's: one hidden layer of `hidden` logistic units, and linear
-        outputs.
-    hidden : int, default=100
-        Hidden units of the default network.
-    objective : {"accuracy", "likelihood", "pairs"}, default="accuracy"
-        Eq. 3, Eq. 6 or Eq. 8.
-    match : {"class", "gaussian", "dot"}, default="class"
-    match_scale : float or array of shape (n_outputs,), optional
-        What y holds and when two targets agree, as in :class:`NCA`.
+        The number of outputs of the default network. A module of your own may have any number.
+    network : int, torch.nn.Module or callable, optional
+        The network, from rows of X to outputs. A number is the size of the hidden layer of the paper's network, which
+        has one layer of logistic units and linear outputs; the default is 100. A module is copied and never changed. A
+        callable ``network(n_features, n_components)`` makes a module.
+    objective : {"accuracy", "likelihood", "pairs"} or Objective, default="accuracy"
+        Eq. 3, Eq. 6 or Eq. 8. :class:`vicinal.Objective` has soft targets (``match``), as in :class:`NCA`.
     standardize : bool, default=True
         Standardise the columns of X first, with the means and standard deviations of the training rows.
-    batch_size : int, default=512
-        Rows in a batch; neighbours are looked for inside the batch. For "pairs" half as many pairs are drawn, and rows
-        that are in no pair fill the batch up.
+    solver : "adam" or Adam, default="adam"
+        :class:`vicinal.Adam` has the batch size, the learning rate, the weight decay and early stopping.
     max_iter : int, default=200
-        Epochs.
-    learning_rate : float, default=0.01
-        Adam's step.
-    reg : float, default=0.0
-        Adam's weight decay: this times half the sum of squares of the weights is subtracted from the objective.
-    early_stopping : bool, default=False
-        Set rows aside, follow the objective on them, and return to the epoch where it was highest.
-    validation_fraction : float, default=0.1
-        The share of rows (or pairs) set aside.
-    n_iter_no_change : int, default=10
-        The fit has converged when the objective has not gained `tol` for so many epochs.
+        The largest number of epochs.
     tol : float, default=1e-4
-        Per row, or per unit of pair weight.
+        The fit has converged when the objective per row (per unit of pair weight) has not gained this much for
+        ``n_iter_no_change`` epochs.
     warm_start : bool, default=False
         Go on from the network of the last fit.
     callback : callable, optional
@@ -77,7 +68,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     device : str, optional
         A torch device; the default is "cuda" where there is one, else "cpu".
     verbose : int, default=0
-        Write a line an epoch to stderr.
+        Print a line per epoch to stderr.
     random_state : int, RandomState or None, default=None
         For the initial weights and the batches. On a CPU the same seed gives the same network; torch's global generator
         is neither used nor changed.
@@ -91,7 +82,7 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     mean_, spread_ : ndarray of shape (n_features,)
         What was subtracted from and divided out of the columns.
     objectives_ : ndarray
-        The objective after each epoch: on the rows set aside with `early_stopping`, else the mean over the epoch's
+        The objective after each epoch: on the rows set aside by early stopping, else the mean over the epoch's
         batches. The last entry belongs to ``module_``: where the last epoch was not the best, that of the best one stands
         there once more.
     best_epoch_ : int
@@ -130,44 +121,30 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     # exp(-|z - z'|^2) is a Gaussian kernel of this standard deviation: the scale of the outputs is learned.
     _learned_bandwidth = float(np.sqrt(0.5))
 
+    _record_types: ClassVar[dict[str, type[Record]]] = {"objective": Objective, "solver": Adam}
+
     def __init__(
         self,
-        n_components=2,
+        n_components: int = 2,
         *,
-        module=None,
-        hidden=100,
-        objective="accuracy",
-        match="class",
-        match_scale=None,
-        standardize=True,
-        batch_size=512,
-        max_iter=200,
-        learning_rate=0.01,
-        reg=0.0,
-        early_stopping=False,
-        validation_fraction=0.1,
-        n_iter_no_change=10,
-        tol=1e-4,
-        warm_start=False,
-        callback=None,
-        device=None,
-        verbose=0,
-        random_state=None,
-    ):
+        network: Any = None,
+        objective: Objective | str = "accuracy",
+        standardize: bool = True,
+        solver: Adam | str = "adam",
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        callback: Callback | None = None,
+        device: str | None = None,
+        verbose: int | bool = 0,
+        random_state: RandomState | int | None = None,
+    ) -> None:
         self.n_components = n_components
-        self.module = module
-        self.hidden = hidden
+        self.network = network
         self.objective = objective
-        self.match = match
-        self.match_scale = match_scale
         self.standardize = standardize
-        self.batch_size = batch_size
+        self.solver = solver
         self.max_iter = max_iter
-        self.learning_rate = learning_rate
-        self.reg = reg
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
         self.tol = tol
         self.warm_start = warm_start
         self.callback = callback
@@ -185,17 +162,25 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _n_features_out(self):
         return self._n_outputs
 
-    def fit(self, X, y=None, *, pairs=None, pair_weight=None, sample_weight=None):
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        pairs: ArrayLike | None = None,
+        pair_weight: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Train the network.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Labels, or what `match` says; groups when objective="pairs".
+            Labels, or what the `match` of the objective says; groups for the objective "pairs".
         pairs : array-like of shape (n_pairs, 2), optional
         pair_weight : array-like of shape (n_pairs,), optional
-            Close pairs and their weights, only for objective="pairs"; see :class:`PairNCA`.
+            Close pairs and their weights, only for the objective "pairs"; see :class:`PairNCA`.
         sample_weight : array-like of shape (n_samples,), optional
             Importance of the rows as terms and as neighbours.
 
@@ -204,8 +189,8 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self
         """
         torch = _torch()
-        self._check_parameters()
-        X, source = self._read(X, y, pairs, pair_weight, sample_weight)
+        objective, options = self._check_parameters()
+        X, source = self._read(X, y, pairs, pair_weight, sample_weight, objective)
         random = check_random_state(self.random_state)
         spread = column_spread(X)
         self.mean_ = X.mean(axis=0, dtype=np.float64) if self.standardize else np.zeros(X.shape[1])
@@ -221,14 +206,14 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device != "cpu" else []):
             torch.manual_seed(random.randint(2**31 - 1))
             network, log_scale = self._start(torch, rows, source)
-            path = _train(torch, network, log_scale, rows, source, self, device, random)
+            path = _train(torch, network, log_scale, rows, source, self, options, device, random)
         self.module_, self.scale_ = path.parameters
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.best_epoch_ = int(np.argmax(path.objectives)) + 1
         warn_if_not_converged("NeuralNCA", path)
         return self
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> Any:
         """The outputs of the network.
 
         Parameters
@@ -246,27 +231,29 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _standardized(self, X):
         return (X - self.mean_) / self.spread_
 
-    def _read(self, X, y, pairs, pair_weight, sample_weight):
+    def _read(
+        self, X: Any, y: Any, pairs: Any, pair_weight: Any, sample_weight: Any, objective: Objective
+    ) -> tuple[NDArray[Any], Any]:
         """The rows that count and what is known about them."""
-        if self.objective == "pairs":
+        if objective.kind == "pairs":
             X = check_rows(self, X, reset=True, min_rows=2)
             check_spread(X)
             close = read_close_pairs(y, pairs, pair_weight, len(X), "NeuralNCA")
             return X, PairSource(close, check_weights(sample_weight, X), len(X))
         if pairs is not None or pair_weight is not None:
-            raise ValueError(f"pairs and pair_weight are only for objective='pairs', got objective={self.objective!r}.")
+            raise ValueError(f"pairs and pair_weight are only for objective='pairs', got objective={objective.kind!r}.")
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
-        y = read_targets(y, len(X), self.match)
+        y = read_targets(y, len(X), objective.match)
         weight = check_weights(sample_weight, X)
         if weight is not None:
             kept = weight > 0
             X, y, weight = X[kept], y[kept], weight[kept]
-        targets = check_targets(y, self.match, self.match_scale, weight)
+        targets = check_targets(y, objective.match, objective.match_scale, weight)
         alone = int(targets.alone().sum())
-        if alone == len(X) or (alone and self.objective == "likelihood"):
+        if alone == len(X) or (alone and objective.kind == "likelihood"):
             raise ValueError(
-                f"{alone} of {len(X)} rows agree with no other row: objective={self.objective!r} cannot use them. Merge "
+                f"{alone} of {len(X)} rows agree with no other row: objective={objective.kind!r} cannot use them. Merge "
                 "or drop rare classes, or raise match_scale."
             )
         if targets.all_equal():
@@ -275,39 +262,40 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 UserWarning,
                 stacklevel=3,
             )
-        return X, NeighborSource(targets, weight, self.objective)
+        return X, NeighborSource(targets, weight, objective.kind)
 
     def _start(self, torch, rows, source):
         """The network to begin with, and the scale of its outputs at which neighbours count neither all nor one."""
         if self.warm_start and hasattr(self, "module_"):
             return copy.deepcopy(self.module_), float(np.log(self.scale_))
-        if self.module is None:
+        if self.network is None or isinstance(self.network, Integral):
+            hidden = self.network or _HIDDEN_UNITS
             network = torch.nn.Sequential(
-                torch.nn.Linear(rows.shape[1], self.hidden),
+                torch.nn.Linear(rows.shape[1], hidden),
                 torch.nn.Sigmoid(),
-                torch.nn.Linear(self.hidden, self.n_components),
+                torch.nn.Linear(hidden, self.n_components),
             )
-        elif isinstance(self.module, torch.nn.Module):
-            network = copy.deepcopy(self.module)
+        elif isinstance(self.network, torch.nn.Module):
+            network = copy.deepcopy(self.network)
         else:
-            network = self.module(rows.shape[1], self.n_components)
+            network = self.network(rows.shape[1], self.n_components)
         points, score_of = source.judge()
         network = network.to(dtype=torch.float64)
         try:
             Z = _outputs(torch, network, rows[points])
         except RuntimeError as error:
             raise ValueError(
-                f"module cannot take rows of {rows.shape[1]} numbers, the columns of X: {error}. Change its first layer."
+                f"network cannot take rows of {rows.shape[1]} numbers, the columns of X: {error}. Change its first layer."
             ) from error
         if Z.ndim != 2:
             raise ValueError(
-                f"module must return one row of outputs for each row of X, got outputs of shape {Z.shape}."
+                f"network must return one row of outputs for each row of X, got outputs of shape {Z.shape}."
             )
         self._n_outputs = Z.shape[1]
         Z -= Z.mean(axis=0)
         if not np.isfinite(Z).all():
             raise ValueError(
-                "module returns outputs that are not finite at the start. Check its weights and the scale of X."
+                "network returns outputs that are not finite at the start. Check its weights and the scale of X."
             )
         scale = float(best_scale(score_of(Z), np.ones(Z.shape[1]), Z)[1][0])
         scale = min(scale, _LARGEST_START / max(float(Z.std()), 1e-30))
@@ -321,34 +309,42 @@ class NeuralNCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return network, float(np.log(scale))
 
     def _check_parameters(self):
-        for name in ("n_components", "hidden", "max_iter", "n_iter_no_change"):
+        """The objective and the options of the solver; refuses bad parameters."""
+        for name in ("n_components", "max_iter"):
             check_integer(getattr(self, name), name)
-        check_integer(self.batch_size, "batch_size", least=2)
-        check_choice(self.objective, "objective", _OBJECTIVES)
-        check_switches(self, "standardize", "early_stopping", "warm_start")
+        for name in ("standardize", "warm_start"):
+            check_flag(getattr(self, name), name)
         check_callback(self.callback)
-        check_positive(self.learning_rate, "learning_rate")
-        check_positive(self.reg, "reg", strict=False)
         check_positive(self.tol, "tol", strict=False)
-        if not 0 < check_positive(self.validation_fraction, "validation_fraction") < 1:
-            raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}.")
-        if self.module is not None and not callable(self.module):
-            raise TypeError(f"module must be a torch.nn.Module, a callable or None, got {type(self.module).__name__}.")
+        if isinstance(self.network, Integral):
+            check_integer(self.network, "network")
+        elif self.network is not None and not callable(self.network):
+            raise TypeError(
+                "network must be a number of hidden units, a torch.nn.Module, a callable or None, got "
+                f"{type(self.network).__name__}."
+            )
+        objective = as_record(self.objective, Objective, "objective", KINDS)
+        if objective.penalty:
+            raise ValueError(
+                f"a network has no matrix A to penalise, got penalty={objective.penalty:g}. Use "
+                "solver=Adam(weight_decay=...) instead."
+            )
+        return objective, as_record(self.solver, Adam, "solver", ("adam",))
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-def _train(torch, network, log_scale, rows, source, settings, device, random):
+def _train(torch, network, log_scale, rows, source, estimator, options, device, random):
     """Adam over batches; return a `FitPath` whose parameters are the best network, on the CPU, and its scale."""
     network = network.to(device=device, dtype=torch.float32).train()
     scale = torch.nn.Parameter(torch.tensor(log_scale, dtype=torch.float32, device=device))
-    groups = [{"params": list(network.parameters()), "weight_decay": settings.reg}, {"params": [scale]}]
-    optimiser = torch.optim.Adam(groups, lr=settings.learning_rate)
+    groups = [{"params": list(network.parameters()), "weight_decay": options.weight_decay}, {"params": [scale]}]
+    optimiser = torch.optim.Adam(groups, lr=options.learning_rate)
     X = torch.as_tensor(rows, dtype=torch.float32, device=device)
-    some, aside = source.split(settings.validation_fraction if settings.early_stopping else 0.0, random)
+    some, aside = source.split(options.validation_fraction if options.early_stopping else 0.0, random)
     held_out = (
-        list(source.batches(aside, max(settings.batch_size, 2048), np.random.RandomState(0))) if len(aside) else []
+        list(source.batches(aside, max(options.batch_size, 2048), np.random.RandomState(0))) if len(aside) else []
     )
 
     def as_vector(parameters):
@@ -357,7 +353,7 @@ def _train(torch, network, log_scale, rows, source, settings, device, random):
             [*(state[name].cpu().numpy().ravel() for name, _ in network.named_parameters()), [factor]]
         )
 
-    record = Recorder.of(settings, as_vector)
+    record = Recorder.of(estimator, as_vector)
 
     def objective_of(batch):
         z = scale.exp() * network(X[torch.as_tensor(source.rows(batch), device=device)])
@@ -365,10 +361,10 @@ def _train(torch, network, log_scale, rows, source, settings, device, random):
 
     idle = 0
     with record:
-        for _ in range(settings.max_iter):
+        for _ in range(estimator.max_iter):
             network.train()
             values, weights = [], []
-            for batch in source.batches(some, settings.batch_size, random):
+            for batch in source.batches(some, options.batch_size, random):
                 value, weight = objective_of(batch)
                 if weight > 0 and bool(torch.isfinite(value)):
                     optimiser.zero_grad()
@@ -379,7 +375,7 @@ def _train(torch, network, log_scale, rows, source, settings, device, random):
             if not values:
                 raise ValueError(
                     "no batch had a finite objective with a slope: lower learning_rate, raise batch_size, or check "
-                    "the module."
+                    "the network."
                 )
             if held_out:
                 network.eval()
@@ -387,13 +383,13 @@ def _train(torch, network, log_scale, rows, source, settings, device, random):
                     judged = [objective_of(batch) for batch in held_out]
                 values, weights = [float(value) for value, _ in judged], [weight for _, weight in judged]
             objective = float(np.average(values, weights=weights))
-            idle = 0 if objective > record.objective + settings.tol else idle + 1
+            idle = 0 if objective > record.objective + estimator.tol else idle + 1
             epoch = copy.deepcopy(network.state_dict()), float(scale.detach().exp())
             record.add(epoch, objective)
             record.iterated(epoch)
-            if idle >= settings.n_iter_no_change:
-                raise record.end(Reason.CONVERGED, f"{idle} epochs gained no more than tol={settings.tol:g}")
-        raise record.end(Reason.LIMIT, f"max_iter={settings.max_iter} epochs were used")
+            if idle >= options.n_iter_no_change:
+                raise record.end(Reason.CONVERGED, f"{idle} epochs gained no more than tol={estimator.tol:g}")
+        raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} epochs were used")
     weights_kept, scale_kept = record.kept
     network.load_state_dict(weights_kept)
     network = network.to(device="cpu", dtype=torch.float64).eval()  # so that a row's image does not depend on its batch

@@ -88,17 +88,17 @@ def mean_term(log_agreement, objective, row_weights):
     return float(terms.mean() if row_weights is None else row_weights @ terms / row_weights.sum())
 
 
-def with_penalty(evaluation, A, reg):
-    """Subtract the penalty ``sum_k reg_k |A_k|^2`` over the columns of A from the objective."""
-    if not np.any(reg):
+def with_penalty(evaluation, A, penalty):
+    """Subtract ``sum_k penalty_k |A_k|^2`` over the columns of A from the objective."""
+    if not np.any(penalty):
         return evaluation
     A = np.asarray(A, dtype=np.float64)
-    return Evaluation(evaluation.value - penalty(A, reg), evaluation.gradient - 2.0 * reg * A)
+    return Evaluation(evaluation.value - size_penalty(A, penalty), evaluation.gradient - 2.0 * penalty * A)
 
 
-def penalty(A, reg):
-    """``sum_k reg_k |A_k|^2`` over the columns of A."""
-    return float((reg * np.asarray(A, dtype=np.float64) ** 2).sum())
+def size_penalty(A, penalty):
+    """Return ``sum_k penalty_k |A_k|^2`` over the columns of A."""
+    return float((penalty * np.asarray(A, dtype=np.float64) ** 2).sum())
 
 
 # -- Eq. 8: only close pairs are given -----------------------------------------------------------------------

@@ -1,28 +1,33 @@
 """NCA from close pairs only (Eq. 8 of the paper, sec. 5)."""
 
+from typing import Any, ClassVar, Self
+
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from vicinal._checks import (
     check_callback,
     check_choice,
+    check_flag,
     check_integer,
     check_positive,
     check_rows,
     check_spread,
     check_weights,
 )
-from vicinal._engine import Work, prepare
-from vicinal._fit_loops import best_path, warn_if_not_converged
+from vicinal._engine import Engine, Work, prepare
+from vicinal._fit_loops import Callback, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import METHODS, climb, relevance
 from vicinal._nca.init import (
+    STRUCTURES,
+    as_starts,
     auto_kind,
     auto_start,
-    check_init,
     check_size,
-    check_switches,
     column_spread,
     given_start,
     image_width,
@@ -34,13 +39,15 @@ from vicinal._nca.objectives import (
     placed_at,
     with_penalty,
 )
+from vicinal._nca.options import MultiStart, Objective
+from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import listed_pairs, read_close_pairs, sample_pairs
 
 _INITS = ("auto", "pca", "identity", "random")
 _PASSES = 50  # that a fit usually makes, for the choice of the engine
 
 
-class PairNCA(LinearMetricMixin, BaseEstimator):
+class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     r"""Neighbourhood Components Analysis from close pairs, without labels (Goldberger et al. 2004, Eq. 8).
 
     Given are pairs (a, b) of rows that should be close, with weights; everything else is unknown. Maximised is
@@ -54,21 +61,18 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
     ----------
     n_components : int, optional
         Rows of A; the default is the number of features.
-    init : {"auto", "pca", "identity", "random"} or array of shape (n_components, n_features), default="auto"
-        The start. "auto" does not depend on the units of X: it chooses between the columns as they are and standardised
+    init : {"auto", "pca", "identity", "random"}, array or MultiStart, default="auto"
+        The start. :class:`vicinal.MultiStart` tries several. "auto" does not depend on the units of X: it chooses between the columns as they are and standardised
         columns, takes principal components or the identity, and scales them by the objective.
-    diagonal : bool, default=False
-        Learn one weight a feature; see ``feature_relevance_``.
+    objective : "pairs" or Objective, default="pairs"
+        Eq. 8. :class:`Objective("pairs", penalty=...) <vicinal.Objective>` has a penalty on the size of A.
+    structure : {"full", "diag"}, default="full"
+        The form of A. With "diag" one weight per feature is learned; see ``feature_relevance_``.
     solver : {"lbfgs", "cg"}, default="lbfgs"
-    n_init : int, default=1
-        Starts to try; the first is `init`, the others are random with a safe scale. The highest objective is kept.
     max_iter : int, default=50
         Iterations of the optimiser.
     tol : float, default=1e-5
         The fit has converged when two iterations in a row gain no more than this, in nats per unit of pair weight.
-    reg : float, default=0.0
-        Weight of the penalty :math:`\mathrm{reg} \sum_k v_k \|A_{\cdot k}\|^2`, where :math:`v_k` is the variance of
-        column k of X.
     warm_start : bool, default=False
         Start from the ``components_`` of the last fit.
     callback : callable, optional
@@ -76,9 +80,9 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         iterations of this start, as in scikit-learn. It may raise StopIteration: the fit then ends, warns that it has
         not converged, and keeps the best matrix so far. A model file does not hold it.
     engine : None, str or Engine, default=None
-        Who does the pair work; see :class:`vicinal.Engine`.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
     verbose : int, default=0
-        Write a line a pass to stderr.
+        Print a line per pass to stderr.
     random_state : int, RandomState or None, default=None
 
     Attributes
@@ -94,7 +98,7 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         A ConvergenceWarning is issued when it is False.
     effective_neighbors_ : ndarray of shape (n_samples,)
         The perplexity of each row's softmax neighbours.
-    feature_relevance_ : ndarray of shape (n_features,), only with diagonal=True
+    feature_relevance_ : ndarray of shape (n_features,), only with structure="diag"
     solver_ : str
         The solver that was used.
     engine_ : str
@@ -134,31 +138,31 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
     # exp(-|Ax - Ay|^2) is a Gaussian kernel of this standard deviation in the image: the scale of A is learned.
     _learned_bandwidth = float(np.sqrt(0.5))
 
+    _record_types: ClassVar[dict[str, type[Record]]] = {"init": MultiStart, "objective": Objective, "engine": Engine}
+
     def __init__(
         self,
-        n_components=None,
+        n_components: int | None = None,
         *,
-        init="auto",
-        diagonal=False,
-        solver="lbfgs",
-        n_init=1,
-        max_iter=50,
-        tol=1e-5,
-        reg=0.0,
-        warm_start=False,
-        callback=None,
-        engine=None,
-        verbose=0,
-        random_state=None,
-    ):
+        init: MultiStart | ArrayLike | str = "auto",
+        objective: Objective | str = "pairs",
+        structure: str = "full",
+        solver: str = "lbfgs",
+        max_iter: int = 50,
+        tol: float = 1e-5,
+        warm_start: bool = False,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        verbose: int | bool = 0,
+        random_state: RandomState | int | None = None,
+    ) -> None:
         self.n_components = n_components
         self.init = init
-        self.diagonal = diagonal
+        self.objective = objective
+        self.structure = structure
         self.solver = solver
-        self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
-        self.reg = reg
         self.warm_start = warm_start
         self.callback = callback
         self.engine = engine
@@ -170,7 +174,15 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         tags.target_tags.required = True  # y, or else pairs
         return tags
 
-    def fit(self, X, y=None, *, pairs=None, pair_weight=None, sample_weight=None):
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        pairs: ArrayLike | None = None,
+        pair_weight: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Learn the metric.
 
         Parameters
@@ -192,27 +204,29 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
         -------
         self
         """
+        objective, starts = self._check_parameters()
         X, close, weight = self._read(X, y, pairs, pair_weight, sample_weight)
         spread = column_spread(X)
         work = self._pair_work(*X.shape)
         problem = prepare(
             self.engine, X, log_weights=log_or_none(weight), leave_one_out=True, n_dims=work.n_dims, passes=work.passes
         )
-        pull, reg = close.pull(problem.n_points), self.reg * spread**2
+        pull, penalty = close.pull(problem.n_points), objective.penalty * spread**2
 
         def evaluate(A):
             """Eq. 8: close pairs attract each other, all rows c != d repel each other; and the gradient."""
-            return with_penalty(pair_objective(A, problem, pull), A, reg)
+            return with_penalty(pair_objective(A, problem, pull), A, penalty)
 
-        starts = (self._start(X, problem, spread, close, attempt) for attempt in range(self.n_init))
-        path = best_path(climb(evaluate, start, self, solver=self.solver) for start in starts)
+        attempts = (self._start(X, problem, spread, close, starts.first, k) for k in range(starts.n_starts))
+        path = best_path(climb(evaluate, start, self, solver=self.solver) for start in attempts)
         self._store(problem, spread, path)
         warn_if_not_converged("PairNCA", path)
         return self
 
-    def _read(self, X, y, pairs, pair_weight, sample_weight):
+    def _read(
+        self, X: Any, y: Any, pairs: Any, pair_weight: Any, sample_weight: Any
+    ) -> tuple[NDArray[Any], Any, NDArray[Any] | None]:
         """The checked rows, the close pairs, and the weights of the rows."""
-        self._check_parameters()
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
         weight = check_weights(sample_weight, X)
@@ -226,16 +240,15 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
     def _pair_work(self, n_samples, n_features):
         return Work(n_samples, n_samples, image_width(self, n_features), _PASSES)
 
-    def _start(self, X, problem, spread, close, attempt):
-        n, n_features = X.shape
+    def _start(self, X, problem, spread, close, init, attempt):
+        (n, n_features), diagonal = X.shape, self.structure == "diag"
         if attempt == 0 and self.warm_start and hasattr(self, "components_"):
-            return given_start(self.components_, n_features, self.diagonal, "the components_ of the last fit")
-        n_components = check_size(self.n_components, n_features, self.diagonal)
-        init = self.init
+            return given_start(self.components_, n_features, diagonal, "the components_ of the last fit")
+        n_components = check_size(self.n_components, n_features, diagonal)
         if attempt > 0 and not (isinstance(init, str) and init == "random"):
             init = "safe random"
         if not isinstance(init, str) or init not in ("auto", "safe random"):
-            return user_start(init, X, None, self.n_components, self.diagonal, self.random_state_)
+            return user_start(init, X, None, self.n_components, diagonal, self.random_state_)
         rows, some = sample_pairs(close, n)
         sample = problem.some(rows).reweighted(None)
         pull = listed_pairs(some, np.ones(len(some)), len(rows))
@@ -245,28 +258,35 @@ class PairNCA(LinearMetricMixin, BaseEstimator):
             lambda A: pair_objective(A, sample, pull).value,
             kind="random" if init != "auto" else auto_kind(n_components, n_features, n, None),
             n_components=n_components,
-            diagonal=self.diagonal,
+            diagonal=diagonal,
             random_state=self.random_state_,
         )
 
     def _check_parameters(self):
+        """The objective and the starts; refuses bad parameters."""
         if self.n_components is not None:
             check_integer(self.n_components, "n_components")
-        check_init(self.init, _INITS)
-        check_switches(self, "diagonal", "warm_start")
+        check_choice(self.structure, "structure", STRUCTURES)
+        check_flag(self.warm_start, "warm_start")
         check_choice(self.solver, "solver", tuple(METHODS))
-        check_integer(self.n_init, "n_init")
         check_integer(self.max_iter, "max_iter")
         check_positive(self.tol, "tol", strict=False)
-        check_positive(self.reg, "reg", strict=False)
         check_callback(self.callback)
+        objective = as_record(self.objective, Objective, "objective", ("pairs",))
+        check_choice(objective.kind, "the kind of objective", ("pairs",))
+        if objective.match != "class" or objective.match_scale is not None:
+            raise ValueError(
+                f"PairNCA learns from pairs or groups and has no soft targets, got match={objective.match!r} and "
+                f"match_scale={objective.match_scale!r}. Leave them at their defaults, or use NCA."
+            )
+        return objective, as_starts(self.init, _INITS)
 
     def _store(self, problem, spread, path):
-        A = path.parameters
-        if self.diagonal:
+        A, diagonal = path.parameters, self.structure == "diag"
+        if diagonal:
             A = np.abs(A)  # a sign changes no distance
             self.feature_relevance_ = relevance(A, spread)
-        self.components_ = np.diag(A) if self.diagonal else A
+        self.components_ = np.diag(A) if diagonal else A
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.effective_neighbors_ = placed_at(problem, A).perplexities()
         self.solver_, self.engine_ = self.solver, problem.backend

@@ -1,27 +1,34 @@
 """The stochastic neighbour rule at test time (NCA paper, sec. 6): predictions from softmax neighbours."""
 
 import numbers
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
 from vicinal._checks import check_positive, check_rows, check_weights
-from vicinal._engine import Match, Work, as_engine, choose, forget, prepare, resident
+from vicinal._engine import Engine, Match, Work, as_engine, choose, forget, prepare, resident
 from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
+from vicinal._records import Record, RecordParametersMixin
 from vicinal._supervision import code_classes, power_of_two, read_numbers
 
 _ROOT_HALF = float(np.sqrt(0.5))
 _QUERIES, _POINTS = 1024, 4096  # of the search for a bandwidth
 
 
-class _SoftNeighbors(BaseEstimator):
+class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
     """Images of the training rows, and the softmax of new rows over them."""
 
-    def __init__(self, metric=None, *, bandwidth=None, engine=None):
+    _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
+
+    def __init__(
+        self, metric: Any = None, *, bandwidth: float | ArrayLike | None = None, engine: Engine | str | None = None
+    ) -> None:
         self.metric = metric
         self.bandwidth = bandwidth
         self.engine = engine
@@ -117,7 +124,7 @@ class _SoftNeighbors(BaseEstimator):
 
         return resident(self, self.engine, work, place), queries
 
-    def effective_neighbors(self, X=None):
+    def effective_neighbors(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """How many training rows a prediction really rests on: the perplexity of the softmax.
 
         Parameters
@@ -152,7 +159,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         scale (NCA and its kin); for others, the one with the highest leave-one-out likelihood of the training
         labels.
     engine : None, str or Engine, default=None
-        Who does the pair work; see :class:`vicinal.Engine`.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
     Attributes
     ----------
@@ -175,9 +182,9 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     --------
     >>> from sklearn.datasets import load_wine
     >>> from sklearn.model_selection import train_test_split
-    >>> from vicinal import NCA, SoftNeighborsClassifier
+    >>> from vicinal import NCA, Objective, SoftNeighborsClassifier
     >>> X, X_test, y, y_test = train_test_split(*load_wine(return_X_y=True), random_state=0)
-    >>> metric = NCA(objective="likelihood", reg=0.01, max_iter=200).fit(X, y)
+    >>> metric = NCA(objective=Objective("likelihood", penalty=0.01), max_iter=200).fit(X, y)
     >>> soft = SoftNeighborsClassifier(metric).fit(X, y)
     >>> round(soft.score(X_test, y_test), 2)
     0.98
@@ -185,7 +192,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     array([[1., 0., 0.]])
     """
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Store the images of the training rows.
 
         Parameters
@@ -220,7 +227,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
             return lambda A: 0.0
         return lambda A: neighbor_value(A, problem, objective="likelihood", weight=weight, rows=queries)
 
-    def predict_proba(self, X=None):
+    def predict_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Class probabilities.
 
         Parameters
@@ -236,12 +243,12 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         shares = placed.class_shares(queries)
         return shares / shares.sum(axis=1, keepdims=True)
 
-    def predict_log_proba(self, X=None):
+    def predict_log_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """The logarithm of `predict_proba`; -inf for a class without a neighbour."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
-    def predict(self, X=None):
+    def predict(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """The most probable class.
 
         Parameters
@@ -266,12 +273,12 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     Parameters
     ----------
     metric : fitted metric, estimator, array of shape (n_components, n_features) or None, default=None
-        As in :class:`SoftNeighborsClassifier`; for example ``NCA(match="gaussian")``.
+        As in :class:`SoftNeighborsClassifier`; for example ``NCA(objective=Objective(match="gaussian"))``.
     bandwidth : float, optional
         The kernel's standard deviation h. The default is :math:`1/\sqrt 2` for metrics that learned their own
         scale; for others, the one with the smallest leave-one-out squared error.
     engine : None, str or Engine, default=None
-        Who does the pair work; see :class:`vicinal.Engine`.
+        The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
     Attributes
     ----------
@@ -287,9 +294,9 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
-    >>> from vicinal import NCA, SoftNeighborsRegressor
+    >>> from vicinal import NCA, Objective, SoftNeighborsRegressor
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> metric = NCA(2, match="gaussian", reg=0.01, max_iter=100).fit(X[:300], y[:300])
+    >>> metric = NCA(2, objective=Objective(match="gaussian", penalty=0.01), max_iter=100).fit(X[:300], y[:300])
     >>> model = SoftNeighborsRegressor(metric).fit(X[:300], y[:300])
     >>> round(model.score(X[300:], y[300:]), 1)
     0.5
@@ -301,7 +308,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Store the images of the training rows.
 
         Parameters
@@ -343,7 +350,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
 
         return score
 
-    def predict(self, X=None, return_std=False):
+    def predict(self, X: ArrayLike | None = None, return_std: bool = False) -> Any:
         """The softmax mean of the training targets.
 
         Parameters

@@ -19,8 +19,8 @@ from vicinal._nca.objectives import (
     Evaluation,
     neighbor_objective,
     neighbor_value,
-    penalty,
     placed_at,
+    size_penalty,
     with_penalty,
 )
 
@@ -33,24 +33,25 @@ _PATIENCE = 2
 _MOMENTUM, _MEMORY = 0.5, 0.9
 
 
-def climb_by_batches(rows, start, estimator, *, reg):
+def climb_by_batches(rows, start, estimator, options, *, objective, penalty):
     """Climb from a `Start` by batches of rows; return a `FitPath` with ``evaluation_rows_`` and ``dropped_mass_``.
 
     The step is Adam's with one second moment for the whole matrix, ``step * m / sqrt(v)``: it has no unit, and it
     treats all directions alike (a second moment for each entry would blow up the noise of columns that hardly move,
-    such as the pixels at the edge of a digit).
+    such as the pixels at the edge of a digit). `options` is a `StochasticGradient`; `estimator` gives max_iter, tol,
+    verbose, callback and the generator of random numbers.
     """
     n = len(rows.X)
-    batch = _batch_size(estimator, *rows.X.shape)
+    batch = _batch_size(options, *rows.X.shape)
     random = np.random.RandomState(estimator.random_state_.randint(2**31 - 1))
     seen = np.sort(random.permutation(n)[:_EVALUATION_ROWS])
-    whole = _AllNeighbors(rows, estimator)
-    kept = _KeptNeighbors(rows, estimator) if estimator.neighbors is not None else None
+    whole = _AllNeighbors(rows, objective)
+    kept = None if options.n_neighbors is None else _KeptNeighbors(rows, objective, options.n_neighbors)
     source: _AllNeighbors | _KeptNeighbors = kept or whole
     record = Recorder.of(estimator, lambda B: as_matrix(B * start.units))
 
     def evaluate(A):
-        return whole.value(A, seen) - penalty(A, reg)
+        return whole.value(A, seen) - size_penalty(A, penalty)
 
     B = start.components / start.units
     step = first_step = _FIRST_STEP * float(np.linalg.norm(B))
@@ -64,7 +65,7 @@ def climb_by_batches(rows, start, estimator, *, reg):
                 kept.find(B * start.units, np.unique(np.concatenate(steps)))
             for chosen in steps:
                 A = B * start.units
-                gradient = with_penalty(source.evaluate(A, chosen), A, reg).gradient * start.units
+                gradient = with_penalty(source.evaluate(A, chosen), A, penalty).gradient * start.units
                 age += 1
                 momentum = _MOMENTUM * momentum + (1 - _MOMENTUM) * gradient
                 size = _MEMORY * size + (1 - _MEMORY) * float((gradient**2).sum())
@@ -93,13 +94,13 @@ def default_batch(n_features):
     return int(np.clip(n_features, 256, 2048))
 
 
-def _batch_size(estimator, n_rows, n_features):
-    return min(estimator.batch_size or default_batch(n_features), n_rows)
+def _batch_size(options, n_rows, n_features):
+    return min(options.batch_size or default_batch(n_features), n_rows)
 
 
-def rows_in_round(estimator, n_rows, n_features):
+def rows_in_round(options, n_rows, n_features):
     """The rows i that a round visits."""
-    return min(_STEPS_IN_ROUND * _batch_size(estimator, n_rows, n_features), n_rows)
+    return min(_STEPS_IN_ROUND * _batch_size(options, n_rows, n_features), n_rows)
 
 
 def _batches(n, size, random):
@@ -113,9 +114,9 @@ def _batches(n, size, random):
 class _AllNeighbors:
     """Sampled rows i against all rows j."""
 
-    def __init__(self, rows, estimator):
+    def __init__(self, rows, objective):
         self._problem = rows.problem
-        self._options = {"objective": estimator.objective, "weight": rows.weight}
+        self._options = {"objective": objective, "weight": rows.weight}
 
     def evaluate(self, A, chosen):
         return neighbor_objective(A, self._problem, rows=chosen, **self._options)
@@ -131,9 +132,9 @@ class _KeptNeighbors:
     its nearest one: without it the row could not be pulled to its class at all.
     """
 
-    def __init__(self, rows, estimator):
-        self._rows, self._objective = rows, estimator.objective
-        self._count = min(estimator.neighbors, len(rows.X) - 1)
+    def __init__(self, rows, objective, n_neighbors):
+        self._rows, self._objective = rows, objective
+        self._count = min(n_neighbors, len(rows.X) - 1)
 
     def find(self, A, needed):
         """Find the neighbours of the rows that the next round will visit."""

@@ -1,8 +1,11 @@
 """A Gaussian mixture whose chunklets come from one component each (Shental et al. 2004)."""
 
 import warnings
+from typing import Any, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
@@ -12,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_rows
-from vicinal._fit_loops import Recorder, best_path, fixed_point, warn_if_not_converged
+from vicinal._fit_loops import Callback, Recorder, best_path, fixed_point, warn_if_not_converged
 from vicinal._rca.constrained_kmeans import ConstrainedKMeans, chunklet_means
 
 
@@ -31,7 +34,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
     ----------
     n_components : int, default=1
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-    priors : {"chunklets", "points"}, default="chunklets"
+    count_by : {"chunklets", "points"}, default="chunklets"
         What the mixing weights :math:`\\pi` count.  "chunklets": the source draws chunklets, each enters
         with one factor :math:`\\pi_l` as above.  "points": the source draws points, a chunklet enters with
         :math:`\\pi_l^{|C|}`, and the weights are shares of points.  Without constraints they are the same.
@@ -87,20 +90,20 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_components=1,
+        n_components: int = 1,
         *,
-        covariance_type="full",
-        priors="chunklets",
-        tol=1e-4,
-        reg_covar=1e-6,
-        max_iter=300,
-        n_init=1,
-        callback=None,
-        random_state=None,
-    ):
+        covariance_type: str = "full",
+        count_by: str = "chunklets",
+        tol: float = 1e-4,
+        reg_covar: float = 1e-6,
+        max_iter: int = 300,
+        n_init: int = 1,
+        callback: Callback | None = None,
+        random_state: RandomState | int | None = None,
+    ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type
-        self.priors = priors
+        self.count_by = count_by
         self.tol = tol
         self.reg_covar = reg_covar
         self.max_iter = max_iter
@@ -108,7 +111,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         self.callback = callback
         self.random_state = random_state
 
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Fit the mixture.
 
         Parameters
@@ -123,7 +126,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         """
         k = check_integer(self.n_components, "n_components")
         check_choice(self.covariance_type, "covariance_type", ("full", "tied", "diag", "spherical"))
-        check_choice(self.priors, "priors", ("chunklets", "points"))
+        check_choice(self.count_by, "count_by", ("chunklets", "points"))
         tol = check_positive(self.tol, "tol", strict=False)
         reg = check_positive(self.reg_covar, "reg_covar", strict=False)
         max_iter = check_integer(self.max_iter, "max_iter")
@@ -140,7 +143,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         sizes = np.ones(len(X)) if sizes is None else sizes
         members = csr_array((np.ones(len(X)), (group, np.arange(len(X)))))
         rng = check_random_state(self.random_state)
-        counts = sizes[:, None] if self.priors == "points" else np.ones((len(sizes), 1))
+        counts = sizes[:, None] if self.count_by == "points" else np.ones((len(sizes), 1))
         floor = 1e-20 * X.var(axis=0)  # a spread of 1e-10 of that of the rows is rounding
 
         def expect(parameters):
@@ -182,7 +185,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         warn_if_not_converged(type(self).__name__, best)
         return self
 
-    def fit_predict(self, X, y=None):
+    def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> NDArray[Any]:
         """Fit the mixture and return the component of each row; see :meth:`fit`."""
         return self.fit(X, y).labels_
 
@@ -206,19 +209,19 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         check_is_fitted(self)
         return check_rows(self, X, reset=False).astype(np.float64, copy=False)
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most likely component of each row, without constraints."""
         return self._log_shares(X).argmax(axis=1)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Probability of each component for each row, without constraints."""
         return softmax(self._log_shares(X), axis=1)
 
-    def score_samples(self, X):
+    def score_samples(self, X: ArrayLike) -> NDArray[Any]:
         """Log-density of each row under the mixture; -inf where its square distances overflow."""
         return logsumexp(self._log_joint(self._check(X)), axis=1)
 
-    def score(self, X, y=None):
+    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Mean log-density of the rows."""
         return float(self.score_samples(X).mean())
 

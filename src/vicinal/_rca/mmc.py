@@ -1,14 +1,16 @@
 """Xing et al.'s metric from pairs alike and pairs that differ (NIPS 2002), solved to a certificate."""
 
 from functools import partial
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
 
-from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_spread
-from vicinal._fit_loops import Reason, Recorder, warn_if_not_converged
+from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_rows, check_spread
+from vicinal._fit_loops import Callback, Reason, Recorder, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._supervision import check_pairs, read_partition
 
@@ -27,10 +29,10 @@ class MMC(LinearMetricMixin, BaseEstimator):
 
     Parameters
     ----------
-    diagonal : bool, default=False
-        Learn one weight a column instead of a full matrix.
+    structure : {"full", "diag"}, default="full"
+        The form of the metric. With "diag" one weight per column is learned.
     max_iter : int, default=500
-    tol : float, default=1e-3
+    gap_tol : float, default=1e-3
         Stop when the objective is certainly within this share of its maximum.
     callback : callable, optional
         Called as ``callback(parameters, n_iter)`` after each iteration, with a flattened matrix A of as many rows as
@@ -86,10 +88,12 @@ class MMC(LinearMetricMixin, BaseEstimator):
     (True, 4)
     """
 
-    def __init__(self, *, diagonal=False, max_iter=500, tol=1e-3, callback=None):
-        self.diagonal = diagonal
+    def __init__(
+        self, *, structure: str = "full", max_iter: int = 500, gap_tol: float = 1e-3, callback: Callback | None = None
+    ) -> None:
+        self.structure = structure
         self.max_iter = max_iter
-        self.tol = tol
+        self.gap_tol = gap_tol
         self.callback = callback
 
     def __sklearn_tags__(self):
@@ -97,7 +101,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
         tags.target_tags.required = True
         return tags
 
-    def fit(self, X, y, cannot_link=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, cannot_link: ArrayLike | None = None) -> Self:
         """Learn the metric.
 
         Parameters
@@ -113,10 +117,9 @@ class MMC(LinearMetricMixin, BaseEstimator):
         -------
         self
         """
-        if not isinstance(self.diagonal, (bool, np.bool_)):
-            raise ValueError(f"diagonal must be True or False, got {self.diagonal!r}.")
+        check_choice(self.structure, "structure", ("full", "diag"))
         max_iter = check_integer(self.max_iter, "max_iter")
-        tol = check_positive(self.tol, "tol")
+        gap_tol = check_positive(self.gap_tol, "gap_tol")
         check_callback(self.callback)
         X = check_rows(self, X, reset=True, min_rows=2)
         chunklets, report = read_partition(y, len(X))
@@ -135,23 +138,23 @@ class MMC(LinearMetricMixin, BaseEstimator):
             left, right = check_pairs(cannot_link, len(X), "cannot_link").T
             spread = partial(_spread_of_pairs, Z[left] - Z[right])
         record = Recorder.of(self, lambda at: at[0].T @ frame)
-        path = _climb(spread, Z.shape[1], self.diagonal, record, max_iter, tol)
+        path = _climb(spread, Z.shape[1], self.structure == "diag", record, max_iter, gap_tol)
         L, self.gap_ = path.parameters
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        self.components_ = _root(L, self.diagonal) @ frame
+        self.components_ = _root(L, self.structure == "diag") @ frame
         self.chunklet_report_ = report
-        warn_if_not_converged("MMC", path, remedy="Raise max_iter or tol")
+        warn_if_not_converged("MMC", path, remedy="Raise max_iter or gap_tol")
         return self
 
     def _frame(self, rows, chunklets, resolution):
         """Map under which pairs alike differ by the identity on average (diagonal: by one in each column)."""
         alike, total = _mean_square_difference(rows, chunklets), rows.T @ rows / len(rows)
         tolerance = rank_tolerance(len(total), resolution)
-        basis = range_basis(np.diag(np.diag(total)) if self.diagonal else total, tolerance=tolerance)
+        basis = range_basis(np.diag(np.diag(total)) if self.structure == "diag" else total, tolerance=tolerance)
         if basis is not None and basis.shape[1] == 0:
             check_spread(rows)
             raise ValueError(f"All {len(rows)} rows of X are equal: there is no variance to learn from.")
-        if self.diagonal:
+        if self.structure == "diag":
             varies = np.diag(total) > 0
             square = np.diag(alike)
             positive = square > 64.0 * resolution**2 * np.diag(total)
@@ -179,7 +182,7 @@ def _mean_square_difference(rows, chunklets):
     return centred.T @ centred / (sizes * (sizes - 1) / 2).sum()
 
 
-def _climb(spread, d, diagonal, record, max_iter, tol):
+def _climb(spread, d, diagonal, record, max_iter, gap_tol):
     """Maximise the mean distance g(B) over B = L L' with tr B = 1, from B = I / d (RCA's metric).
 
     With G = dg/dB the step ``L <- G L / |G L|`` never lowers g.  By Cauchy-Schwarz ``|L_new' h| >= (L'
@@ -202,10 +205,10 @@ def _climb(spread, d, diagonal, record, max_iter, tol):
             gap = max(0.0, float(largest - np.vdot(G @ L, L)) / objective)
             record.add((L, gap), objective, keep=True)
             record.iterated((L, gap))
-            if gap <= tol:
-                raise record.end(Reason.CONVERGED, f"the maximum is within a share of {gap:.2g} (tol={tol:g})")
+            if gap <= gap_tol:
+                raise record.end(Reason.CONVERGED, f"the maximum is within a share of {gap:.2g} (gap_tol={gap_tol:g})")
             if len(record.objectives) == max_iter:
-                left = f"the objective may still rise by a share of {gap:.2g} (tol={tol:g})"
+                left = f"the objective may still rise by a share of {gap:.2g} (gap_tol={gap_tol:g})"
                 raise record.end(Reason.LIMIT, f"after max_iter={max_iter} iterations {left}")
             L = G @ L  # departure 1
             L /= np.linalg.norm(L)

@@ -11,9 +11,10 @@ A *chunklet* is a set of two or more rows known to share a class, whichever clas
 import warnings
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -63,8 +64,25 @@ class ChunkletReport:
     n_shared: int = 0
     n_conflicts: int = 0
 
+    @classmethod
+    def from_labels(cls, y: ArrayLike) -> "ChunkletReport":
+        """Return the report on the chunklets of :func:`vicinal.chunklets_from_labels`, which has the parameters."""
+        return _from_codes(code_groups(y))[1]
+
+    @classmethod
+    def from_pairs(
+        cls, pairs: ArrayLike, n_samples: int, *, cannot_link: ArrayLike | None = None, labels: ArrayLike | None = None
+    ) -> "ChunkletReport":
+        """Return the report on the chunklets of :func:`vicinal.chunklets_from_pairs`, which has the parameters."""
+        return _read_pairs(pairs, n_samples, cannot_link, labels)[1]
+
+    @classmethod
+    def from_groups(cls, groups: Any, n_samples: int) -> "ChunkletReport":
+        """Return the report on the chunklets of :func:`vicinal.chunklets_from_groups`, which has the parameters."""
+        return _from_groups(groups, check_integer(n_samples, "n_samples"), "groups")[1]
+
     @property
-    def degrees_of_freedom(self):
+    def degrees_of_freedom(self) -> int:
         """``R = sum(|C_j| - 1)``: independent contrasts within chunklets (Algorithm 2, step 1)."""
         return self.n_points - self.n_chunklets
 
@@ -84,7 +102,7 @@ class ChunkletReport:
         return "; ".join(parts) + "."
 
 
-def chunklets_from_labels(y, *, return_report=False):
+def chunklets_from_labels(y: ArrayLike) -> NDArray[Any]:
     """Turn full or partial labels into chunklets: rows with the same label share one.
 
     Parameters
@@ -92,15 +110,12 @@ def chunklets_from_labels(y, *, return_report=False):
     y : array-like of shape (n,)
         Integers, strings, booleans, dates or a pandas column (categories too).  -1, "-1", None, NaN,
         ``pd.NA`` and masked entries mean "not labelled".  Integers below -1 are refused, since they may mean either.
-    return_report : bool, default=False
-        Return a :class:`ChunkletReport` as well.
 
     Returns
     -------
     chunklets : int array of shape (n,)
         Ids 0, 1, ... in the order of first appearance; -1 for rows without a label and for labels that occur
         once (a chunklet has at least two points).
-    report : ChunkletReport, if ``return_report``
 
     Examples
     --------
@@ -108,10 +123,13 @@ def chunklets_from_labels(y, *, return_report=False):
     >>> chunklets_from_labels(["cat", None, "dog", "cat", "dog", "emu"])
     array([ 0, -1,  1,  0,  1, -1])
     """
-    return _answer(_from_codes(code_groups(y)), return_report)
+    entries, report = _from_codes(code_groups(y))
+    return as_array(entries, report.n_samples)
 
 
-def chunklets_from_pairs(pairs, n_samples, *, cannot_link=None, labels=None, return_report=False):
+def chunklets_from_pairs(
+    pairs: ArrayLike, n_samples: int, *, cannot_link: ArrayLike | None = None, labels: ArrayLike | None = None
+) -> NDArray[Any]:
     """Turn pairs of rows known to be alike into chunklets, by transitive closure (sec. 2).
 
     Parameters
@@ -125,14 +143,11 @@ def chunklets_from_pairs(pairs, n_samples, *, cannot_link=None, labels=None, ret
     labels : array-like of shape (n_samples,), default=None
         Classes of some rows (-1, None or NaN elsewhere).  They make no chunklets either; chunklets that
         join two labels are counted.
-    return_report : bool, default=False
-        Return a :class:`ChunkletReport` as well.
 
     Returns
     -------
     chunklets : int array of shape (n_samples,)
         Ids 0, 1, ... in the order of first appearance, -1 for rows in no pair.
-    report : ChunkletReport, if ``return_report``
 
     Warns
     -----
@@ -149,6 +164,11 @@ def chunklets_from_pairs(pairs, n_samples, *, cannot_link=None, labels=None, ret
     >>> chunklets_from_pairs([[4, 1], [1, 2], [0, 5], [3, 3]], n_samples=7)
     array([ 0,  1,  1, -1,  1,  0, -1])
     """
+    return _read_pairs(pairs, n_samples, cannot_link, labels)[0]
+
+
+def _read_pairs(pairs, n_samples, cannot_link, labels):
+    """The chunklets of pairs, and the report on them; warns about contradictions."""
     n_samples = check_integer(n_samples, "n_samples")
     entries, report = _from_edges(check_pairs(pairs, n_samples, "pairs"), n_samples)
     chunklets, conflicts = as_array(entries, n_samples), []
@@ -170,12 +190,12 @@ def chunklets_from_pairs(pairs, n_samples, *, cannot_link=None, labels=None, ret
             "; ".join(text for _, text in conflicts) + ". One wrong pair joins two whole groups: look for "
             "pairs that are not alike, and drop them.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return _answer((entries, report), return_report)
+    return chunklets, report
 
 
-def chunklets_from_groups(groups, n_samples, *, return_report=False):
+def chunklets_from_groups(groups: Any, n_samples: int) -> NDArray[Any]:
     """Turn lists of rows known to be alike into chunklets; lists that share a row are joined.
 
     Parameters
@@ -184,14 +204,11 @@ def chunklets_from_groups(groups, n_samples, *, return_report=False):
         Row positions of each group; the result of ``DataFrame.groupby(...).indices`` will do.
     n_samples : int
         Number of rows of the data.
-    return_report : bool, default=False
-        Return a :class:`ChunkletReport` as well.
 
     Returns
     -------
     chunklets : int array of shape (n_samples,)
         Ids 0, 1, ... in the order of first appearance, -1 for rows in no group or alone in theirs.
-    report : ChunkletReport, if ``return_report``
 
     Examples
     --------
@@ -200,7 +217,7 @@ def chunklets_from_groups(groups, n_samples, *, return_report=False):
     array([ 0,  0,  0,  1, -1,  1,  1, -1])
     """
     n_samples = check_integer(n_samples, "n_samples")
-    return _answer(_from_groups(groups, n_samples, "groups"), return_report)
+    return as_array(_from_groups(groups, n_samples, "groups")[0], n_samples)
 
 
 def read_chunklets(y, n_samples, *, name="y"):
@@ -374,9 +391,3 @@ def _count_mixed(chunklets, codes):
     both = (chunklets >= 0) & (codes >= 0)
     kinds = np.unique(np.column_stack([chunklets[both], codes[both]]), axis=0)
     return int((np.bincount(kinds[:, 0]) > 1).sum()) if len(kinds) else 0
-
-
-def _answer(found, return_report):
-    entries, report = found
-    chunklets = as_array(entries, report.n_samples)
-    return (chunklets, report) if return_report else chunklets

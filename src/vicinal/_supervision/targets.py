@@ -86,8 +86,8 @@ def check_targets(y, match, match_scale, weight=None):
 def read_targets(y, n_rows, match):
     """Read y as `match` says: codes of classes, or numbers; `check_targets` makes `Targets` of them, or of some."""
     if check_choice(match, "match", MATCHES) == "class":
-        return code_classes(y, n_rows, instead="Use match='gaussian' for a regression target.").codes
-    return read_numbers(y, n_rows, "Use match='class' for labels.")
+        return code_classes(y, n_rows, instead="Use Objective(match='gaussian') for a regression target.").codes
+    return read_numbers(y, n_rows, "Use Objective(match='class') for labels.")
 
 
 def read_numbers(y, n_rows, instead="", *, name="y"):
@@ -135,7 +135,7 @@ def _rows_of_probabilities(values):
     if values.min() < 0:
         raise ValueError(
             f"match='dot' needs non-negative rows (class probabilities), got {int((values < 0).sum())} "
-            "negative entries. For other targets use match='gaussian'."
+            "negative entries. For other targets use Objective(match='gaussian')."
         )
     if np.all((values == 1).sum(axis=1) == 1) and np.all((values != 0).sum(axis=1) == 1):
         # One-hot rows are hard classes: the same start, the same sums, the same kernels.

@@ -43,7 +43,7 @@ def units(setting):
 def measure(setting, problem, noise, run):
     X, y = _PROBLEMS[problem](500, random_state=run)
     X = add_noise_dimensions(X, noise, random_state=run)
-    gauss, reduced = (LCAGauss(search=search, tol=1e-5).fit(X) for search in (False, True))
+    gauss, reduced = (LCAGauss(reduce=search, tol=1e-5).fit(X) for search in (False, True))
     images = {
         "SC": X,
         "LCA": LCA(tol=1e-5).fit_transform(X),

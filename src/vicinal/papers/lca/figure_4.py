@@ -49,7 +49,7 @@ def measure(setting, run, part):
     gaussian = _walk(lambda reg: _Gaussian(reg).fit(train), _regs(8e-5 if setting.full else 8e-3), valid, test)
     start = 4e-3 if setting.full else 3e-2
     gauss = _walk(lambda reg: _gauss(reg, gaussian["reg"]).fit(train), _regs(start), valid, test)
-    reduced = _gauss(gauss["reg"], gaussian["reg"]).set_params(search=True).fit(train)
+    reduced = _gauss(gauss["reg"], gaussian["reg"]).set_params(reduce=True).fit(train)
     reduced = _scores(reduced, gauss["reg"], valid, test)
     return {"Gaussian": gaussian, "LCA - Gauss": gauss, "LCA - Gauss - Red": reduced}
 

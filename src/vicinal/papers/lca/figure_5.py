@@ -7,7 +7,7 @@ kernel on every training row: only the metric is learned from fewer.
 
 import numpy as np
 
-from vicinal import LCA
+from vicinal import LCA, StochasticEM
 from vicinal.papers._drawing import curve, mean_and_error, panels, plus_minus
 from vicinal.papers._experiment import Claim, Summary, Table
 from vicinal.papers.lca._digits import STAND_IN, split_digits
@@ -54,7 +54,7 @@ def measure(setting, run, discount, batch, neighbors):
     if discount == 0:
         lca.set_params(solver="accelerated", tol=1e-3)
     else:
-        lca.set_params(solver="stochastic", discount=discount, batch_size=batch, neighborhood=neighbors)
+        lca.set_params(solver=StochasticEM(batch_size=batch, n_candidates=neighbors, discount=discount))
     lca.fit(train)
     return {"train": -lca.score(), "test": -lca.score(test), "passes": lca.n_iter_}
 

@@ -43,7 +43,7 @@ def measure(setting, dimensions, run):
         X = X @ discriminants(RCA(30, shrinkage=0).fit(X, together)).T
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        xing = MMC(max_iter=100, tol=0.01).fit(X, together, apart)
+        xing = MMC(max_iter=100, gap_tol=0.01).fit(X, together, apart)
     rca = RCA(shrinkage=0).fit(X, together)
     return {
         "before": purity(X, people),

@@ -1,0 +1,49 @@
+"""What a model file may hold in the records of options: `Engine`, and those of solvers, starts and objectives."""
+
+from vicinal._model_files.fields import FLAG, Kind, State, count, field, number, one_of
+from vicinal._model_files.parameters import ENGINE_KIND, NUMBER, NUMBERS, TORCH_DEVICE
+from vicinal._model_files.sklearn_states import MOST_THREADS
+
+OPTION_STATES: dict[str, State] = {
+    "Adam": State(
+        {
+            "batch_size": count(least=2),
+            "learning_rate": number(above=0),
+            "weight_decay": number(least=0),
+            "early_stopping": FLAG,
+            "validation_fraction": number(above=0, most=1),
+            "n_iter_no_change": count(least=1),
+        }
+    ),
+    "Engine": State(
+        {
+            "kind": ENGINE_KIND,
+            "threads": field(None, count(least=1, most=MOST_THREADS)),
+            # Engine itself reads the text.
+            "memory": field(None, number(above=0), Kind("a text such as '512 MB'", lambda x: type(x) is str)),
+            "precision": field(None, one_of("float64", "float32")),
+            "device": field(None, TORCH_DEVICE),
+        }
+    ),
+    "MultiStart": State(
+        {"first": field(one_of("auto", "pca", "lda", "identity", "random"), NUMBERS), "n_starts": count(least=1)}
+    ),
+    "Objective": State(
+        {
+            "kind": one_of("accuracy", "likelihood", "pairs"),
+            "match": one_of("class", "gaussian", "dot"),
+            "match_scale": field(None, NUMBER, NUMBERS),
+            "penalty": number(least=0),
+        }
+    ),
+    "StochasticEM": State(
+        {
+            "batch_size": count(least=1),
+            "n_candidates": field(None, count(least=2)),
+            "discount": number(least=0, most=1),
+        }
+    ),
+    "StochasticGradient": State(
+        {"batch_size": field(None, count(least=1)), "n_neighbors": field(None, count(least=1))}
+    ),
+}

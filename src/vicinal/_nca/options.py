@@ -1,0 +1,161 @@
+"""The options of the NCA family, as records: what is maximised, where to start, and how to climb."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from vicinal._checks import check_choice, check_flag, check_integer, check_positive
+from vicinal._records import Record
+
+KINDS = ("accuracy", "likelihood", "pairs")
+MATCHES = ("class", "gaussian", "dot")
+
+
+@dataclass(frozen=True, eq=False)
+class Objective(Record):
+    r"""What :class:`vicinal.NCA`, :class:`vicinal.PairNCA` and :class:`vicinal.NeuralNCA` maximise.
+
+    ``NCA(objective="likelihood")`` is ``NCA(objective=Objective("likelihood"))``.
+
+    Parameters
+    ----------
+    kind : {"accuracy", "likelihood", "pairs"}, default="accuracy"
+        The expected accuracy (Eq. 3 of the paper), the likelihood (Eq. 6), or the closeness of given pairs (Eq. 8).
+        The likelihood punishes confident mistakes, and every row needs another row of its class.
+    match : {"class", "gaussian", "dot"}, default="class"
+        What y holds and when two of its rows agree (sec. 5). "class": labels. "gaussian": a continuous target with one
+        or several outputs, and :math:`m_{ij} = \exp(-|y_i - y_j|^2 / 2 s^2)`. "dot": rows of class probabilities
+        (label noise, several annotators), and :math:`m_{ij} = y_i \cdot y_j`; one-hot rows are hard classes.
+    match_scale : float or array of shape (n_outputs,), optional
+        The standard deviation s of ``match="gaussian"``. The default is a quarter of each output's standard deviation
+        times the square root of the number of outputs.
+    penalty : float, default=0.0
+        The weight of the penalty :math:`\mathrm{penalty} \sum_k v_k \|A_{\cdot k}\|^2`, which is subtracted from the
+        objective per row; :math:`v_k` is the variance of column k of X. It is the squared size of A in standardised
+        units, so that the same number means the same in other units. Networks have
+        :class:`Adam(weight_decay=...) <vicinal.Adam>` instead.
+
+    Examples
+    --------
+    >>> from vicinal import NCA, Objective
+    >>> NCA(objective=Objective(match="gaussian", penalty=0.01)).get_params()["objective__penalty"]
+    0.01
+    """
+
+    kind: str = "accuracy"
+    match: str = "class"
+    match_scale: Any = None
+    penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice(self.kind, "kind", KINDS)
+        check_choice(self.match, "match", MATCHES)
+        check_positive(self.penalty, "penalty", strict=False)
+
+    @classmethod
+    def named(cls, name: str) -> "Objective":
+        """Return the objective of a kind."""
+        return cls(name)
+
+
+@dataclass(frozen=True, eq=False)
+class MultiStart(Record):
+    """Several starts of :class:`vicinal.NCA` or :class:`vicinal.PairNCA`, of which the best is kept.
+
+    Parameters
+    ----------
+    first : str or array, default="auto"
+        The first start: whatever ``init`` accepts.
+    n_starts : int, default=5
+        The number of starts. The others are random matrices at a safe scale (with ``first="random"``, further draws
+        of it). The fit with the highest objective is kept.
+
+    Examples
+    --------
+    >>> from vicinal import NCA, MultiStart
+    >>> NCA(init=MultiStart("pca", n_starts=3))
+    NCA(init=MultiStart(first='pca', n_starts=3))
+    """
+
+    first: Any = "auto"
+    n_starts: int = 5
+
+    def __post_init__(self) -> None:
+        check_integer(self.n_starts, "n_starts")
+
+    @classmethod
+    def named(cls, name: Any) -> "MultiStart":
+        """Return one start from what ``init`` holds."""
+        return cls(name, n_starts=1)
+
+
+@dataclass(frozen=True, eq=False)
+class StochasticGradient(Record):
+    """Options of the stochastic solver of :class:`vicinal.NCA`; ``NCA(solver="stochastic")`` uses the defaults.
+
+    Parameters
+    ----------
+    batch_size : int, optional
+        The number of rows i in a step. The default is chosen so that the pairwise computations outweigh the products
+        with X.
+    n_neighbors : int, optional
+        Keep only this many nearest neighbours j of a row (and its nearest class mates), found again in every round, and
+        report in ``dropped_mass_`` the probability that is left out. By default all j are kept.
+
+    Examples
+    --------
+    >>> from vicinal import StochasticGradient
+    >>> StochasticGradient(n_neighbors=50)
+    StochasticGradient(batch_size=None, n_neighbors=50)
+    """
+
+    batch_size: int | None = None
+    n_neighbors: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.get_params().items():
+            if value is not None:
+                check_integer(value, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Adam(Record):
+    """Options of the solver of :class:`vicinal.NeuralNCA`; ``NeuralNCA(solver="adam")`` uses the defaults.
+
+    Parameters
+    ----------
+    batch_size : int, default=512
+        The number of rows in a batch; neighbours are looked for inside the batch. For the objective "pairs", half as
+        many pairs are drawn, and rows that are in no pair fill the batch.
+    learning_rate : float, default=0.01
+        The size of a step.
+    weight_decay : float, default=0.0
+        This number times half the sum of squares of the weights is subtracted from the objective.
+    early_stopping : bool, default=False
+        Set rows aside, follow the objective on them, and return to the epoch where it was highest.
+    validation_fraction : float, default=0.1
+        The share of the rows (or pairs) that is set aside.
+    n_iter_no_change : int, default=10
+        The fit has converged when the objective has not gained ``tol`` for this many epochs.
+
+    Examples
+    --------
+    >>> from vicinal import Adam
+    >>> Adam(early_stopping=True).validation_fraction
+    0.1
+    """
+
+    batch_size: int = 512
+    learning_rate: float = 0.01
+    weight_decay: float = 0.0
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+
+    def __post_init__(self) -> None:
+        check_integer(self.batch_size, "batch_size", least=2)
+        check_positive(self.learning_rate, "learning_rate")
+        check_positive(self.weight_decay, "weight_decay", strict=False)
+        check_flag(self.early_stopping, "early_stopping")
+        if not 0 < check_positive(self.validation_fraction, "validation_fraction") < 1:
+            raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}.")
+        check_integer(self.n_iter_no_change, "n_iter_no_change")
