@@ -9,7 +9,9 @@ Symbols, the same everywhere:
   because duplicates exist.
 - ``s_ij``: the score of a pair, -inf where j is left out of i's neighbours.  For one shared metric
   ``s_ij = log_weights_j - |q_i - z_j|^2 / 2``; the other kernel families are in `_families.py`.
-- ``log_sums_i = log sum_j exp(s_ij)`` and ``p_ij = exp(s_ij - log_sums_i)``: the softmax neighbours of i.
+- ``log_sums_i = log sum_j exp(s_ij)`` and ``p_ij = exp(s_ij - log_sums_i)``: the softmax neighbours of i.  For a query
+  that sees no point (all are left out or of weight 0) the log-sum is -inf and every p_ij is 0: it has no mean to move
+  to, no share of any class, and adds nothing to a scatter or a pull.
 
 A backend implements four members: `Backend.at`, and on what that returns `Placed.log_sums`, `Placed.softmax_sums` and
 `Placed.candidates`.  Every other reduction follows from those by algebra that is written once: the methods of `Placed`
@@ -205,6 +207,7 @@ class Placed(Protocol):
             r = row_weights if everyone else row_weights[some]
             u = mine if everyone else mine[some]
             sums = self.softmax_sums(asked, r, theirs - centre.astype(theirs.dtype), ones[: len(u)])
+            r = np.where(sums.log_sums > -np.inf, r, 0.0)
             return sums.log_sums, *_scatter_of_sums(u, theirs, centre, sums.gathered, r, sums.received[:, 0])
 
         return Scatter(*accurate_scatter(about, mine, self.points.rows.dtype))

@@ -335,6 +335,12 @@ def _start(bounds, first, in_group, careful, top, total):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
+def _inverse(total):
+    """1 / total; 0 for a row that sees no point, whose softmax weights are all 0."""
+    return 1.0 / total if total > 0.0 else 0.0
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
 def _underflowed(total, in_group, smallest):
     """Whether a row's sum is so small that its terms may have been lost."""
     for r in range(in_group):
@@ -477,14 +483,15 @@ def softmax_rows(
                     _dot_all(scores, values[t], sums[group])
         for r in range(in_group):
             log_sums[first + r] = top[r] + np.log(total[r])
+            inverse = _inverse(total[r])
             for k in range(n_values):
-                means[first + r, k] = sums[r, k] / total[r]
+                means[first + r, k] = sums[r, k] * inverse
         if want_columns:
             for t in range(n_tiles):
                 for g in range(0, in_group, ROWS):
                     for r in range(ROWS):
                         factors[r] = 0.0
-                        if g + r < in_group:
+                        if g + r < in_group and total[g + r] > 0.0:
                             weight = row_weights[first + g + r] / total[g + r]
                             factors[r] = weight * np.exp(shifts[t, g + r] - top[g + r])
                     _add_columns(columns[t], kept[t, g : g + ROWS], factors)
@@ -508,7 +515,7 @@ def received_of_rows(queries, points, offsets, by_products, left_out, log_sums, 
                     queries, first, count, points[t], offsets[t], by_products, left_out, t * TILE, False, scores, peaks
                 )
                 for r in range(ROWS):
-                    if r < count:
+                    if r < count and log_sums[first + r] > -np.inf:
                         _exp_in_place(scores[r], scores.dtype.type(log_sums[first + r]))
                         factors[r] = row_weights[first + r]
                     else:
@@ -572,8 +579,9 @@ def class_rows(
                         c += 1
         for r in range(in_group):
             log_sums[first + r] = top[r] + np.log(total[r])
+            inverse = _inverse(total[r])
             for c in range(n_classes):
-                shares[first + r, c] = sums[r, c] / total[r]
+                shares[first + r, c] = sums[r, c] * inverse
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -583,6 +591,8 @@ def _factors_of_row(likelihood, matched, total, row_weight, least_agreement, sma
     Under "likelihood" a row whose class mates are too far for this precision gets factors of zero and log-agreement
     NaN: the caller does such rows by the reference.
     """
+    if total == 0.0:  # a row that sees no point agrees with nobody, and pulls nothing
+        return 0.0, 0.0, -np.inf
     agreement = matched / total
     if likelihood:
         if agreement < least_agreement or matched < smallest:
@@ -668,7 +678,7 @@ def signed_rows(
                         i = first + g + r
                         lo = min(max(mates_from[i] - t * TILE, 0), TILE)
                         hi = min(max(mates_to[i] - t * TILE, 0), TILE)
-                        back = np.exp(shifts[t, g + r] - top[g + r])
+                        back = np.exp(shifts[t, g + r] - top[g + r]) if total[g + r] > 0.0 else 0.0
                         _scale_sides(weights[r], inside[g + r] * back, outside[g + r] * back, lo, hi)
                         weight[g + r] += _sum_between(weights[r], 0, TILE)
                     else:

@@ -217,20 +217,24 @@ class Placement:
             return np.exp(found.log_shares)
 
     def softmax_means(self, values, queries=None, left_out=None) -> "Means":
-        """Return the log-sums and the softmax means of values (n, v) of the points."""
+        """Return the log-sums and the softmax means of values (n, v) of the points; 0 for a query that sees no point."""
         # Means of centred values, so that an offset costs no digits.
         values = np.asarray(values)
         real = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
         offset = robust_centre(values).astype(real)
         asked = self.problem.queries(queries, left_out)
         found = self.placed.softmax_sums(asked, None, values.astype(real, copy=False) - offset)
-        return Means(found.log_sums, found.gathered + offset)
+        return Means(found.log_sums, found.gathered + np.where(found.log_sums > -np.inf, 1.0, 0.0)[:, None] * offset)
 
     def mean_shifts(self, queries=None, left_out=None) -> "Means":
-        """Return the log-sums and ``sum_j p_ij (z_j - q_i)``, shape (m, k): from an image to its neighbours' mean."""
+        """Return the log-sums and ``sum_j p_ij (z_j - q_i)``, shape (m, k): from an image to its neighbours' mean.
+
+        A query that sees no point stays where it is.
+        """
         asked = self.problem.queries(queries, left_out)
         found = self.placed.softmax_sums(asked, None, "images")
-        return Means(found.log_sums, found.gathered[:, :-1] - self.placed.coordinates(asked, "images"))
+        shares = found.gathered[:, -1:]  # the sum of the weights: 1, or 0 for a query that sees no point
+        return Means(found.log_sums, found.gathered[:, :-1] - shares * self.placed.coordinates(asked, "images"))
 
     def scatter(self, row_weights=None, queries=None, left_out=None, *, of: Of = "images") -> Scatter:
         """Return the log-sums and the pooled scatter ``sum_ij r_i p_ij (u_i - u_j)(u_i - u_j)'``.
@@ -352,7 +356,7 @@ class Placement:
         return self.placed.coordinates(Queries(), "images")
 
     def perplexities(self, queries=None, left_out=None) -> np.ndarray:
-        """Return the effective number of neighbours of each query, ``exp(H(p_i))``, shape (m,).
+        """Return the effective number of neighbours of each query, ``exp(H(p_i))``, shape (m,); 1 for one without any.
 
         ``H_i = log_sums_i - sum_j p_ij s_ij``, and the expected score follows from the softmax means of the images and
         of their squares.  Where squares are so large that they would drown the entropy in rounding, the pairs that
