@@ -49,11 +49,8 @@ def fused(patch):
 def products(patch):
     _products_from(patch, 0)
     for file, name, size in (
-        ("_cpu", "PRODUCT_TILE_POINTS", 100),
-        ("_products", "PRODUCT_TILE_POINTS", 100),
-        ("_cpu", "PRODUCT_TILE_ROWS", 24),
+        ("_cpu", "PRODUCT_ROWS", 24),
         ("_half", "HALF_PRODUCT_ROWS", 200),
-        ("_half", "HALF_PRODUCT_POINTS", 300),
     ):
         patch.setattr(module(file), name, size)
 
