@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 
-from vicinal._engine._accuracy import product_error, products_are_accurate
+from vicinal._engine._accuracy import products_are_accurate, score_error
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Array, LogSums, Placed, Points, Queries, SoftmaxSums, Values, to_images
 from vicinal._engine._families import Covariances, Frames
-from vicinal._engine._nearest import Pairs, candidate_floor, search_is_faster, searched
+from vicinal._engine._nearest import Pairs, candidates_of_scores, search_is_faster, searched
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._settings import Engine
 from vicinal._engine._tuning import ARRAY_BLOCK_PAIRS
@@ -162,19 +162,10 @@ class BlockScores(Placed):
 
     def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
         pairs = self._pairs(queries, listing=True)
-        n = len(self.points.rows)
-        place = n - min(k or n, n)
+        levels = None if floors is None else floors - pairs.shift
 
         def work(rows):
-            scores = as_numpy(pairs.scores(rows))
-            if floors is not None:
-                least = floors[rows] - pairs.shift
-                least = least - pairs.error(rows, least)
-            else:
-                kth = np.partition(scores, place, axis=1)[:, place]
-                least = candidate_floor(kth, pairs.error(rows, kth))
-            query, point = np.nonzero((scores >= least[:, None]) & (scores > -np.inf))
-            return query + rows.start, point
+            return candidates_of_scores(as_numpy(pairs.scores(rows)), rows, pairs.error, k, levels)
 
         for _, found in self._in_blocks(work, pairs.m):
             yield found
@@ -251,15 +242,11 @@ class _Pairs:
 
     def error(self, rows: slice, least: np.ndarray) -> np.ndarray:
         """How far scores of the rows that reach `least` may be off those in float64."""
-        n_dims, real, heaviest = self.images.shape[1], _dtype(self.images), self._placed._heaviest
-        if self._by_products:
-            return product_error(as_numpy(self._squares[rows]) + self._placed._largest + heaviest, n_dims, real)
-        # A distance errs by its own rounding, and in float32 by that of the images: those of the query, and of points
-        # that are within the distance of it.
-        with np.errstate(invalid="ignore"):
-            half = np.where(np.isfinite(least), np.abs(least), 0.0) + heaviest
-        reach, size = np.sqrt(2.0 * half), np.sqrt(np.square(as_numpy(self.images[rows])).sum(axis=1))
-        return 4.0 * float(np.finfo(real).eps) * (n_dims * half + (size + reach) * reach)
+        placed, squares = self._placed, as_numpy(self._squares[rows])
+        return score_error(
+            self._by_products, squares, placed._largest, placed._heaviest,
+            self.images.shape[1], _dtype(self.images), least,
+        )  # fmt: skip
 
 
 # -- small helpers ------------------------------------------------------------------------------------------------

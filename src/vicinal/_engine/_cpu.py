@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vicinal._engine import _kernels as kernels
-from vicinal._engine._accuracy import scatter_is_accurate
+from vicinal._engine._accuracy import scatter_is_accurate, score_error
 from vicinal._engine._arrays import ArrayBackend, ArrayPlaced
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import (
@@ -29,6 +29,7 @@ from vicinal._engine._contract import (
 )
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._half import HalfSweeps
+from vicinal._engine._nearest import candidates_of_scores, search_is_faster, searched
 from vicinal._engine._pairs import TILE, Pairs, PointImages, pack, unpack
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._products import signed_by_products, softmax_by_products
@@ -43,6 +44,7 @@ from vicinal._engine._tuning import (
     HALF_SUMS_FROM_ROWS,
     KEPT_POINTS,
     LEAST_BLOCKS,
+    LISTED_BYTES,
     PRODUCT_ROWS,
     PRODUCTS_FROM,
     PRODUCTS_FROM_WITHOUT_VALUES,
@@ -247,7 +249,33 @@ class CpuPlaced(Placed):
         self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         with one_blas_thread():
-            yield from self._in_numpy().candidates(queries, k, floors)
+            if k is not None and search_is_faster(self, queries, k):
+                yield from searched(self, queries, k, self._threads, lambda some: self._by_scores(some, k, None))
+            else:
+                yield from self._by_scores(queries, k, floors)
+
+    def _by_scores(
+        self, queries: Queries, k: int | None, floors: np.ndarray | None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Candidates from the scores of all points."""
+        pairs, order = self._pairs(queries), self._backend.order
+        levels = None if floors is None or not queries.are_all else self._inside(floors)
+        levels = floors if levels is None else levels
+        weights = self.points.log_weights
+        heaviest = 0.0 if weights is None else float(np.abs(weights[np.isfinite(weights)]).max(initial=0.0))
+
+        def error(rows: slice, least: np.ndarray) -> np.ndarray:
+            squares = 2.0 * pairs.half_squares[rows].astype(np.float64)
+            return score_error(pairs.accurate, squares, self._images.largest, heaviest, pairs.k, pairs.dtype, least)
+
+        def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+            return candidates_of_scores(pairs.scores(rows), rows, error, k, levels)
+
+        n_rows = min(LISTED_BYTES // (8 * pairs.n), self._memory // (4 * 8 * pairs.n * self._threads))
+        for query, point in in_order(work, Blocks(pairs.m, max(n_rows, 1)), self._threads):
+            if order is not None:
+                query, point = order[query] if queries.are_all else query, order[point]
+            yield query, point
 
     # -- softmax sums ----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from vicinal._engine._accuracy import products_are_accurate
+from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import to_images
 from vicinal._engine._kernels import TILE
 from vicinal._engine._tuning import ALGEBRA_ROWS, FLOAT32, FLOAT64, SAMPLED_ROWS
@@ -128,26 +129,27 @@ class Pairs:
             return
         most = max(most, 0.0)
         rows = np.arange(0, self.n, max(self.n // SAMPLED_ROWS, 1))
-        half = self._half_distances(rows)
-        half[np.arange(len(rows)), rows] = np.inf
-        nearest = half.min(axis=1)
+        sample = Pairs(self.points, self.points.take(rows), rows)
+        nearest = -sample.scores(slice(0, len(rows))).max(axis=1)  # half a squared distance: there are no weights here
         self.raised = float(np.clip(nearest.max(), 0.0, most))
         self.mostly_underflows = bool(np.median(nearest) - self.raised > -np.log(self.smallest))
 
-    def _half_distances(self, rows: np.ndarray) -> np.ndarray:
-        """Half of the squared distances of some points to all points."""
-        points, half = self.points, np.empty((len(rows), self.n))
-        some = points.take(rows)
-        for t in range(len(points.packed)):
-            tile = slice(t * TILE, min((t + 1) * TILE, self.n))
+    def scores(self, rows: slice) -> np.ndarray:
+        """The scores of a block of queries with all points, in float64 but from products of the working precision."""
+        queries, squares = self.queries(rows), self.half_squares[rows, None].astype(np.float64)
+        scores = np.empty((len(queries), self.n))
+        for t, tile in enumerate(Blocks(self.n, TILE)):
             width = tile.stop - tile.start
+            theirs = self.points.packed[t, :, :width]
             if self.accurate:
-                squares = points.half_squares[rows, None].astype(np.float64) + points.half_squares[tile]
-                half[:, tile] = squares - some @ points.packed[t, :, :width]
+                scores[:, tile] = queries @ theirs - squares
             else:
-                theirs = points.packed[t, :, :width].T.astype(np.float64)
-                half[:, tile] = 0.5 * cdist(some.astype(np.float64), theirs, "sqeuclidean")
-        return half
+                scores[:, tile] = -0.5 * cdist(queries.astype(np.float64), theirs.T.astype(np.float64), "sqeuclidean")
+        scores += self.offsets.ravel()[: self.n]
+        left_out = self.left_out[rows]
+        hit = np.flatnonzero(left_out >= 0)
+        scores[hit, left_out[hit]] = -np.inf
+        return scores
 
     @property
     def smallest(self) -> float:

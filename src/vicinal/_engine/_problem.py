@@ -8,18 +8,21 @@
 """
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from vicinal._engine._accuracy import largest_square, robust_centre, round_centre, scatter_is_accurate
 from vicinal._engine._backends import backend_class
+from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import Work, choose
 from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, by_metric, to_images
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._listed import Listed
 from vicinal._engine._nearest import Neighbors, listed_pairs, nearest, nearest_with_ties
 from vicinal._engine._settings import as_engine
+from vicinal._engine._tuning import ALGEBRA_ROWS
 
 if TYPE_CHECKING:
     from vicinal._engine._frames import PlacedFrames
@@ -69,6 +72,14 @@ def prepare(
     return Problem(engine, name, points, log_weights, leave_one_out, match)
 
 
+def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Rows less a centre, in another precision, some at a time: there is no second copy in float64."""
+    found = np.empty(rows.shape, dtype=dtype)
+    for part in Blocks(len(rows), ALGEBRA_ROWS):
+        found[part] = rows[part] - centre
+    return found
+
+
 class Problem:
     """Rows that live where their backend wants them; make one with `prepare`."""
 
@@ -78,7 +89,7 @@ class Problem:
         self.n_points, self.n_features = points.shape
         self.leave_one_out, self.match = leave_one_out, match
         self.centre = round_centre(points)
-        rows = np.ascontiguousarray(points - self.centre, dtype=real)
+        rows = centred(points, self.centre, real)
         log_weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
         codes, n_classes = None, 0
         if match is not None and match.kind == "class":
@@ -155,7 +166,7 @@ class Problem:
 
     def centred(self, rows) -> np.ndarray:
         """New rows as the resident ones are: less the centre, in the working precision."""
-        return np.ascontiguousarray(np.asarray(rows) - self.centre, dtype=self.points.rows.dtype)
+        return centred(np.asarray(rows), self.centre, self.points.rows.dtype)
 
     def queries(self, queries, left_out) -> Queries:
         """The queries of a call: None for all rows, integers for positions, a table for new rows."""
@@ -420,23 +431,27 @@ class Placement:
             raise TypeError("nearest is for a metric that all points share. List neighbours with neighbors_above.")
         asked = self.problem.queries(queries, left_out)
         origin = to_images(self.problem.centre[None], self.placed.metric)[0] if by == "product" else None
-        placed, weights = self.placed, _presence(self.problem.points.log_weights)
+        placed = self._by_distance
         if origin is not None:
+            weights = _presence(self.problem.points.log_weights)
             weights = _product_weights(placed, origin) + (0.0 if weights is None else weights)
-        if origin is not None or self.problem.points.log_weights is not None:
             placed = self.problem.reweighted(weights).at(placed.metric).placed
         return nearest(placed, asked, k, origin)
+
+    @cached_property
+    def _by_distance(self) -> Placed:
+        """The placement without the weights of its points, but for those of weight 0: scores by distance alone."""
+        if self.problem.points.log_weights is None:
+            return self.placed
+        weights = _presence(self.problem.points.log_weights)
+        return self.problem.reweighted(weights).at(self.placed.metric).placed
 
     def nearest_with_ties(self, k, queries=None, left_out=None):
         """Yield, for blocks of queries, each query's k nearest points and all that tie with the k-th.
 
         Three arrays per block: queries, points and squared distances, those of a query together, nearest first.
         """
-        placed = self.placed
-        if self.problem.points.log_weights is not None:
-            weights = _presence(self.problem.points.log_weights)
-            placed = self.problem.reweighted(weights).at(placed.metric).placed
-        return nearest_with_ties(placed, self.problem.queries(queries, left_out), k)
+        return nearest_with_ties(self._by_distance, self.problem.queries(queries, left_out), k)
 
 
 # Pairs this many nats below a row's log-sum cannot change a sum in float64.
