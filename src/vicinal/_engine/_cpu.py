@@ -348,9 +348,7 @@ class CpuPlaced(Placed):
         def receive(rows: slice) -> np.ndarray:
             columns = np.zeros((n_tiles, TILE), dtype=pairs.dtype)
             queries, points, offsets, _, _, by_products, left_out = pairs.scored(rows)
-            kernels.received_of_rows(
-                queries, points, offsets, by_products, left_out, log_sums[rows], r[rows], columns
-            )
+            kernels.received_of_rows(queries, points, offsets, by_products, left_out, log_sums[rows], r[rows], columns)
             return columns
 
         group = kernels.KEPT_GROUP if keep else kernels.GROUP

@@ -15,8 +15,8 @@ A row without any near neighbour underflows under that shift, and is returned as
 with a maximum of its own.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from vicinal._engine._tuning import (
 )
 
 Mates = tuple[np.ndarray, np.ndarray]  # where the class mates of each row begin and end
+# Rows and what a piece of work gives to them (m, row_width), and from a tile on what it gives to the points of tiles
+# (n_tiles, column_width, TILE), which goes to the last columns of their sums.
+_Piece = tuple[slice, np.ndarray, int, np.ndarray]
 
 
 class HalfSums(NamedTuple):
@@ -81,6 +84,10 @@ class _Values:
         """The values of consecutive points and their weight, shape (m, v + 1), contiguous."""
         return np.hstack([unpack(self.packed, part), self.weights[part, None]])
 
+    def products(self, rows: slice, sums: np.ndarray) -> np.ndarray:
+        """``V' sums`` for the sums (m, v) of some rows, in float64."""
+        return unpack(self.packed, rows).T.astype(np.float64, copy=False) @ sums
+
 
 class HalfSweeps:
     """Half sweeps over points without weights in their kernel; weights b multiply the values instead.
@@ -115,17 +122,14 @@ class HalfSweeps:
         factors = row_weights / (b * totals)
         factors[underflowed] = 0.0
         values = _Values(packed_values, self._weights, n)
-        gathered = self._sweep.scatter(values, factors.astype(self._pairs.dtype))
-        mass = b * gathered[:, -1]
-        v = packed_values.shape[1]
-        cross, own, size = np.zeros((v, v)), np.zeros((v, v)), 0.0
+        cross, mass = self._sweep.scatter(values, factors.astype(self._pairs.dtype))
+        mass = b * mass
+        own, size = np.zeros_like(cross), 0.0
         for t, rows in enumerate(Blocks(n, TILE)):
             tile = packed_values[t, :, : rows.stop - rows.start].astype(np.float64, copy=False)
             heavy = tile * mass[rows]
             own += heavy @ tile.T
             size += float(np.vdot(heavy, tile))
-            weighted = tile if self._weights is None else tile * b[rows]
-            cross += weighted @ gathered[rows, :-1]
         scatter = own - cross - cross.T
         return HalfScatter(self._log_sums(totals), 0.5 * (scatter + scatter.T), size, underflowed)
 
@@ -138,9 +142,7 @@ class HalfSweeps:
         nobody = np.zeros(pairs.n, dtype=np.int64)
         return self._pull((nobody, nobody), f, f), underflowed
 
-    def class_pull(
-        self, mates: Mates, row_weights: np.ndarray, likelihood: bool, least_agreement: float
-    ) -> HalfPull:
+    def class_pull(self, mates: Mates, row_weights: np.ndarray, likelihood: bool, least_agreement: float) -> HalfPull:
         """`_contract.Pull` for points sorted by class, the mates of row i at ``mates[0][i]..mates[1][i]``; no weights."""
         pairs = self._pairs
         totals, matched = (np.ascontiguousarray(column) for column in self._sweep.matches(mates).T)
@@ -190,17 +192,36 @@ class _Sweep:
         size = TILE * column_width * 8
         return int(max(min(COLUMN_TILES, self._memory // (8 * size)), 1))
 
-    def _add_up(self, work: Callable[[Any], tuple], pieces: list, row_width: int, column_width: int) -> np.ndarray:
-        """The sum of what the pieces give to rows, and to the last columns of the rows of tiles: (n, row_width)."""
-        n, sums = self._pairs.n, np.zeros((self._pairs.n, row_width))
-        size = 8 * TILE * (row_width + self._column_tiles(column_width) * column_width)
-        threads = int(min(self._threads, max(self._memory // size - 1, 1)))
-        for rows, of_rows, first, of_columns in in_order(work, pieces, threads):
-            sums[rows] += of_rows
+    def _add_up(self, results: Iterable[_Piece], sums: np.ndarray) -> Iterator[_Piece]:
+        """Add what pieces give to rows, and to the rows of tiles, to the last columns of the sums (n, width)."""
+        n, width = sums.shape
+        for piece in results:
+            rows, of_rows, first, of_columns = piece
+            sums[rows] += of_rows[:, of_rows.shape[1] - width :]
             for t, of_tile in enumerate(of_columns, first):
                 tile = slice(t * TILE, min((t + 1) * TILE, n))
-                sums[tile, row_width - column_width :] += of_tile[:, : tile.stop - tile.start].T
+                sums[tile, width - of_tile.shape[0] :] += of_tile[:, : tile.stop - tile.start].T
+            yield piece
+
+    def _sums(self, results: Iterable[_Piece], width: int) -> np.ndarray:
+        """The sums of all pieces, (n, width)."""
+        sums = np.zeros((self._pairs.n, width))
+        for _ in self._add_up(results, sums):
+            pass
         return sums
+
+    def _products(self, results: Iterable[_Piece], values: "_Values") -> tuple[np.ndarray, np.ndarray]:
+        """``V' G`` for the sums G of the rows, and the last column of the sums: no array of the values' size is held."""
+        last, v = np.zeros((self._pairs.n, 1)), values.width - 1
+        products = np.zeros((v, v))
+        for rows, of_rows, _, _ in self._add_up(results, last):
+            products += values.products(rows, of_rows[:, :-1])
+        return products, last[:, 0]
+
+    def _threads_for(self, row_width: int, column_width: int) -> int:
+        """Threads such that the sums of their pieces fit the memory."""
+        size = 8 * TILE * (row_width + self._column_tiles(column_width) * column_width)
+        return int(min(self._threads, max(self._memory // size - 1, 1)))
 
 
 class _FusedSweep(_Sweep):
@@ -208,37 +229,38 @@ class _FusedSweep(_Sweep):
 
     def sums(self, values: _Values, keep: bool = False) -> np.ndarray:
         """``K V``, (n, v + 1); nothing is kept."""
-        return self._run(
-            kernels.half_sums,
-            lambda rows: (values.rows(rows), values.packed, values.weights),
-            values.width, values.width,
-        )  # fmt: skip
+        width = values.width
+        pieces = self._run(
+            kernels.half_sums, lambda rows: (values.rows(rows), values.packed, values.weights), width, width
+        )
+        return self._sums(pieces, width)
 
-    def scatter(self, values: _Values, factors: np.ndarray) -> np.ndarray:
-        """``(W + W') V`` for the rows of each pair (n, v + 1), its last column for both."""
+    def scatter(self, values: _Values, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
         arguments = values.packed, values.weights, self._padded(factors)
-        return self._run(kernels.half_scatter, lambda rows: arguments, values.width, 1)
+        return self._products(self._run(kernels.half_scatter, lambda rows: arguments, values.width, 1), values)
 
     def matches(self, mates: Mates) -> np.ndarray:
         """``K 1``, and the same over class mates: (n, 2)."""
-        return self._run(kernels.half_matches, lambda rows: mates, 2, 2)
+        return self._sums(self._run(kernels.half_matches, lambda rows: mates, 2, 2), 2)
 
     def pull(self, values: _Values, mates: Mates, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
         """``M V``, (n, v + 1)."""
         sides = self._padded(inside), self._padded(outside)
-        return self._run(
+        pieces = self._run(
             kernels.half_pull,
             lambda rows: (values.rows(rows), values.packed, values.weights, *mates, *sides),
             values.width, values.width,
         )  # fmt: skip
+        return self._sums(pieces, values.width)
 
     def _padded(self, vector: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(np.pad(vector, (0, -len(vector) % TILE)))
 
     def _run(
         self, kernel: Callable[..., None], arguments: Callable[[slice], tuple], row_width: int, column_width: int
-    ) -> np.ndarray:
-        """Sum what a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
+    ) -> Iterator[_Piece]:
+        """Yield what a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
         pairs = self._pairs
         n, n_tiles = pairs.n, len(pairs.points.packed)
         row_tiles = 1 if n_tiles < 64 else 2  # large pieces, but enough of them for the threads
@@ -249,7 +271,7 @@ class _FusedSweep(_Sweep):
             for tile in range(first, n_tiles, column_tiles)
         ]
 
-        def work(piece: tuple[int, int, int]) -> tuple:
+        def work(piece: tuple[int, int, int]) -> _Piece:
             first, from_tile, to_tile = piece
             rows = slice(first * TILE, min((first + row_tiles) * TILE, n))
             n_rows = rows.stop - rows.start
@@ -258,7 +280,7 @@ class _FusedSweep(_Sweep):
             kernel(*pairs.scored(rows), *arguments(rows), rows.start, from_tile, to_tile, of_rows, of_columns)
             return rows, of_rows[:n_rows], from_tile, of_columns
 
-        return self._add_up(work, pieces, row_width, column_width)
+        return in_order(work, pieces, self._threads_for(row_width, column_width))
 
 
 class _ProductSweep(_Sweep):
@@ -280,10 +302,11 @@ class _ProductSweep(_Sweep):
                 if both:
                     of_columns[:-1] += unpack(values.packed, rows).T @ tile_of_k
 
-        return self._run(visit, values.width, values.width, weights=values.weights, keep=keep and self._keeps)
+        keep = keep and self._keeps
+        return self._sums(self._run(visit, values.width, values.width, values.weights, keep), values.width)
 
-    def scatter(self, values: _Values, factors: np.ndarray) -> np.ndarray:
-        """``(W + W') V`` for the rows of each pair (n, v + 1), its last column for both."""
+    def scatter(self, values: _Values, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
         weights = values.weights
 
         def visit(tile_of_k, rows, t, both, of_rows, of_columns):
@@ -294,7 +317,7 @@ class _ProductSweep(_Sweep):
             )  # fmt: skip
             of_rows[:, :-1] += tile_of_k @ values.packed[t, :, : tile_of_k.shape[1]].T
 
-        return self._run(visit, values.width, 1)
+        return self._products(self._run(visit, values.width, 1), values)
 
     def matches(self, mates: Mates) -> np.ndarray:
         """``K 1``, and the same over class mates: (n, 2)."""
@@ -305,7 +328,7 @@ class _ProductSweep(_Sweep):
             )  # fmt: skip
 
         ones = np.ones(self._pairs.n, dtype=self._pairs.dtype)
-        matched_and_all = self._run(visit, 2, 2, weights=ones, keep=self._keeps)
+        matched_and_all = self._sums(self._run(visit, 2, 2, ones, self._keeps), 2)
         return matched_and_all[:, ::-1]
 
     def pull(self, values: _Values, mates: Mates, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
@@ -320,7 +343,7 @@ class _ProductSweep(_Sweep):
             if both:
                 of_columns += values.rows(rows).T @ tile_of_k
 
-        return self._run(visit, values.width, values.width)
+        return self._sums(self._run(visit, values.width, values.width), values.width)
 
     def _run(
         self,
@@ -329,8 +352,8 @@ class _ProductSweep(_Sweep):
         column_width: int,
         weights: np.ndarray | None = None,
         keep: bool = False,
-    ) -> np.ndarray:
-        """Sum what `visit` makes of each tile of K for its rows (n, row_width) and its columns (column_width, n).
+    ) -> Iterator[_Piece]:
+        """Yield what `visit` makes of tiles of K for their rows (m, row_width) and columns (tiles, column_width, TILE).
 
         A tile on the diagonal holds both triangles, so that its columns need nothing (``both=False``).  Given
         `weights` b, ``K b`` is added to the last column of either.
@@ -345,7 +368,7 @@ class _ProductSweep(_Sweep):
         ]
         nothing = np.empty(0, dtype=pairs.dtype)
 
-        def work(piece: tuple[int, slice]) -> tuple:
+        def work(piece: tuple[int, slice]) -> _Piece:
             own, tiles = piece
             rows = slice(own * TILE, min((own + 1) * TILE, n))
             of_rows = np.zeros((rows.stop - rows.start, row_width))
@@ -376,7 +399,7 @@ class _ProductSweep(_Sweep):
                     visit(tile_of_k, some, t, both, to_rows, to_columns)
             return rows, of_rows, tiles.start, of_columns
 
-        return self._add_up(work, pieces, row_width, column_width)
+        return in_order(work, pieces, self._threads_for(row_width, column_width))
 
 
 def _tile(t: int, tile_of_k: np.ndarray) -> slice:

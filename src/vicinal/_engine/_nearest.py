@@ -42,7 +42,7 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
         ranked = -score(query, point)
         order = np.lexsort((point, ranked, query))
         query, point, ranked = query[order], point[order], ranked[order]
-        starts, counts = _groups(query)
+        starts, counts = groups_of_queries(query)
         best = starts[:, None] + np.arange(k)
         rows = query[starts]
         if (counts < k).any():
@@ -64,13 +64,13 @@ def nearest_with_ties(placed: Placed, queries: Queries, k: int) -> Iterator[tupl
         squares = -2.0 * score(query, point)
         order = np.lexsort((point, squares, query))
         query, point, squares = query[order], point[order], squares[order]
-        starts, counts = _groups(query)
+        starts, counts = groups_of_queries(query)
         kth = squares[starts + np.minimum(counts, k) - 1]
         kept = squares <= np.repeat(kth * (1.0 + 2.0 * TIED), counts)
         yield query[kept], point[kept], squares[kept]
 
 
-def _groups(query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def groups_of_queries(query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where the pairs of each query start, and how many there are."""
     starts = np.flatnonzero(np.append(True, query[1:] != query[:-1])) if len(query) else np.empty(0, np.intp)
     return starts, np.diff(np.append(starts, len(query)))
@@ -191,7 +191,7 @@ def listed_pairs(
         scores = score(query, point)
         # A floor that lies above the best score by rounding (beside scores of 1e20, or in float32) must not lose a
         # query's only neighbour.
-        starts, counts = _groups(query)
+        starts, counts = groups_of_queries(query)
         best = np.repeat(np.maximum.reduceat(scores, starts), counts)
         kept = scores >= np.minimum(floors[query] - 1e-6, best)
         yield query[kept], point[kept], scores[kept]

@@ -7,6 +7,7 @@
     placed.scatter(row_weights)                                      # only sums come back
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -20,7 +21,7 @@ from vicinal._engine._choice import Work, choose
 from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, by_metric, to_images
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._listed import Listed
-from vicinal._engine._nearest import Neighbors, listed_pairs, nearest, nearest_with_ties
+from vicinal._engine._nearest import Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
 from vicinal._engine._settings import as_engine
 from vicinal._engine._tuning import ALGEBRA_ROWS
 
@@ -244,8 +245,16 @@ class Placement:
         """
         asked = self.problem.queries(queries, left_out)
         found = self.placed.softmax_sums(asked, None, "images")
-        shares = found.gathered[:, -1:]  # the sum of the weights: 1, or 0 for a query that sees no point
-        return Means(found.log_sums, found.gathered[:, :-1] - shares * self.placed.coordinates(asked, "images"))
+        for part, mine in self._images_in_parts(asked):
+            # The last column is the sum of the weights: 1, or 0 for a query that sees no point.
+            found.gathered[part, :-1] -= found.gathered[part, -1:] * mine
+        return Means(found.log_sums, found.gathered[:, :-1])
+
+    def _images_in_parts(self, asked: Queries) -> Iterator[tuple[slice, np.ndarray]]:
+        """The images of the queries, some at a time."""
+        n = self.problem.n_points
+        for part in Blocks(asked.count(n), ALGEBRA_ROWS):
+            yield part, self.placed.coordinates(asked.take(np.arange(part.start, part.stop), n), "images")
 
     def scatter(self, row_weights=None, queries=None, left_out=None, *, of: Of = "images") -> Scatter:
         """Return the log-sums and the pooled scatter ``sum_ij r_i p_ij (u_i - u_j)(u_i - u_j)'``.
@@ -376,27 +385,37 @@ class Placement:
         asked = self.problem.queries(queries, left_out)
         if not self.shared:
             return self._listed_perplexities(asked)
-        images = self.placed.coordinates(Queries(), "images")
-        mine = images if asked.are_all else self.placed.coordinates(asked, "images")
-        largest = max(largest_square(images), largest_square(mine))
-        if np.finfo(images.dtype).eps * largest > _ENTROPY_DIGITS[images.dtype]:
+        values = self._images_and_offsets()
+        largest = max([2.0 * values[:, -1].max(), *(largest_square(mine) for _, mine in self._images_in_parts(asked))])
+        if np.finfo(values.dtype).eps * largest > _ENTROPY_DIGITS[values.dtype]:
             return self._listed_perplexities(asked)
-        squares = np.square(images, dtype=np.float64).sum(axis=1)
-        offsets = 0.5 * squares
         if self.problem.points.log_weights is not None:
-            offsets = offsets - _finite(self.problem.points.log_weights)
-        found = self.placed.softmax_sums(asked, None, np.column_stack([images, offsets.astype(images.dtype)]))
-        mine = mine.astype(np.float64, copy=False)
-        expected = (mine * found.gathered[:, :-1]).sum(1) - found.gathered[:, -1] - 0.5 * (mine**2).sum(1)
+            values[:, -1] -= _finite(self.problem.points.log_weights)
+        found = self.placed.softmax_sums(asked, None, values)
+        expected = -found.gathered[:, -1]
+        for part, mine in self._images_in_parts(asked):
+            mine = mine.astype(np.float64, copy=False)
+            expected[part] += (mine * found.gathered[part, :-1]).sum(axis=1) - 0.5 * np.square(mine).sum(axis=1)
         most = self.problem.n_points - (0 if asked.left_out is None else (asked.left_out >= 0).astype(int))
         return np.clip(np.exp(np.clip(found.log_sums - expected, 0.0, 700.0)), 1.0, np.maximum(most, 1))
+
+    def _images_and_offsets(self) -> np.ndarray:
+        """The images of the points and half of their squares, shape (n, k + 1), in the working precision."""
+        values = None
+        for part, images in self._images_in_parts(Queries()):
+            if values is None:
+                values = np.empty((self.problem.n_points, images.shape[1] + 1), dtype=images.dtype)
+            values[part, :-1] = images
+            values[part, -1] = 0.5 * np.square(images, dtype=np.float64).sum(axis=1)
+        assert values is not None
+        return values
 
     def _listed_perplexities(self, asked: Queries) -> np.ndarray:
         floors = self.placed.log_sums(asked).log_sums - _NEGLIGIBLE_NATS
         answer = np.ones(asked.count(self.problem.n_points))
         for query, _, scores in listed_pairs(self.placed, asked, floors=floors):
-            some, starts = np.unique(query, return_index=True)
-            counts = np.diff(np.append(starts, len(query)))
+            starts, counts = groups_of_queries(query)
+            some = query[starts]
             below = scores - np.repeat(np.maximum.reduceat(scores, starts), counts)
             with np.errstate(under="ignore"):
                 weights = np.exp(below)
@@ -412,8 +431,7 @@ class Placement:
         asked = self.problem.queries(queries, left_out)
         floors = self.placed.log_sums(asked).log_sums + np.log(least)
         for query, point, scores in listed_pairs(self.placed, asked, floors=floors):
-            starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))
-            counts = np.diff(np.append(starts, len(query)))
+            starts, counts = groups_of_queries(query)
             weights = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), counts))
             yield query, point, weights / np.repeat(np.add.reduceat(weights, starts), counts)
 
