@@ -176,6 +176,34 @@ def test_blas_is_limited_inside_and_restored_after():
     assert set(blas_threads()) == {2}
 
 
+def test_a_blas_that_is_loaded_later_is_limited_too():
+    """The libraries used to be looked for once: SciPy's BLAS, say, kept its threads if it came after the first fit."""
+    code = """
+import numpy as np
+from threadpoolctl import ThreadpoolController
+from vicinal._engine._pool import one_blas_thread
+def blas():
+    return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
+with one_blas_thread():
+    pass
+before = len(blas())
+import scipy.linalg
+later = blas()
+for library in later:
+    library.set_num_threads(2)
+with one_blas_thread():
+    inside = [library.get_num_threads() for library in later]
+after = [library.get_num_threads() for library in later]
+print(len(later) - before, set(inside), set(after))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split(
+        None, 1
+    )
+    if done[0] == "0":
+        pytest.skip("SciPy shares NumPy's BLAS here")
+    assert done[1].strip() == "{1} {2}"
+
+
 @pytest.mark.usefixtures("two_blas_threads")
 def test_blas_is_restored_after_threads_that_overlap():
     """The first thread to come left first and lived on, and its limit stayed for the rest of the process.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from vicinal._engine._accuracy import largest_square, robust_centre, round_centre, scatter_is_accurate
+from vicinal._engine._accuracy import TIED, largest_square, robust_centre, round_centre, scatter_is_accurate
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import Work, choose
@@ -435,6 +435,22 @@ class Placement:
             weights = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), counts))
             yield query, point, weights / np.repeat(np.add.reduceat(weights, starts), counts)
 
+    def within(self, radius, queries=None, left_out=None):
+        """Yield, for blocks of queries, the pairs at a distance of at most `radius`, grouped by query.
+
+        Three arrays per block: queries, points and squared distances.
+        """
+        self._check_is_shared("within")
+        asked = self.problem.queries(queries, left_out)
+        floors = np.full(asked.count(self.problem.n_points), -0.5 * radius**2)
+        for query, point, scores in listed_pairs(self._by_distance, asked, floors=floors):
+            near = -2.0 * scores <= radius**2 * (1.0 + TIED)
+            yield query[near], point[near], -2.0 * scores[near]
+
+    def _check_is_shared(self, verb):
+        if not self.shared:
+            raise TypeError(f"{verb} is for a metric that all points share. List neighbours with neighbors_above.")
+
     def nearest(self, k, queries=None, left_out=None, *, by="distance") -> Neighbors:
         """Return the k nearest points of each query, exactly: nearest first, ties in the order of the points.
 
@@ -445,8 +461,7 @@ class Placement:
         by : {"distance", "product"}
             The smallest Euclidean distance of the images, or their largest inner product.
         """
-        if not self.shared:
-            raise TypeError("nearest is for a metric that all points share. List neighbours with neighbors_above.")
+        self._check_is_shared("nearest")
         asked = self.problem.queries(queries, left_out)
         origin = to_images(self.problem.centre[None], self.placed.metric)[0] if by == "product" else None
         placed = self._by_distance
