@@ -518,8 +518,10 @@ def received_of_rows(queries, points, offsets, by_products, left_out, log_sums, 
                 )
                 for r in range(ROWS):
                     if r < count and log_sums[first + r] > -np.inf:
-                        _exp_in_place(scores[r], scores.dtype.type(log_sums[first + r]))
-                        factors[r] = row_weights[first + r]
+                        # What a log-sum loses in the working precision is a factor of the whole row.
+                        shift = scores.dtype.type(log_sums[first + r])
+                        _exp_in_place(scores[r], shift)
+                        factors[r] = row_weights[first + r] * np.exp(float64(shift) - log_sums[first + r])
                     else:
                         scores[r, :] = 0
                         factors[r] = 0.0

@@ -112,11 +112,16 @@ class Pairs:
 
     def bounds(self, rows: slice = slice(None)) -> np.ndarray:
         """What no score of a row exceeds by more than `raised`: distance zero to the heaviest point, and room for the
-        rounding of products."""
+        rounding of products.
+
+        They are numbers of the working precision, because that is what kernels subtract: of another number the log-sums
+        would not know.
+        """
         squares = self.half_squares[rows].astype(np.float64)
-        if not self.accurate:
-            return np.full(len(squares), self.points.heaviest - self.raised)
-        return squares + (self.points.heaviest + 1e-3 - self.raised)
+        bounds = np.full(len(squares), self.points.heaviest - self.raised)
+        if self.accurate:
+            bounds += squares + 1e-3
+        return bounds.astype(self.dtype).astype(np.float64)
 
     def raise_scores(self, largest_value: float = 1.0) -> None:
         """Lower the bounds towards where the nearest other points are, of points against themselves.
