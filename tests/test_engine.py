@@ -889,7 +889,7 @@ def test_the_scatter_of_far_clusters_keeps_its_digits(kind, dtype, gap):
     placed = placed_rows(kind, X, metric)
     got = placed.scatter()
     assert_close(got.log_sums, softmax.log_sums, dtype)
-    rtol = 1e-10 if dtype == "float64" else 1e-3
+    rtol = TOLERANCE[dtype]
     for of, coordinates in (("images", X / 8.0), ("rows", X)):
         expected = literal_scatter(softmax.weights, coordinates, coordinates)
         np.testing.assert_allclose(placed.scatter(of=of).scatter, expected, atol=rtol * np.abs(expected).max(), rtol=0)

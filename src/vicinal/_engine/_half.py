@@ -79,6 +79,8 @@ class _Values:
         self.weights[:n] = 1.0 if weights is None else weights
         self.packed = packed if weights is None else packed * self.weights.reshape(-1, 1, TILE)
         self.width = packed.shape[1] + 1
+        # Kernels that need no weights take an empty array, and sum exponentials as they make them.
+        self.weights_or_none = self.weights[:0] if weights is None else self.weights
 
     def rows(self, part: slice) -> np.ndarray:
         """The values of consecutive points and their weight, shape (m, v + 1), contiguous."""
@@ -231,13 +233,13 @@ class _FusedSweep(_Sweep):
         """``K V``, (n, v + 1); nothing is kept."""
         width = values.width
         pieces = self._run(
-            kernels.half_sums, lambda rows: (values.rows(rows), values.packed, values.weights), width, width
+            kernels.half_sums, lambda rows: (values.rows(rows), values.packed, values.weights_or_none), width, width
         )
         return self._sums(pieces, width)
 
     def scatter(self, values: _Values, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
-        arguments = values.packed, values.weights, self._padded(factors)
+        arguments = values.packed, values.weights_or_none, self._padded(factors)
         return self._products(self._run(kernels.half_scatter, lambda rows: arguments, values.width, 1), values)
 
     def matches(self, mates: Mates) -> np.ndarray:

@@ -702,7 +702,7 @@ def signed_rows(
 # ROWS) and, in later tiles, to its column in `column_sums` (n_tiles, width, TILE) as well.  Nothing is kept between tiles,
 # so memory traffic does not grow with n.  Rows shift by `bounds`; the caller finds those whose sum underflowed.
 # `queries`, `bounds`, `left_out` and `values` are those of the block, everything else is of all points.  `weights` b, which
-# are padded with zeros to whole tiles, are the last column of the values.
+# are padded with zeros to whole tiles, are the last column of the values; where there are none, all weights are 1.
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -748,7 +748,10 @@ def half_sums(
                 t * TILE, scores, peaks, totals,
             )  # fmt: skip
             _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
-            _dot_one(scores, weights[t * TILE : (t + 1) * TILE], row_sums[place : place + ROWS], last)
+            if weights.shape[0] > 0:
+                _dot_one(scores, weights[t * TILE : (t + 1) * TILE], row_sums[place : place + ROWS], last)
+            else:
+                row_sums[place : place + ROWS, last] += totals
             if t > own:
                 _spread_all(scores, values, place, column_sums[t - from_tile])
 
@@ -779,19 +782,29 @@ def half_scatter(
             )  # fmt: skip
             half = scores.dtype.type(0.5 if t == own else 1.0)
             for r in range(count):
-                _scale_by_sum(scores[r], factors[first + r], of_columns, half)
-            for r in range(ROWS):
-                b[r] = weights[first + r] if r < count else 0.0
+                total = _scale_by_sum(scores[r], factors[first + r], of_columns, half)
+                b[r] = 1.0
+                if weights.shape[0] > 0:
+                    b[r] = weights[first + r]
+                else:
+                    row_sums[place + r, last] += total
+            for r in range(count, ROWS):
+                b[r] = 0.0
             _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
-            _dot_one(scores, weights[t * TILE : (t + 1) * TILE], row_sums[place : place + ROWS], last)
+            if weights.shape[0] > 0:
+                _dot_one(scores, weights[t * TILE : (t + 1) * TILE], row_sums[place : place + ROWS], last)
             _add_columns(column_sums[t - from_tile, 0], scores, b)
 
 
-@njit(fastmath={"contract"}, **_OPTIONS)
+@njit(fastmath=_SUMS, **_OPTIONS)
 def _scale_by_sum(weights, factor, of_columns, half):
-    """weights[j] *= half (factor + of_columns[j])."""
+    """weights[j] *= half (factor + of_columns[j]); return their sum."""
+    total = weights.dtype.type(0)
     for j in range(weights.shape[0]):
-        weights[j] *= half * (factor + of_columns[j])
+        weight = weights[j] * (half * (factor + of_columns[j]))
+        weights[j] = weight
+        total += weight
+    return total
 
 
 @_kernel(_half_signature(lambda real: (int64[::1], int64[::1])))
