@@ -30,7 +30,7 @@ from vicinal._engine._contract import (
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._half import HalfSweeps
 from vicinal._engine._nearest import candidates_of_scores, search_is_faster, searched
-from vicinal._engine._pairs import TILE, Pairs, PointImages, pack, unpack
+from vicinal._engine._pairs import TILE, CompiledPairs, PointImages, pack, unpack
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._products import signed_by_products, softmax_by_products
 from vicinal._engine._settings import Engine
@@ -125,17 +125,17 @@ class CpuPlaced(Placed):
     def _outside(self, of_points: np.ndarray) -> np.ndarray:
         return of_points if self._place is None else of_points[self._place]
 
-    def _pairs(self, queries: Queries, points: PointImages | None = None) -> Pairs:
+    def _pairs(self, queries: Queries, points: PointImages | None = None) -> CompiledPairs:
         """The pairs of a call; queries that are all rows are in the inner order."""
         left_out = queries.left_out
         if left_out is not None and self._place is not None:
             left_out = np.where(left_out >= 0, self._place[left_out], -1)
         points = self._images if points is None else points
         if queries.are_all:
-            return Pairs(points, None, None if left_out is None else self._inside(left_out))
+            return CompiledPairs(points, None, None if left_out is None else self._inside(left_out))
         if queries.rows is not None:
-            return Pairs(points, to_images(queries.rows, self.metric), left_out)
-        return Pairs(points, self._images.take(self._places(queries)), left_out)
+            return CompiledPairs(points, to_images(queries.rows, self.metric), left_out)
+        return CompiledPairs(points, self._images.take(self._places(queries)), left_out)
 
     def _places(self, queries: Queries) -> np.ndarray:
         """Where the queries are, inside, which are some of the resident rows."""
@@ -163,7 +163,7 @@ class CpuPlaced(Placed):
 
     # -- which way -------------------------------------------------------------------------------------------------
 
-    def _by_products(self, pairs: Pairs, n_values: int) -> bool:
+    def _by_products(self, pairs: CompiledPairs, n_values: int) -> bool:
         """Whether BLAS should do the products: many coordinates, and accurate enough."""
         least = PRODUCTS_FROM if n_values else PRODUCTS_FROM_WITHOUT_VALUES
         return pairs.accurate and pairs.k + n_values >= least[pairs.dtype]
@@ -185,7 +185,7 @@ class CpuPlaced(Placed):
                 return None
             weights, points = np.exp(log_weights), self._unweighted
             largest *= float(weights.max())
-        pairs = Pairs(points, None, None if own is None else np.arange(points.n))
+        pairs = CompiledPairs(points, None, None if own is None else np.arange(points.n))
         pairs.raise_scores(largest)
         if pairs.mostly_underflows:
             return None
@@ -311,7 +311,7 @@ class CpuPlaced(Placed):
         return Queries(positions=positions, left_out=None if queries.left_out is None else positions)
 
     def _row_by_row(
-        self, pairs: Pairs, packed_values: np.ndarray, row_weights: np.ndarray | None, with_ones: bool = False
+        self, pairs: CompiledPairs, packed_values: np.ndarray, row_weights: np.ndarray | None, with_ones: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """`_softmax` in the inner order, whoever the queries are."""
         n_values = packed_values.shape[1]
@@ -327,7 +327,7 @@ class CpuPlaced(Placed):
         return log_sums, means, received
 
     def _softmax_fused(
-        self, pairs: Pairs, packed_values: np.ndarray, row_weights: np.ndarray | None, means: np.ndarray
+        self, pairs: CompiledPairs, packed_values: np.ndarray, row_weights: np.ndarray | None, means: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
         n_tiles = len(pairs.points.packed)
         log_sums = np.empty(pairs.m)
@@ -338,7 +338,7 @@ class CpuPlaced(Placed):
 
         def work(rows: slice) -> np.ndarray:
             columns = np.zeros((n_tiles if keep else 0, TILE), dtype=pairs.dtype)
-            shape = (n_tiles, kernels.KEPT_GROUP, TILE) if keep else (1, kernels.ROWS, TILE)
+            shape = (n_tiles, kernels.KEPT_ROW_GROUP, TILE) if keep else (1, kernels.ROWS, TILE)
             kept = np.empty(shape, dtype=pairs.dtype)
             kernels.softmax_rows(
                 *pairs.scored(rows), packed_values, r[rows], log_sums[rows], means[rows], columns, kept
@@ -351,7 +351,7 @@ class CpuPlaced(Placed):
             kernels.received_of_rows(queries, points, offsets, by_products, left_out, log_sums[rows], r[rows], columns)
             return columns
 
-        group = kernels.KEPT_GROUP if keep else kernels.GROUP
+        group = kernels.KEPT_ROW_GROUP if keep else kernels.ROW_GROUP
         received = np.zeros(n_tiles * TILE if row_weights is not None else 0)
         for columns in in_order(work, self._blocks(pairs, group), self._threads):
             if keep:
@@ -395,7 +395,7 @@ class CpuPlaced(Placed):
             left_out = np.full(points.n, -1)
             seen = queries.left_out[some]
             left_out[seen[seen >= 0]] = np.flatnonzero(seen >= 0)
-        swapped = Pairs(
+        swapped = CompiledPairs(
             PointImages(pack(mine), len(mine), log_weights),
             points,
             None if left_out is None else self._inside(left_out),
@@ -444,9 +444,9 @@ class CpuPlaced(Placed):
 
     def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         log_sums, log_agreement = super().class_agreement(queries)
-        lost = np.flatnonzero(log_agreement < np.log(_LEAST_AGREEMENT[self._images.dtype]))
-        if len(lost):
-            log_agreement[lost] = self._in_numpy().class_agreement(queries.take(lost, self._images.n))[1]
+        underflowed = np.flatnonzero(log_agreement < np.log(_LEAST_AGREEMENT[self._images.dtype]))
+        if len(underflowed):
+            log_agreement[underflowed] = self._in_numpy().class_agreement(queries.take(underflowed, self._images.n))[1]
         return log_sums, log_agreement
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
@@ -503,10 +503,12 @@ class CpuPlaced(Placed):
             pull[self._places(queries)] += of_queries
         pull = self._outside(pull)
         log_sums, log_agreement = self._of_queries(queries, log_sums), self._of_queries(queries, log_agreement)
-        lost = np.flatnonzero(np.isnan(log_agreement))
-        if len(lost):
-            again = self._in_numpy().class_pull(queries.take(lost, pairs.n), row_weights[lost], likelihood)
-            log_agreement[lost] = again.log_agreement
+        underflowed = np.flatnonzero(np.isnan(log_agreement))
+        if len(underflowed):
+            again = self._in_numpy().class_pull(
+                queries.take(underflowed, pairs.n), row_weights[underflowed], likelihood
+            )
+            log_agreement[underflowed] = again.log_agreement
             pull += again.pull
         return Pull(log_sums, log_agreement, pull)
 
@@ -517,7 +519,7 @@ class CpuPlaced(Placed):
 
         def work(rows):
             of_points = np.zeros((n_tiles, pairs.k + 1, TILE), dtype=pairs.dtype)
-            kept = np.empty((n_tiles, kernels.KEPT_GROUP, TILE), dtype=pairs.dtype)
+            kept = np.empty((n_tiles, kernels.KEPT_ROW_GROUP, TILE), dtype=pairs.dtype)
             kernels.signed_rows(
                 *pairs.scored(rows), row_weights[rows], mates[0][rows], mates[1][rows], likelihood, least_agreement,
                 log_sums[rows], log_agreement[rows], of_queries[rows], of_points, kept,
@@ -526,22 +528,22 @@ class CpuPlaced(Placed):
 
         gathered = np.zeros((n_tiles, pairs.k + 1, TILE))
         threads = int(min(self._threads, max(self._memory // gathered.nbytes - 2, 1)))
-        for of_points in in_order(work, self._blocks(pairs, kernels.KEPT_GROUP), threads):
+        for of_points in in_order(work, self._blocks(pairs, kernels.KEPT_ROW_GROUP), threads):
             gathered += of_points
         return pairs.log_sums(log_sums), log_agreement, of_queries, unpack(gathered, slice(0, pairs.n))
 
     # -- blocks ----------------------------------------------------------------------------------------------------
 
-    def _blocks(self, pairs: Pairs, group: int = kernels.KEPT_GROUP) -> Blocks:
+    def _blocks(self, pairs: CompiledPairs, group: int = kernels.KEPT_ROW_GROUP) -> Blocks:
         """Blocks of queries in whole groups: short enough to interrupt, enough for the threads."""
         rows = min(COMPILED_BLOCK_PAIRS // pairs.n, -(-pairs.m // LEAST_BLOCKS))
         return Blocks(pairs.m, max(rows // group, 1) * group)
 
-    def _product_blocks(self, pairs: Pairs, kept_points: int | None) -> Blocks:
+    def _product_blocks(self, pairs: CompiledPairs, kept_points: int | None) -> Blocks:
         """Blocks of queries for matrix products, within the memory for what they keep."""
         size = pairs.dtype.itemsize * (TILE if kept_points is None else kept_points)
         rows = min(COMPILED_BLOCK_PAIRS // pairs.n, -(-pairs.m // LEAST_BLOCKS), self._memory // (4 * size))
-        group = kernels.KEPT_GROUP
+        group = kernels.KEPT_ROW_GROUP
         return Blocks(pairs.m, max(min(rows, PRODUCT_ROWS) // group, 1) * group)
 
     def _threads_for(self, blocks: Blocks, bytes_of_result: int = 0) -> int:

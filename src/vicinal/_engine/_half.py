@@ -10,7 +10,7 @@ needs that product for the rows of each pair only, not for its columns: ``n^2`` 
 multiply-adds in all.  Between two sweeps the exponentials are kept where matrix products made them and the memory has
 room for them.
 
-Rows are shifted by the largest score that they could have, less what typical rows leave unused (`Pairs.raise_scores`).
+Rows are shifted by the largest score that they could have, less what typical rows leave unused (`CompiledPairs.raise_scores`).
 A row without any near neighbour underflows under that shift, and is returned as underflowed for the caller to do again
 with a maximum of its own.
 """
@@ -22,7 +22,7 @@ import numpy as np
 
 from vicinal._engine import _kernels as kernels
 from vicinal._engine._blocks import Blocks
-from vicinal._engine._pairs import TILE, Pairs, unpack
+from vicinal._engine._pairs import TILE, CompiledPairs, unpack
 from vicinal._engine._pool import in_order
 from vicinal._engine._tuning import (
     CACHED_BYTES,
@@ -96,7 +96,7 @@ class HalfSweeps:
 
     Parameters
     ----------
-    pairs : Pairs
+    pairs : CompiledPairs
         Of points against themselves, without log-weights.
     weights : float64 array of shape (n,), optional
         The weights b; all positive.
@@ -105,7 +105,7 @@ class HalfSweeps:
         Columns of the widest values, for the choice between fused kernels and matrix products.
     """
 
-    def __init__(self, pairs: Pairs, weights: np.ndarray | None, threads: int, memory: int, n_values: int = 0):
+    def __init__(self, pairs: CompiledPairs, weights: np.ndarray | None, threads: int, memory: int, n_values: int = 0):
         self._pairs, self._weights = pairs, weights
         by_products = pairs.accurate and pairs.k + n_values >= HALF_PRODUCTS_FROM[pairs.dtype]
         self._sweep = (_ProductSweep if by_products else _FusedSweep)(pairs, threads, memory)
@@ -186,7 +186,7 @@ class HalfSweeps:
 class _Sweep:
     """What the two ways have in common: pieces of work, and one array that their sums are added to."""
 
-    def __init__(self, pairs: Pairs, threads: int, memory: int):
+    def __init__(self, pairs: CompiledPairs, threads: int, memory: int):
         self._pairs, self._threads, self._memory = pairs, threads, memory
 
     def _column_tiles(self, column_width: int) -> int:
@@ -288,7 +288,7 @@ class _FusedSweep(_Sweep):
 class _ProductSweep(_Sweep):
     """Half sweeps by matrix products, for many coordinates."""
 
-    def __init__(self, pairs: Pairs, threads: int, memory: int):
+    def __init__(self, pairs: CompiledPairs, threads: int, memory: int):
         super().__init__(pairs, threads, memory)
         # The tiles of the first of two sweeps, for the second to take, where they fit into half of the memory.
         size = pairs.n * pairs.n * pairs.dtype.itemsize // 2

@@ -22,8 +22,8 @@ from numba.extending import intrinsic, overload
 
 ROWS = 4  # queries that share one load of a coordinate; the loops below are written out for four
 TILE = 512  # points in a tile
-KEPT_GROUP = 8  # queries that share one visit of a tile where exponentials are kept
-GROUP = 32  # the same where nothing is kept: the points stream by less often
+KEPT_ROW_GROUP = 8  # queries that share one visit of a tile where exponentials are kept
+ROW_GROUP = 32  # the same where nothing is kept: the points stream by less often
 
 _SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of reductions over j
 
@@ -323,7 +323,7 @@ def _scores(queries, i, count, tile, offsets, by_products, left_out, j0, careful
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _start(bounds, first, in_group, careful, top, total):
+def _begin_log_sums(bounds, first, in_group, careful, top, total):
     """Begin the log-sum-exp state of the rows of a group.
 
     No score exceeds `bounds`, so this shift cannot overflow and needs no pass for the peaks.  Only rows without any
@@ -350,7 +350,7 @@ def _underflowed(total, in_group, smallest):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _advance(scores, peaks, top, total, rescale):
+def _add_to_log_sums(scores, peaks, top, total, rescale):
     """Turn a tile of scores into exponentials and take them into the log-sum-exp state (top, total) of each row.
 
     rescale[r] is what earlier exponentials of the row must be multiplied by to share the new top.
@@ -447,12 +447,12 @@ def softmax_rows(
     """A block of rows: log-sum-exp, softmax means of the values, and what each column receives.
 
     columns += sum_i row_weights_i p_ij; pass an empty array to do without.  A row's normaliser is known only after its
-    last tile, so `kept` holds the exponentials of the rows of a group: (n_tiles, KEPT_GROUP, TILE), or (1, ROWS, TILE) without
+    last tile, so `kept` holds the exponentials of the rows of a group: (n_tiles, KEPT_ROW_GROUP, TILE), or (1, ROWS, TILE) without
     columns.
     """
     n_tiles, n_values = points.shape[0], values.shape[1]
     want_columns = columns.shape[0] > 0
-    size = KEPT_GROUP if want_columns else GROUP
+    size = KEPT_ROW_GROUP if want_columns else ROW_GROUP
     shifts = np.empty((n_tiles if want_columns else 1, size))
     peaks, top, total, rescale = np.empty(ROWS), np.empty(size), np.empty(size), np.empty(ROWS)
     factors = np.zeros(ROWS)
@@ -463,7 +463,7 @@ def softmax_rows(
         for careful in (False, True):
             if careful and not _underflowed(total, in_group, smallest):
                 break
-            _start(bounds, first, in_group, careful, top, total)
+            _begin_log_sums(bounds, first, in_group, careful, top, total)
             sums[:, :] = 0.0
             for t in range(n_tiles):
                 for g in range(0, in_group, ROWS):
@@ -474,7 +474,7 @@ def softmax_rows(
                         queries, first + g, count, points[t], offsets[t], by_products, left_out, t * TILE, careful,
                         scores, peaks,
                     )  # fmt: skip
-                    _advance(scores, peaks, top[group], total[group], rescale)
+                    _add_to_log_sums(scores, peaks, top[group], total[group], rescale)
                     for r in range(ROWS):
                         if want_columns:
                             shifts[t, g + r] = top[g + r]
@@ -509,9 +509,9 @@ def received_of_rows(queries, points, offsets, by_products, left_out, log_sums, 
     """columns += sum_i row_weights_i exp(s_ij - log_sums_i) over a block of rows: what each column receives."""
     scores, peaks, factors = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.zeros(ROWS)
     n_rows = queries.shape[0]
-    for group in range(0, n_rows, GROUP):
+    for group in range(0, n_rows, ROW_GROUP):
         for t in range(points.shape[0]):
-            for first in range(group, min(group + GROUP, n_rows), ROWS):
+            for first in range(group, min(group + ROW_GROUP, n_rows), ROWS):
                 count = min(ROWS, n_rows - first)
                 _scores(
                     queries, first, count, points[t], offsets[t], by_products, left_out, t * TILE, False, scores, peaks
@@ -553,7 +553,7 @@ def class_rows(
         for careful in (False, True):
             if careful and not _underflowed(total, in_group, smallest):
                 break
-            _start(bounds, first, in_group, careful, top, total)
+            _begin_log_sums(bounds, first, in_group, careful, top, total)
             sums[:, :] = 0.0
             lowest = 0
             for t in range(n_tiles):
@@ -570,7 +570,7 @@ def class_rows(
                     scores,
                     peaks,
                 )
-                _advance(scores, peaks, top, total, rescale)
+                _add_to_log_sums(scores, peaks, top, total, rescale)
                 while lowest < n_classes - 1 and class_bounds[lowest + 1] <= t * TILE:
                     lowest += 1
                 for r in range(in_group):
@@ -636,17 +636,17 @@ def signed_rows(
     on_points (n_tiles, d + 1, TILE) gathers ``sum_i w_ij q_i`` and, in its last line, ``sum_i w_ij``.
     """
     n_tiles, d = points.shape[0], points.shape[1]
-    shifts = np.empty((n_tiles, KEPT_GROUP))
-    peaks, top, total, rescale = np.empty(ROWS), np.empty(KEPT_GROUP), np.empty(KEPT_GROUP), np.empty(ROWS)
-    matched, inside, outside = np.empty(KEPT_GROUP), np.zeros(KEPT_GROUP), np.zeros(KEPT_GROUP)
-    sums, weight, ones = np.empty((KEPT_GROUP, d)), np.empty(KEPT_GROUP), np.ones(ROWS)
+    shifts = np.empty((n_tiles, KEPT_ROW_GROUP))
+    peaks, top, total, rescale = np.empty(ROWS), np.empty(KEPT_ROW_GROUP), np.empty(KEPT_ROW_GROUP), np.empty(ROWS)
+    matched, inside, outside = np.empty(KEPT_ROW_GROUP), np.zeros(KEPT_ROW_GROUP), np.zeros(KEPT_ROW_GROUP)
+    sums, weight, ones = np.empty((KEPT_ROW_GROUP, d)), np.empty(KEPT_ROW_GROUP), np.ones(ROWS)
     n_rows = queries.shape[0]
-    for first in range(0, n_rows, KEPT_GROUP):
-        in_group = min(KEPT_GROUP, n_rows - first)
+    for first in range(0, n_rows, KEPT_ROW_GROUP):
+        in_group = min(KEPT_ROW_GROUP, n_rows - first)
         for careful in (False, True):
             if careful and not _underflowed(total, in_group, smallest):
                 break
-            _start(bounds, first, in_group, careful, top, total)
+            _begin_log_sums(bounds, first, in_group, careful, top, total)
             matched[:] = 0.0
             for t in range(n_tiles):
                 for g in range(0, in_group, ROWS):
@@ -657,7 +657,7 @@ def signed_rows(
                         queries, first + g, count, points[t], offsets[t], by_products, left_out, t * TILE, careful,
                         scores, peaks,
                     )  # fmt: skip
-                    _advance(scores, peaks, top[group], total[group], rescale)
+                    _add_to_log_sums(scores, peaks, top[group], total[group], rescale)
                     for r in range(ROWS):
                         shifts[t, g + r] = top[g + r]
                         matched[g + r] *= rescale[r]
@@ -909,7 +909,7 @@ def exponentials_of_products(products, column_offsets, left_out, j0, top, total,
         if 0 <= skip < products.shape[1]:
             products[r, skip] = -np.inf
         peaks[r] = _products_to_scores(products[r], column_offsets)
-    _advance(products, peaks, top, total, rescale)
+    _add_to_log_sums(products, peaks, top, total, rescale)
     shifts[:] = top
 
 

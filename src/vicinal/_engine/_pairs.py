@@ -63,7 +63,7 @@ class PointImages:
         return padded.reshape(-1, TILE)
 
 
-class Pairs:
+class CompiledPairs:
     """Queries against points.
 
     Parameters
@@ -134,7 +134,7 @@ class Pairs:
             return
         most = max(most, 0.0)
         rows = np.arange(0, self.n, max(self.n // SAMPLED_ROWS, 1))
-        sample = Pairs(self.points, self.points.take(rows), rows)
+        sample = CompiledPairs(self.points, self.points.take(rows), rows)
         nearest = -sample.scores(slice(0, len(rows))).max(axis=1)  # half a squared distance: there are no weights here
         self.raised = float(np.clip(nearest.max(), 0.0, most))
         self.mostly_underflows = bool(np.median(nearest) - self.raised > -np.log(self.smallest))

@@ -288,11 +288,11 @@ class Placement:
         sizes = np.trace(scatters, axis1=1, axis2=2) + counts * np.square(theirs).sum(axis=1)
         cross = sums[:, :, None] * theirs[:, None, :]
         scatters += counts[:, None, None] * theirs[:, :, None] * theirs[:, None, :] - cross - cross.transpose(0, 2, 1)
-        lost = ~scatter_is_accurate(scatters, sizes, self.problem.points.rows.dtype)
-        if lost.any():
-            scatters[lost] = 0.0
+        inaccurate = ~scatter_is_accurate(scatters, sizes, self.problem.points.rows.dtype)
+        if inaccurate.any():
+            scatters[inaccurate] = 0.0
             for query, point, weights in self.neighbors_above(np.exp(-_NEGLIGIBLE_NATS), queries, left_out):
-                concerned = np.flatnonzero(lost[point])
+                concerned = np.flatnonzero(inaccurate[point])
                 order = concerned[np.argsort(point[concerned], kind="stable")]
                 weights = weights[order] * r[query[order]]
                 for some in np.split(np.arange(len(order)), np.flatnonzero(np.diff(point[order])) + 1):
@@ -346,11 +346,11 @@ class Placement:
             log_means, log_mine = np.log(np.maximum(means, 0.0)), np.log(mine)
         for c, part in enumerate(placed):
             # A mean that underflows in the softmax of all points is exact as the quotient of two sums.
-            lost = np.flatnonzero((means[:, c] < _LEAST_MEAN[self.problem.points.rows.dtype]) & (mine[:, c] > 0))
-            if len(lost):
-                sums = part.log_sums(_some(asked, lost, self.problem.n_points)).log_sums
+            underflowed = np.flatnonzero((means[:, c] < _LEAST_MEAN[self.problem.points.rows.dtype]) & (mine[:, c] > 0))
+            if len(underflowed):
+                sums = part.log_sums(_some(asked, underflowed, self.problem.n_points)).log_sums
                 with np.errstate(invalid="ignore"):
-                    log_means[lost, c] = np.where(sums > -np.inf, sums - log_sums[lost], -np.inf)
+                    log_means[underflowed, c] = np.where(sums > -np.inf, sums - log_sums[underflowed], -np.inf)
         return log_sums, log_mine + log_means, placed
 
     def log_agreement(self, queries=None) -> np.ndarray:
