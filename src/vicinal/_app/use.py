@@ -67,7 +67,8 @@ def score(arguments, console):
 def neighbors(arguments, console):
     """Run `vicinal neighbors`."""
     import pandas as pd
-    from sklearn.neighbors import NearestNeighbors
+
+    from vicinal._engine import prepare
 
     if arguments.query == "-" == arguments.data:
         raise UsageFailure("DATA and --query cannot both be stdin. Name a file for one of them.")
@@ -88,10 +89,9 @@ def neighbors(arguments, console):
         raise UsageFailure(
             f"-k {arguments.k} needs at least {arguments.k} other rows in DATA, got {available}. Lower -k."
         )
-    # A common shift changes no distance, and keeps the digits of the search's matrix products.
-    centre = images.mean(axis=0)
-    search = NearestNeighbors(n_neighbors=arguments.k).fit(images - centre)
-    distances, positions = search.kneighbors(None if queries is None else queries - centre)
+    # All CPU backends find the same neighbours; "reference" is the one that loads no compiler.
+    found = prepare("reference", images, leave_one_out=queries is None).at().nearest(arguments.k, queries)
+    positions, distances = found.indices, np.sqrt(found.scores)
     n, k = positions.shape
     result = pd.DataFrame(
         {
@@ -160,10 +160,10 @@ def _detector(model, contamination):
 
 def _training_rows(model, features):
     """For each row the position of an equal training row, or -1."""
-    from scipy.spatial import cKDTree
     from sklearn.pipeline import Pipeline
 
     from vicinal import DensityOutlierDetector
+    from vicinal._engine import prepare
 
     density, rows = model.whole, features
     while isinstance(density, (Pipeline, DensityOutlierDetector)):
@@ -180,9 +180,9 @@ def _training_rows(model, features):
         # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.
         if not len(density.components_):
             return np.full(len(rows), -1)
-        images = cKDTree(centres @ density.components_.T)
-        gaps, nearest = images.query(rows @ density.components_.T, distance_upper_bound=1e-9)
-        return np.where(np.isfinite(gaps), nearest, -1)
+        images = prepare("reference", centres @ density.components_.T, n_queries=len(rows)).at()
+        found = images.nearest(1, rows @ density.components_.T)
+        return np.where(np.sqrt(found.scores[:, 0]) < 1e-9, found.indices[:, 0], -1)
     position = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(centres) + 0.0)}
     return np.array([position.get(row.tobytes(), -1) for row in rows])
 

@@ -5,10 +5,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.neighbors import radius_neighbors_graph
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer, check_positive, check_weights, validate_data
@@ -117,8 +117,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         self.converged_ = bool(arrived.all())
 
         alive = ends if weight is None else ends[weight > 0]  # a row of weight 0 makes no mode
-        graph = radius_neighbors_graph(mixture.in_kernel_units(alive), radius, mode="connectivity")
-        _, groups = connected_components(graph, directed=False)
+        groups = linked_groups(mixture.in_kernel_units(alive), radius, mixture.engine)
         heights = mixture.score_samples(alive)
         # A mode is the highest end of its group; groups are numbered by height.
         order = np.argsort(-heights, kind="stable")
@@ -175,3 +174,16 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
+
+
+def linked_groups(Z, radius, engine=None):
+    """Number the groups of rows that are linked by steps of at most `radius`, shape (n,).
+
+    Links are followed block by block, so that they are never held all at once: where all rows end in few modes there
+    are about as many links as pairs.
+    """
+    groups = np.arange(len(Z))
+    for one, other, _ in prepare(engine, Z, leave_one_out=True).at().within(radius):
+        links = coo_array((np.ones(len(one), dtype=bool), (groups[one], groups[other])), shape=(len(Z), len(Z)))
+        groups = connected_components(links, directed=False)[1][groups]
+    return np.unique(groups, return_inverse=True)[1]

@@ -22,6 +22,30 @@ def product_error(largest_squares, n_dims, dtype):
     return 2.0 * (n_dims + 8) * float(np.finfo(dtype).eps) * largest_squares
 
 
+def score_error(by_products, squares, largest, heaviest, n_dims, dtype, least):
+    """How far scores may be off those in float64.
+
+    Parameters
+    ----------
+    by_products : bool
+        Whether distances were taken by products, or else by differences.
+    squares : array of shape (m,)
+        Square norms of the queries.
+    largest, heaviest : float
+        The largest square norm of a point, and the largest size of a log-weight.
+    least : array of shape (m,)
+        Differences err by so much for scores that reach `least`.
+    """
+    if by_products:
+        return product_error(squares + largest + heaviest, n_dims, dtype)
+    # A distance errs by its own rounding, and in float32 by that of the images: those of the query, and of points that
+    # are within the distance of it.
+    with np.errstate(invalid="ignore"):
+        half = np.where(np.isfinite(least), np.abs(least), 0.0) + heaviest
+    reach = np.sqrt(2.0 * half)
+    return 4.0 * float(np.finfo(dtype).eps) * (n_dims * half + (np.sqrt(squares) + reach) * reach)
+
+
 def largest_square(rows):
     """The largest square norm of some rows."""
     return float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0))
@@ -66,7 +90,7 @@ def scatter_is_accurate(scatter, size, dtype):
     return float(np.finfo(dtype).eps) * size <= _SCATTER_TOLERANCE[np.dtype(dtype)] * trace
 
 
-def accurate_scatter(scatter_about, values, dtype):
+def accurate_scatter(scatter_of, values, dtype):
     """Sum a scatter over groups of rows, each about a centre close enough to it.
 
     Rows whose neighbours are near compared with the extent of the data (clusters far apart) lose digits in products
@@ -75,25 +99,25 @@ def accurate_scatter(scatter_about, values, dtype):
 
     Parameters
     ----------
-    scatter_about : callable
-        ``log_sums, scatter, size = scatter_about(rows, centre)``: of those queries alone, with the trace of the terms
-        before they cancel.
+    scatter_of : callable
+        ``log_sums, scatter, size = scatter_of(rows)``: of those queries alone (None for all), about a centre of theirs,
+        with the trace of the terms before they cancel.
     values : array of shape (m, v)
         Values of the queries.
     dtype : dtype of the products
     """
     log_sums = np.empty(len(values))
     total = np.zeros((values.shape[1], values.shape[1]))
-    groups = [np.arange(len(values))]
+    groups: list[np.ndarray | None] = [None]
     while groups:
         rows = groups.pop()
-        sums, scatter, size = scatter_about(rows, robust_centre(values[rows]))
-        if len(rows) > 1 and not scatter_is_accurate(scatter, size, dtype):
-            parts = _split_at_widest_gap(values, rows)
+        sums, scatter, size = scatter_of(rows)
+        if len(sums) > 1 and not scatter_is_accurate(scatter, size, dtype):
+            parts = _split_at_widest_gap(values, np.arange(len(values)) if rows is None else rows)
             if parts is not None:
                 groups.extend(parts)
                 continue
-        log_sums[rows] = sums
+        log_sums[slice(None) if rows is None else rows] = sums
         total += scatter
     return log_sums, total
 

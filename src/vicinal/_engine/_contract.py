@@ -9,7 +9,9 @@ Symbols, the same everywhere:
   because duplicates exist.
 - ``s_ij``: the score of a pair, -inf where j is left out of i's neighbours.  For one shared metric
   ``s_ij = log_weights_j - |q_i - z_j|^2 / 2``; the other kernel families are in `_families.py`.
-- ``log_sums_i = log sum_j exp(s_ij)`` and ``p_ij = exp(s_ij - log_sums_i)``: the softmax neighbours of i.
+- ``log_sums_i = log sum_j exp(s_ij)`` and ``p_ij = exp(s_ij - log_sums_i)``: the softmax neighbours of i.  For a query
+  that sees no point (all are left out or of weight 0) the log-sum is -inf and every p_ij is 0: it has no mean to move
+  to, no share of any class, and adds nothing to a scatter or a pull.
 
 A backend implements four members: `Backend.at`, and on what that returns `Placed.log_sums`, `Placed.softmax_sums` and
 `Placed.candidates`.  Every other reduction follows from those by algebra that is written once: the methods of `Placed`
@@ -25,13 +27,15 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from vicinal._engine._accuracy import accurate_scatter
+from vicinal._engine._accuracy import accurate_scatter, robust_centre
 from vicinal._engine._settings import Engine
-from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES
+from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES, SEARCH_FROM_QUERIES
 
 Array = Any  # an array of some namespace (NumPy, torch)
 
 Of = Literal["images", "rows"]
+# Some of the listed pairs, and the images of their queries and of their points.
+ImagesOfPairs = tuple[slice, np.ndarray, np.ndarray]
 # What weights are applied to: given values, or the images or rows themselves (centred, with a last column of ones).
 Values = np.ndarray | Of
 
@@ -188,7 +192,7 @@ class Placed(Protocol):
         With `k`, the pairs of each query contain its k best scores and all that tie with the k-th (their scores agree to
         twice the relative difference `_accuracy.TIED`); with `floors`
         (m,), all scores of at least ``floors_i``.  There may be more: a margin covers the rounding errors of fast
-        products, and the caller decides by scores in float64.  A query's pairs come together.  Pairs that are left
+        products, and the caller decides by scores in float64.  A query's pairs come together; queries come in any order.  Pairs that are left
         out, or of weight 0, are not listed.
         """
 
@@ -196,18 +200,25 @@ class Placed(Protocol):
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
         """Return the log-sums and the pooled scatter of the softmax weights, of the images or of the rows."""
-        mine, theirs = self.coordinates(queries, of), self.coordinates(Queries(), of)
+        theirs = self.coordinates(Queries(), of)
+        mine = theirs if queries.are_all else self.coordinates(queries, of)
         ones = np.ones((len(mine), 1))
 
-        def about(some: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-            everyone = len(some) == len(mine)
-            asked = queries if everyone else queries.take(some, len(theirs))
-            r = row_weights if everyone else row_weights[some]
-            u = mine if everyone else mine[some]
-            sums = self.softmax_sums(asked, r, theirs - centre.astype(theirs.dtype), ones[: len(u)])
-            return sums.log_sums, *_scatter_of_sums(u, theirs, centre, sums.gathered, r, sums.received[:, 0])
+        def scatter_of(some: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, float]:
+            asked, u, r = queries, mine, row_weights
+            if some is not None:
+                asked, u, r = queries.take(some, len(theirs)), mine[some], row_weights[some]
+            if some is None and queries.rows is None:
+                # Resident rows lie about the origin, and need no copy that is less a centre.
+                centre, sums = np.zeros(u.shape[1]), self.softmax_sums(asked, r, of, ones)
+            else:
+                centre = robust_centre(u)
+                sums = self.softmax_sums(asked, r, theirs - centre.astype(theirs.dtype), ones[: len(u)])
+            gathered = sums.gathered[:, : u.shape[1]]
+            r = np.where(sums.log_sums > -np.inf, r, 0.0)
+            return sums.log_sums, *_scatter_of_sums(u, theirs, centre, gathered, r, sums.received[:, 0])
 
-        return Scatter(*accurate_scatter(about, mine, self.points.rows.dtype))
+        return Scatter(*accurate_scatter(scatter_of, mine, self.points.rows.dtype))
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         """Return the `Pull` of resident rows towards the rows of their own class.
@@ -246,24 +257,47 @@ class Placed(Protocol):
 
         This is the score of one shared metric; a placement of another kernel family gives its own.
         """
-        mine, theirs = self.float64_images(queries)
+        images_of = self.float64_pairs(queries)
         log_weights = self.points.log_weights
 
         def scores(query: np.ndarray, point: np.ndarray) -> np.ndarray:
             found = np.empty(len(query))
-            for part in listed_parts(len(query), theirs.shape[1]):
-                difference = mine[query[part]] - theirs[point[part]]
+            for part, mine, theirs in images_of(query, point):
+                difference = mine - theirs
                 found[part] = -0.5 * np.einsum("ij,ij->i", difference, difference)
             return found if log_weights is None else found + log_weights[point]
 
         return scores
 
-    def float64_images(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
-        """The images of the queries and of the points in float64, whatever the working precision."""
-        theirs = to_images(self.points.rows.astype(np.float64, copy=False), self.metric)
-        if queries.rows is not None:
-            return to_images(queries.rows.astype(np.float64, copy=False), self.metric), theirs
-        return theirs if queries.positions is None else theirs[queries.positions], theirs
+    def float64_pairs(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], Iterator[ImagesOfPairs]]:
+        """Return a function of listed pairs (query, point) that yields parts of them, with their images in float64.
+
+        Few queries list few points: no others are mapped.
+        """
+        rows = self.points.rows
+        few = queries.count(len(rows)) < SEARCH_FROM_QUERIES
+        mine, theirs = self.float64_images(queries, Queries(positions=np.empty(0, np.int64)) if few else Queries())
+
+        def images_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
+            images, place = theirs, point
+            if few:
+                listed, place = np.unique(point, return_inverse=True)
+                images = to_images(rows[listed].astype(np.float64, copy=False), self.metric)
+            for part in listed_parts(len(query), images.shape[1]):
+                yield part, mine[query[part]], images[place[part]]
+
+        return images_of
+
+    def float64_images(self, *queries: Queries) -> list[np.ndarray]:
+        """The images of some queries each in float64, whatever the working precision."""
+        found: list[np.ndarray] = []
+        for asked in queries:
+            if asked.are_all and found and queries[0].are_all:
+                found.append(found[0])
+            else:
+                rows = self.coordinates(asked, "rows").astype(np.float64, copy=False)
+                found.append(to_images(rows, self.metric))
+        return found
 
     def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
         """The images or the rows of the queries, as a NumPy array in the working precision."""

@@ -20,7 +20,7 @@ depth d (the first d directions) and every noise sigma^2.  This is what makes tu
       _by_kernel          a kernel on a tile                          take_squares, accumulate, add_tile
       _tables             constants of a tile     _frame_arrays.py    the same in array arithmetic (NumPy, torch)
 
-All other reductions are those of `_arrays.BlockScores`, from blocks of scores (`_FramePairs`).
+All other reductions are those of `_arrays.BlockScores`, from blocks of scores (`_FrameScorer`).
 """
 
 import math
@@ -159,10 +159,10 @@ class PlacedFrames(BlockScores):
         rows = self.coordinates(queries, "rows")
         return lambda query, point: self._scores_by_removal(rows, query, point) + self._shift[0, 0]
 
-    def _pairs(self, queries: Queries, listing: bool = False) -> "_FramePairs":
+    def _scorer(self, queries: Queries, listing: bool = False) -> "_FrameScorer":
         self._check_is_one_kernel()
         rows = self.coordinates(queries, "rows")
-        return _FramePairs(self, rows, Skips.of(queries, len(rows)), listing)
+        return _FrameScorer(self, rows, Skips.of(queries, len(rows)), listing)
 
     def _check_is_one_kernel(self) -> None:
         if self.shape != (1, 1):
@@ -299,7 +299,7 @@ class PlacedFrames(BlockScores):
         A pair whose score lies 40 nats and twice the error below the best cannot change the sum.  In many dimensions few
         pairs are left.
         """
-        pairs = _FramePairs(self, queries, skips, listing=True)
+        pairs = _FrameScorer(self, queries, skips, listing=True)
         margins = _NEGLIGIBLE_NATS + 2.0 * self.product_errors(queries)
 
         def work(block):
@@ -418,7 +418,7 @@ class PlacedFrames(BlockScores):
         return scores + self._constants_of_all[0, 0, point]
 
 
-class _FramePairs:
+class _FrameScorer:
     """Scores of blocks of queries against all points under one depth and noise, as `_arrays._Pairs` gives them.
 
     They are less ``shift``.  Where products are not accurate, parts along the directions are removed in float64.

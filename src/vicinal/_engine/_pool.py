@@ -1,12 +1,12 @@
 """Our own threads: blocks in parallel, results in order, Ctrl-C between blocks."""
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
 from itertools import chain, islice
 from typing import Any
 
@@ -105,10 +105,25 @@ def _set_threads(library: Any, threads: int) -> None:
         library.clear_controlling_thread()
 
 
-@cache
-def _thread_pools() -> ThreadpoolController:
-    """The thread pools of this process; finding them takes milliseconds."""
-    return ThreadpoolController()
+class _ThreadPools:
+    """The thread pools of this process: found at the first use and again when a module was imported since.
+
+    Finding them takes milliseconds, and a library with a BLAS of its own (SciPy's, torch's) may be loaded at any time; it
+    comes with new modules.
+    """
+
+    def __init__(self) -> None:
+        self._controller: ThreadpoolController | None = None
+        self._n_modules = 0
+
+    def __call__(self) -> ThreadpoolController:
+        if self._controller is None or len(sys.modules) != self._n_modules:
+            self._n_modules = len(sys.modules)
+            self._controller = ThreadpoolController()
+        return self._controller
+
+
+_thread_pools = _ThreadPools()
 
 
 _blas_limit = _BlasLimit()

@@ -7,19 +7,23 @@
     placed.scatter(row_weights)                                      # only sums come back
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from vicinal._engine._accuracy import largest_square, robust_centre, round_centre, scatter_is_accurate
+from vicinal._engine._accuracy import TIED, largest_square, robust_centre, round_centre, scatter_is_accurate
 from vicinal._engine._backends import backend_class
+from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import Work, choose
 from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, by_metric, to_images
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._listed import Listed
-from vicinal._engine._nearest import Neighbors, listed_pairs, nearest, nearest_with_ties
+from vicinal._engine._nearest import Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
 from vicinal._engine._settings import as_engine
+from vicinal._engine._tuning import ALGEBRA_ROWS
 
 if TYPE_CHECKING:
     from vicinal._engine._frames import PlacedFrames
@@ -69,6 +73,14 @@ def prepare(
     return Problem(engine, name, points, log_weights, leave_one_out, match)
 
 
+def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Rows less a centre, in another precision, some at a time: there is no second copy in float64."""
+    found = np.empty(rows.shape, dtype=dtype)
+    for part in Blocks(len(rows), ALGEBRA_ROWS):
+        found[part] = rows[part] - centre
+    return found
+
+
 class Problem:
     """Rows that live where their backend wants them; make one with `prepare`."""
 
@@ -78,7 +90,7 @@ class Problem:
         self.n_points, self.n_features = points.shape
         self.leave_one_out, self.match = leave_one_out, match
         self.centre = round_centre(points)
-        rows = np.ascontiguousarray(points - self.centre, dtype=real)
+        rows = centred(points, self.centre, real)
         log_weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
         codes, n_classes = None, 0
         if match is not None and match.kind == "class":
@@ -155,7 +167,7 @@ class Problem:
 
     def centred(self, rows) -> np.ndarray:
         """New rows as the resident ones are: less the centre, in the working precision."""
-        return np.ascontiguousarray(np.asarray(rows) - self.centre, dtype=self.points.rows.dtype)
+        return centred(np.asarray(rows), self.centre, self.points.rows.dtype)
 
     def queries(self, queries, left_out) -> Queries:
         """The queries of a call: None for all rows, integers for positions, a table for new rows."""
@@ -217,20 +229,32 @@ class Placement:
             return np.exp(found.log_shares)
 
     def softmax_means(self, values, queries=None, left_out=None) -> "Means":
-        """Return the log-sums and the softmax means of values (n, v) of the points."""
+        """Return the log-sums and the softmax means of values (n, v) of the points; 0 for a query that sees no point."""
         # Means of centred values, so that an offset costs no digits.
         values = np.asarray(values)
         real = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
         offset = robust_centre(values).astype(real)
         asked = self.problem.queries(queries, left_out)
         found = self.placed.softmax_sums(asked, None, values.astype(real, copy=False) - offset)
-        return Means(found.log_sums, found.gathered + offset)
+        return Means(found.log_sums, found.gathered + np.where(found.log_sums > -np.inf, 1.0, 0.0)[:, None] * offset)
 
     def mean_shifts(self, queries=None, left_out=None) -> "Means":
-        """Return the log-sums and ``sum_j p_ij (z_j - q_i)``, shape (m, k): from an image to its neighbours' mean."""
+        """Return the log-sums and ``sum_j p_ij (z_j - q_i)``, shape (m, k): from an image to its neighbours' mean.
+
+        A query that sees no point stays where it is.
+        """
         asked = self.problem.queries(queries, left_out)
         found = self.placed.softmax_sums(asked, None, "images")
-        return Means(found.log_sums, found.gathered[:, :-1] - self.placed.coordinates(asked, "images"))
+        for part, mine in self._images_in_parts(asked):
+            # The last column is the sum of the weights: 1, or 0 for a query that sees no point.
+            found.gathered[part, :-1] -= found.gathered[part, -1:] * mine
+        return Means(found.log_sums, found.gathered[:, :-1])
+
+    def _images_in_parts(self, asked: Queries) -> Iterator[tuple[slice, np.ndarray]]:
+        """The images of the queries, some at a time."""
+        n = self.problem.n_points
+        for part in Blocks(asked.count(n), ALGEBRA_ROWS):
+            yield part, self.placed.coordinates(asked.take(np.arange(part.start, part.stop), n), "images")
 
     def scatter(self, row_weights=None, queries=None, left_out=None, *, of: Of = "images") -> Scatter:
         """Return the log-sums and the pooled scatter ``sum_ij r_i p_ij (u_i - u_j)(u_i - u_j)'``.
@@ -264,11 +288,11 @@ class Placement:
         sizes = np.trace(scatters, axis1=1, axis2=2) + counts * np.square(theirs).sum(axis=1)
         cross = sums[:, :, None] * theirs[:, None, :]
         scatters += counts[:, None, None] * theirs[:, :, None] * theirs[:, None, :] - cross - cross.transpose(0, 2, 1)
-        lost = ~scatter_is_accurate(scatters, sizes, self.problem.points.rows.dtype)
-        if lost.any():
-            scatters[lost] = 0.0
+        inaccurate = ~scatter_is_accurate(scatters, sizes, self.problem.points.rows.dtype)
+        if inaccurate.any():
+            scatters[inaccurate] = 0.0
             for query, point, weights in self.neighbors_above(np.exp(-_NEGLIGIBLE_NATS), queries, left_out):
-                concerned = np.flatnonzero(lost[point])
+                concerned = np.flatnonzero(inaccurate[point])
                 order = concerned[np.argsort(point[concerned], kind="stable")]
                 weights = weights[order] * r[query[order]]
                 for some in np.split(np.arange(len(order)), np.flatnonzero(np.diff(point[order])) + 1):
@@ -322,11 +346,11 @@ class Placement:
             log_means, log_mine = np.log(np.maximum(means, 0.0)), np.log(mine)
         for c, part in enumerate(placed):
             # A mean that underflows in the softmax of all points is exact as the quotient of two sums.
-            lost = np.flatnonzero((means[:, c] < _LEAST_MEAN[self.problem.points.rows.dtype]) & (mine[:, c] > 0))
-            if len(lost):
-                sums = part.log_sums(_some(asked, lost, self.problem.n_points)).log_sums
+            underflowed = np.flatnonzero((means[:, c] < _LEAST_MEAN[self.problem.points.rows.dtype]) & (mine[:, c] > 0))
+            if len(underflowed):
+                sums = part.log_sums(_some(asked, underflowed, self.problem.n_points)).log_sums
                 with np.errstate(invalid="ignore"):
-                    log_means[lost, c] = np.where(sums > -np.inf, sums - log_sums[lost], -np.inf)
+                    log_means[underflowed, c] = np.where(sums > -np.inf, sums - log_sums[underflowed], -np.inf)
         return log_sums, log_mine + log_means, placed
 
     def log_agreement(self, queries=None) -> np.ndarray:
@@ -352,7 +376,7 @@ class Placement:
         return self.placed.coordinates(Queries(), "images")
 
     def perplexities(self, queries=None, left_out=None) -> np.ndarray:
-        """Return the effective number of neighbours of each query, ``exp(H(p_i))``, shape (m,).
+        """Return the effective number of neighbours of each query, ``exp(H(p_i))``, shape (m,); 1 for one without any.
 
         ``H_i = log_sums_i - sum_j p_ij s_ij``, and the expected score follows from the softmax means of the images and
         of their squares.  Where squares are so large that they would drown the entropy in rounding, the pairs that
@@ -361,27 +385,37 @@ class Placement:
         asked = self.problem.queries(queries, left_out)
         if not self.shared:
             return self._listed_perplexities(asked)
-        images = self.placed.coordinates(Queries(), "images")
-        mine = images if asked.are_all else self.placed.coordinates(asked, "images")
-        largest = max(largest_square(images), largest_square(mine))
-        if np.finfo(images.dtype).eps * largest > _ENTROPY_DIGITS[images.dtype]:
+        values = self._images_and_offsets()
+        largest = max([2.0 * values[:, -1].max(), *(largest_square(mine) for _, mine in self._images_in_parts(asked))])
+        if np.finfo(values.dtype).eps * largest > _ENTROPY_DIGITS[values.dtype]:
             return self._listed_perplexities(asked)
-        squares = np.square(images, dtype=np.float64).sum(axis=1)
-        offsets = 0.5 * squares
         if self.problem.points.log_weights is not None:
-            offsets = offsets - _finite(self.problem.points.log_weights)
-        found = self.placed.softmax_sums(asked, None, np.column_stack([images, offsets.astype(images.dtype)]))
-        mine = mine.astype(np.float64, copy=False)
-        expected = (mine * found.gathered[:, :-1]).sum(1) - found.gathered[:, -1] - 0.5 * (mine**2).sum(1)
+            values[:, -1] -= _finite(self.problem.points.log_weights)
+        found = self.placed.softmax_sums(asked, None, values)
+        expected = -found.gathered[:, -1]
+        for part, mine in self._images_in_parts(asked):
+            mine = mine.astype(np.float64, copy=False)
+            expected[part] += (mine * found.gathered[part, :-1]).sum(axis=1) - 0.5 * np.square(mine).sum(axis=1)
         most = self.problem.n_points - (0 if asked.left_out is None else (asked.left_out >= 0).astype(int))
         return np.clip(np.exp(np.clip(found.log_sums - expected, 0.0, 700.0)), 1.0, np.maximum(most, 1))
+
+    def _images_and_offsets(self) -> np.ndarray:
+        """The images of the points and half of their squares, shape (n, k + 1), in the working precision."""
+        values = None
+        for part, images in self._images_in_parts(Queries()):
+            if values is None:
+                values = np.empty((self.problem.n_points, images.shape[1] + 1), dtype=images.dtype)
+            values[part, :-1] = images
+            values[part, -1] = 0.5 * np.square(images, dtype=np.float64).sum(axis=1)
+        assert values is not None
+        return values
 
     def _listed_perplexities(self, asked: Queries) -> np.ndarray:
         floors = self.placed.log_sums(asked).log_sums - _NEGLIGIBLE_NATS
         answer = np.ones(asked.count(self.problem.n_points))
         for query, _, scores in listed_pairs(self.placed, asked, floors=floors):
-            some, starts = np.unique(query, return_index=True)
-            counts = np.diff(np.append(starts, len(query)))
+            starts, counts = groups_of_queries(query)
+            some = query[starts]
             below = scores - np.repeat(np.maximum.reduceat(scores, starts), counts)
             with np.errstate(under="ignore"):
                 weights = np.exp(below)
@@ -397,10 +431,25 @@ class Placement:
         asked = self.problem.queries(queries, left_out)
         floors = self.placed.log_sums(asked).log_sums + np.log(least)
         for query, point, scores in listed_pairs(self.placed, asked, floors=floors):
-            starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))
-            counts = np.diff(np.append(starts, len(query)))
+            starts, counts = groups_of_queries(query)
             weights = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), counts))
             yield query, point, weights / np.repeat(np.add.reduceat(weights, starts), counts)
+
+    def within(self, radius, queries=None, left_out=None):
+        """Yield, for blocks of queries, the pairs at a distance of at most `radius`, grouped by query.
+
+        Three arrays per block: queries, points and squared distances.
+        """
+        self._check_is_shared("within")
+        asked = self.problem.queries(queries, left_out)
+        floors = np.full(asked.count(self.problem.n_points), -0.5 * radius**2)
+        for query, point, scores in listed_pairs(self._by_distance, asked, floors=floors):
+            near = -2.0 * scores <= radius**2 * (1.0 + TIED)
+            yield query[near], point[near], -2.0 * scores[near]
+
+    def _check_is_shared(self, verb):
+        if not self.shared:
+            raise TypeError(f"{verb} is for a metric that all points share. List neighbours with neighbors_above.")
 
     def nearest(self, k, queries=None, left_out=None, *, by="distance") -> Neighbors:
         """Return the k nearest points of each query, exactly: nearest first, ties in the order of the points.
@@ -412,27 +461,30 @@ class Placement:
         by : {"distance", "product"}
             The smallest Euclidean distance of the images, or their largest inner product.
         """
-        if not self.shared:
-            raise TypeError("nearest is for a metric that all points share. List neighbours with neighbors_above.")
+        self._check_is_shared("nearest")
         asked = self.problem.queries(queries, left_out)
         origin = to_images(self.problem.centre[None], self.placed.metric)[0] if by == "product" else None
-        placed, weights = self.placed, _presence(self.problem.points.log_weights)
+        placed = self._by_distance
         if origin is not None:
+            weights = _presence(self.problem.points.log_weights)
             weights = _product_weights(placed, origin) + (0.0 if weights is None else weights)
-        if origin is not None or self.problem.points.log_weights is not None:
             placed = self.problem.reweighted(weights).at(placed.metric).placed
         return nearest(placed, asked, k, origin)
+
+    @cached_property
+    def _by_distance(self) -> Placed:
+        """The placement without the weights of its points, but for those of weight 0: scores by distance alone."""
+        if self.problem.points.log_weights is None:
+            return self.placed
+        weights = _presence(self.problem.points.log_weights)
+        return self.problem.reweighted(weights).at(self.placed.metric).placed
 
     def nearest_with_ties(self, k, queries=None, left_out=None):
         """Yield, for blocks of queries, each query's k nearest points and all that tie with the k-th.
 
         Three arrays per block: queries, points and squared distances, those of a query together, nearest first.
         """
-        placed = self.placed
-        if self.problem.points.log_weights is not None:
-            weights = _presence(self.problem.points.log_weights)
-            placed = self.problem.reweighted(weights).at(placed.metric).placed
-        return nearest_with_ties(placed, self.problem.queries(queries, left_out), k)
+        return nearest_with_ties(self._by_distance, self.problem.queries(queries, left_out), k)
 
 
 # Pairs this many nats below a row's log-sum cannot change a sum in float64.

@@ -3,25 +3,26 @@
 import numpy as np
 
 from vicinal._engine import _kernels as kernels
+from vicinal._engine._blocks import Blocks
+from vicinal._engine._pairs import TILE
 from vicinal._engine._pool import in_order, one_blas_thread
-from vicinal._engine._tuning import PRODUCT_TILE_POINTS
 
 
-def softmax_by_products(pairs, values, row_weights, blocks, threads):
+def softmax_by_products(pairs, packed_values, row_weights, blocks, threads, means):
     """Log-sums, means of the values and, given row weights, what each point receives."""
-    log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
+    log_sums, n_values = np.empty(pairs.m), packed_values.shape[1]
     wanted = row_weights is not None
 
     def work(rows):
         block = _ProductBlock(pairs, rows, keep=wanted)
-        sums = np.zeros((block.n_rows, values.shape[1]))
-        for t, tile in enumerate(block.tiles):
+        sums = np.zeros((block.n_rows, n_values))
+        for t in range(len(block.tiles)):
             weights = block.exponentials(t)
-            if values.shape[1]:
+            if n_values:
                 sums *= block.rescale[:, None]
-                sums += weights @ values[tile]
+                sums += weights @ packed_values[t, :, : weights.shape[1]].T
         log_sums[rows] = block.log_sums()
-        means[rows] = sums * block.inverse_totals[:, None]
+        means[rows, :n_values] = sums * block.inverse_totals[:, None]
         if not wanted:
             return None
         columns = np.empty(pairs.n)
@@ -35,7 +36,7 @@ def softmax_by_products(pairs, values, row_weights, blocks, threads):
         for columns in in_order(work, blocks, threads):
             if received is not None:
                 received += columns
-    return pairs.log_sums(log_sums), means, received
+    return pairs.log_sums(log_sums), received
 
 
 def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, blocks, threads):
@@ -45,7 +46,6 @@ def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, b
     """
     log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
     of_queries = np.empty((pairs.m, pairs.k))
-    points_and_one = np.hstack([pairs.points.images, np.ones((pairs.n, 1), dtype=pairs.dtype)])
 
     def work(rows):
         block = _ProductBlock(pairs, rows, keep=True)
@@ -57,7 +57,7 @@ def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, b
             kernels.add_matched(weights, mates_from, mates_to, tile.start, matched)
         log_sums[rows] = block.log_sums()
         inside, outside = np.empty(block.n_rows), np.empty(block.n_rows)
-        queries = pairs.queries[rows]
+        queries = block.queries
         kernels.class_factors(
             queries, likelihood, matched, block.total, row_weights[rows], least_agreement, pairs.smallest,
             inside, outside, log_agreement[rows],
@@ -68,7 +68,8 @@ def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, b
         for t, tile in enumerate(block.tiles):
             back, weights = block.back(t), block.kept(t)
             kernels.scale_sides(weights, mates_from, mates_to, inside * back, outside * back, tile.start)
-            sums += weights @ points_and_one[tile]
+            sums[:, :-1] += weights @ pairs.points.packed[t, :, : weights.shape[1]].T
+            sums[:, -1] += weights.sum(axis=1)
             np.matmul(weights.T, queries_and_one, out=gathered[tile])
         of_queries[rows] = sums[:, -1:] * queries - sums[:, :-1]
         return gathered
@@ -86,15 +87,15 @@ class _ProductBlock:
     def __init__(self, pairs, rows, keep):
         self.pairs, self.rows = pairs, rows
         self.n_rows = rows.stop - rows.start
-        self.tiles = [slice(j, min(j + PRODUCT_TILE_POINTS, pairs.n)) for j in range(0, pairs.n, PRODUCT_TILE_POINTS)]
-        held = pairs.n if keep else min(PRODUCT_TILE_POINTS, pairs.n)
+        self.queries = pairs.queries(rows)
+        self.tiles = list(Blocks(pairs.n, TILE))
+        held = pairs.n if keep else min(TILE, pairs.n)
         self._buffer = np.empty(self.n_rows * held, dtype=pairs.dtype)
         self._keep = keep
         self.top = np.full(self.n_rows, -np.inf)
         self.total = np.zeros(self.n_rows)
         self.rescale = np.ones(self.n_rows)
         self.shifts = np.empty((len(self.tiles), self.n_rows))
-        self._offsets = pairs.offsets
 
     def kept(self, t):
         """The (rows, tile) exponentials of tile t, each scaled by its row's top at the time (`shifts`)."""
@@ -120,9 +121,9 @@ class _ProductBlock:
         """Make the exponentials of tile t, and take them into the log-sum-exp state of each row."""
         pairs, tile = self.pairs, self.tiles[t]
         weights = self.kept(t)
-        np.matmul(pairs.queries[self.rows], pairs.points.images[tile].T, out=weights)
+        np.matmul(self.queries, pairs.points.packed[t, :, : weights.shape[1]], out=weights)
         kernels.exponentials_of_products(
-            weights, self._offsets[tile], pairs.left_out[self.rows], tile.start,
+            weights, pairs.offsets[t, : weights.shape[1]], pairs.left_out[self.rows], tile.start,
             self.top, self.total, self.rescale, self.shifts[t],
         )  # fmt: skip
         return weights

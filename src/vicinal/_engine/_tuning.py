@@ -23,7 +23,7 @@ DEFAULT_MEMORY = 128 * 2**20  # bytes of working memory
 ARRAY_BLOCK_PAIRS = 2**18  # pairs in a block of the NumPy backend: its arrays stay in the cache.  Measured.
 COMPILED_BLOCK_PAIRS = 2**23  # at 2 to 20 ns per pair Ctrl-C is heard within 0.2 s
 LEAST_BLOCKS = 16  # so that few threads share the work evenly
-ALGEBRA_ROWS = 8192  # rows that are cast to float64 at a time
+ALGEBRA_ROWS = 8192  # rows that are cast to float64 at a time: whole tiles
 LISTED_BYTES = 2**25  # of differences of listed pairs that are held at a time
 
 # -- compiled kernels against matrix products (`_cpu.py`) ---------------------------------------------------------
@@ -35,8 +35,7 @@ PRODUCTS_FROM_WITHOUT_VALUES = {FLOAT64: 64, FLOAT32: 512}
 # The same where each pair is visited once.  Measured.
 HALF_PRODUCTS_FROM = {FLOAT64: 112, FLOAT32: 96}
 
-PRODUCT_TILE_POINTS = 1024  # points in a tile of matrix products, and queries in a block of them
-PRODUCT_TILE_ROWS = 128
+PRODUCT_ROWS = 128  # queries in a block of matrix products, at most
 KEPT_POINTS = 80_000  # up to this many points, the exponentials of a group of rows stay in the cache.  Measured.
 
 # -- each pair once (`_half.py`) ----------------------------------------------------------------------------------
@@ -48,7 +47,7 @@ HALF_SCATTER_FROM_ROWS = 1024
 HALF_SCATTER_FROM_COORDINATES = 6
 HALF_SCATTER_FROM_ROWS_ALWAYS = 40_000
 COLUMN_TILES = 32  # tiles of points in a thread's piece of work
-HALF_PRODUCT_ROWS = HALF_PRODUCT_POINTS = 512  # a tile of matrix products.  Measured.
+HALF_PRODUCT_ROWS = 512  # rows in a tile of matrix products, at most those of a tile of points.  Measured.
 CACHED_BYTES = 2**24  # exponentials up to this size are worth keeping for the second sweep whatever they cost
 COSTLY_COORDINATES = 96  # and beyond it where they have this many coordinates.  Measured.
 SAMPLED_ROWS = 16  # rows whose nearest neighbour tells how far all scores may be raised

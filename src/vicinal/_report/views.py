@@ -9,9 +9,8 @@ import warnings
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
-from sklearn.neighbors import NearestNeighbors
 
-from vicinal._compare.folds import fit_first, images_of, log_scale, steps_of
+from vicinal._compare.folds import fit_first, images_of, log_scale, nearest, steps_of
 
 MOST_POINTS = 1_000
 MOST_COLUMNS_SHOWN = 40
@@ -61,9 +60,7 @@ def plane(metric, X, rows, train):
 
 def neighbors_among(images):
     """The nearest of the other rows for each row, nearest first."""
-    k = min(_NEIGHBORS_SHOWN, len(images) - 1)
-    search = NearestNeighbors(n_neighbors=k).fit(images - images.mean(axis=0))
-    return search.kneighbors(return_distance=False)
+    return nearest(images, None, min(_NEIGHBORS_SHOWN, len(images) - 1))
 
 
 def linear_map(metric, X):
