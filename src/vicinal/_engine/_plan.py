@@ -149,10 +149,9 @@ class Tiles:
         places = places[order]
         home = self.tile_at[places]
         group = np.searchsorted(self.tiles_of_groups, home, side="right") - 1
-        first = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(places) else np.empty(0, np.int64)
-        ends = np.append(first[1:], len(places))
-        blocks = np.concatenate([*(np.arange(a, b, block) for a, b in zip(first, ends, strict=True)), [len(places)]])
-        blocks = blocks.astype(np.int64)
+        ends = np.append(np.flatnonzero(group[1:] != group[:-1]) + 1, len(places))
+        parts = [np.arange(a, b, block) for a, b in zip(np.append(0, ends[:-1]), ends, strict=True)]
+        blocks = np.append(np.concatenate(parts), len(places)).astype(np.int64)
         groups = group[blocks[:-1]]
         return Hands(
             np.ascontiguousarray(self.images[places]), self._places(left_out, order), home, blocks,

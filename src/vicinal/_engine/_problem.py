@@ -74,6 +74,7 @@ class Problem:
 
     def __init__(self, engine, backend, points, log_weights=None, leave_one_out=False, match=None):
         real = np.dtype(engine.precision or points.dtype)
+        engine.check_error(real)
         self.engine, self.backend = engine, backend
         self.n_points, self.n_features = points.shape
         self.leave_one_out, self.match = leave_one_out, match
@@ -88,6 +89,11 @@ class Problem:
         self._rows = backend_class(backend)(self.points, engine)
         self._with_targets: Problem | None = None
         self._by_column: list[Problem] | None = None
+
+    @property
+    def certified_row_error(self) -> float:
+        """The largest relative error that skipped pairs may have left in the sum of any row, in the last pass."""
+        return float(self._rows.certified_row_error)
 
     def at(self, kernel=None) -> "Placement":
         """Place the rows under a kernel.
@@ -361,6 +367,10 @@ class Placement:
         asked = self.problem.queries(queries, left_out)
         if not self.shared:
             return self._listed_perplexities(asked)
+        most = self.problem.n_points - (0 if asked.left_out is None else (asked.left_out >= 0).astype(int))
+        entropies = self.placed.entropies(asked)
+        if entropies is not None:
+            return np.clip(np.exp(np.clip(entropies, 0.0, 700.0)), 1.0, np.maximum(most, 1))
         images = self.placed.coordinates(Queries(), "images")
         mine = images if asked.are_all else self.placed.coordinates(asked, "images")
         largest = max(largest_square(images), largest_square(mine))
@@ -373,7 +383,6 @@ class Placement:
         found = self.placed.softmax_sums(asked, None, np.column_stack([images, offsets.astype(images.dtype)]))
         mine = mine.astype(np.float64, copy=False)
         expected = (mine * found.gathered[:, :-1]).sum(1) - found.gathered[:, -1] - 0.5 * (mine**2).sum(1)
-        most = self.problem.n_points - (0 if asked.left_out is None else (asked.left_out >= 0).astype(int))
         return np.clip(np.exp(np.clip(found.log_sums - expected, 0.0, 700.0)), 1.0, np.maximum(most, 1))
 
     def _listed_perplexities(self, asked: Queries) -> np.ndarray:

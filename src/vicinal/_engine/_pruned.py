@@ -189,7 +189,9 @@ class PrunedSweeps:
     def _asked(self, hands: Hands, masses: Masses, power: float) -> tuple[Any, ...]:
         """What every kernel takes: queries, points, boxes and the rule by which tiles are skipped."""
         tiles = self.tiles
-        plan = (*tiles.boxes, tiles.heaviest, masses.of_tiles)
+        # Distances of boxes are rounded down by more than the distances of pairs are rounded up.
+        shrink = 1.0 - (2 * tiles.k + 16) * float(np.finfo(tiles.dtype).eps)
+        plan = (*tiles.boxes, tiles.heaviest, masses.of_tiles, shrink)
         rule = (float(self._error), power, masses.log_unit, masses.log_all, float(tiles.n))
         return *hands[:6], tiles.points, plan, masses.heavy, rule
 
@@ -223,8 +225,8 @@ class PrunedSweeps:
         """The shares of a sweep of all rows, counted on a sample of hands."""
         tiles = self.tiles
         step = max(tiles.n // (SAMPLED_HANDS * HAND), 1)
-        places = (np.arange(0, tiles.n // HAND, step) * HAND)[:, None] + np.arange(HAND)
-        positions = tiles.order[places.ravel()]
+        places = (np.arange(0, max(tiles.n // HAND, 1), step) * HAND)[:, None] + np.arange(HAND)
+        positions = tiles.order[places[places < tiles.n]]
         self.sums(tiles.some_rows(positions, positions, block=HAND), power=2.0)
         return self.shares
 

@@ -142,8 +142,13 @@ def home_tiles(images, rows, low, high, mass, homes):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _tile_scores(queries, first, in_hand, points, t, left_out, scores, shifted, half, peaks):
-    """Scores of a hand against a tile, each plus half[r], and each row's largest score; rows beyond the last repeat it."""
+def _tile_scores(queries, first, in_hand, points, t, left_out, scores, scratch):
+    """Scores of a hand against a tile, each plus a constant of its row; rows beyond the last repeat it.
+
+    tops[r] is the largest of them and peaks[r] the largest score.  Scores are compared with what is known of the row by
+    their distance from these two: beside a constant of 1e20 no other difference has digits.
+    """
+    _, shifted, tops, peaks = scratch
     packed, centres, offsets, wide, starts = points
     d, last = queries.shape[1], first + in_hand - 1
     for r in range(HAND):
@@ -152,7 +157,7 @@ def _tile_scores(queries, first, in_hand, points, t, left_out, scores, shifted, 
             x = queries[i, k] - centres[t, k]
             shifted[r, k] = x
             square += float64(x) * float64(x)
-        half[r] = 0.0 if wide[t] else 0.5 * square
+        peaks[r] = 0.0 if wide[t] else -0.5 * square
     for g in range(0, in_hand, ROWS):
         some = scores[g : g + ROWS]
         if wide[t]:
@@ -165,9 +170,9 @@ def _tile_scores(queries, first, in_hand, points, t, left_out, scores, shifted, 
                 scores[r, skip] = np.inf if wide[t] else -np.inf
         if wide[t]:
             _distances_to_scores(some, offsets[t])
-        _peaks(some, peaks[g : g + ROWS])
+        _peaks(some, tops[g : g + ROWS])
     for r in range(in_hand):
-        peaks[r] -= half[r]
+        peaks[r] += tops[r]
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
@@ -243,7 +248,7 @@ def _list_tiles(hand_box, reach, plan, spans, n_spans, first_tile, last_tile, li
     low, high, mass = plan[0], plan[1], plan[5]
     tiles, distances, ends, weights, ordered = lists
     span = np.empty(TILE_SPAN)
-    shrink = 1.0 - (hand_box.shape[1] + 3) * 2.3e-16  # box distances are rounded down
+    shrink = plan[6]
     count, nearest = 0, np.inf
     for s in spans[:n_spans]:
         _apart_from_span(hand_box[0], hand_box[1], low[s], high[s], span)
@@ -299,31 +304,31 @@ def _tails(nearest, power, least, log_unit, weights, tails):
 @njit(**_OPTIONS)
 def _lower_bounds(queries, first, stop, points, mass, home, first_tile, last_tile, left_out, low, scratch):
     """low[i - first] <= log sum_j exp(s_ij), from the row's home tile; -inf only for a row that sees no point at all."""
-    scores, shifted, half, peaks = scratch
+    scores, _, tops, peaks = scratch
     i = first
     while i < stop:
         count = 1
         while count < HAND and i + count < stop and home[i + count] == home[i]:
             count += 1
-        _tile_scores(queries, i, count, points, home[i], left_out, scores, shifted, half, peaks)
+        _tile_scores(queries, i, count, points, home[i], left_out, scores, scratch)
         for r in range(count):
-            low[i + r - first] = _log_sum(scores[r], peaks[r], half[r])
+            low[i + r - first] = _log_sum(scores[r], peaks[r], tops[r])
         for r in range(count):
             distance = 0
             while low[i + r - first] == -np.inf and distance < last_tile - first_tile:
                 distance += 1
                 for t in (home[i] - distance, home[i] + distance):
                     if first_tile <= t < last_tile and mass[t] > 0.0:
-                        _tile_scores(queries, i + r, int64(1), points, t, left_out, scores, shifted, half, peaks)
-                        low[i + r - first] = max(low[i + r - first], _log_sum(scores[0], peaks[0], half[0]))
+                        _tile_scores(queries, i + r, int64(1), points, t, left_out, scores, scratch)
+                        low[i + r - first] = max(low[i + r - first], _log_sum(scores[0], peaks[0], tops[0]))
         i += count
 
 
 @njit(**_OPTIONS)
-def _log_sum(scores, peak, half):
+def _log_sum(scores, peak, top):
     if not peak > -np.inf:
         return -np.inf
-    return peak + np.log(float64(_exp_in_place(scores, scores.dtype.type(peak + half)))) - 1e-3
+    return peak + np.log(float64(_exp_in_place(scores, scores.dtype.type(top)))) - 1e-3
 
 
 # -- a hand of queries --------------------------------------------------------------------------------------------
@@ -360,7 +365,7 @@ def sweep_hand(
     """
     error, power, log_unit, log_all, n_points = rule
     lists, scratch, kept, state, tails = space
-    spare, shifted, half, peaks = scratch
+    spare, _, tops, peaks = scratch
     exponentials, tile_of, alive, shifts, sums = kept
     shift, total, lost = state
     d, n_values = queries.shape[1], values.shape[1]
@@ -398,7 +403,7 @@ def sweep_hand(
             t = ordered[c]
             c += 1
             scores = exponentials[taken] if keep and taken < exponentials.shape[0] else spare
-            _tile_scores(queries, first, in_hand, points, t, left_out, scores, shifted, half, peaks)
+            _tile_scores(queries, first, in_hand, points, t, left_out, scores, scratch)
             counts[0] += in_hand * TILE
             any_alive = False
             for g in range(0, in_hand, ROWS):
@@ -407,7 +412,8 @@ def sweep_hand(
                     bound = peaks[r] + heavy[t]
                     if power > 0.0:
                         bound += power * ((plan[4][t] - peaks[r]) / 64.0 + 0.5 * _TANGENT)
-                    near = near or bound > known[r]
+                    # Equal they are where scores of 1e20 have no digits left for the difference.
+                    near = near or bound >= known[r]
                 alive[taken, g // ROWS] = near
                 if not near:
                     for r in range(g, min(g + ROWS, in_hand)):
@@ -418,14 +424,14 @@ def sweep_hand(
                 for r in range(g, g + ROWS):
                     sums[taken, r, :] = 0.0
                     shifts[taken, r] = shift[r]
-                    if r >= in_hand or low[r] == -np.inf:
+                    if r >= in_hand or low[r] == -np.inf or peaks[r] == -np.inf:
                         scores[r, :] = 0
                         continue
                     if peaks[r] > shift[r] + 30.0:
                         total[r] *= np.exp(shift[r] - peaks[r])
                         shift[r] = peaks[r]
                         shifts[taken, r] = shift[r]
-                    below = scores.dtype.type(shift[r] + half[r])
+                    below = scores.dtype.type(tops[r] + (shift[r] - peaks[r]))
                     if with_logs:
                         e, logs = _exp_and_logs(scores[r], below)
                         sums[taken, r, n_values + 1] = logs
@@ -461,10 +467,9 @@ def _start_block(queries, left_out, home, start, stop, first_tile, last_tile, po
     reach = _reach(log_all - least - np.log(0.25 * error) + SLACK, power)
     box = np.empty((2, queries.shape[1]))
     _box(queries, start, stop, box[0], box[1])
-    shrink = 1.0 - (queries.shape[1] + 3) * 2.3e-16
     count = 0
     for s in range(first_tile // TILE_SPAN, -(-last_tile // TILE_SPAN)):
-        if _apart(box[0], box[1], plan[2][s], plan[3][s]) * shrink < reach:
+        if _apart(box[0], box[1], plan[2][s], plan[3][s]) * plan[6] < reach:
             spans[count] = s
             count += 1
     return count
@@ -477,10 +482,13 @@ def _exponentials(queries, first, in_hand, points, left_out, c, space):
     exponentials, tile_of, alive, shifts, _ = kept
     if c < exponentials.shape[0]:
         return exponentials[c]
-    scores, shifted, half, peaks = scratch
-    _tile_scores(queries, first, in_hand, points, tile_of[c], left_out, scores, shifted, half, peaks)
+    scores, _, tops, peaks = scratch
+    _tile_scores(queries, first, in_hand, points, tile_of[c], left_out, scores, scratch)
     for r in range(in_hand):
-        _exp_in_place(scores[r], scores.dtype.type(shifts[c, r] + half[r]))
+        if peaks[r] > -np.inf:
+            _exp_in_place(scores[r], scores.dtype.type(tops[r] + (shifts[c, r] - peaks[r])))
+        else:
+            scores[r, :] = 0
     scores[in_hand:] = 0
     return scores
 
@@ -493,7 +501,7 @@ def _pair_types(real):
     a2, a3, doubles, ints = real[:, ::1], real[:, :, ::1], float64[::1], int64[::1]
     boxes, table = float64[:, :, ::1], float64[:, ::1]
     points = types.Tuple((a3, a2, a2, boolean[::1], ints))
-    plan = types.Tuple((boxes, boxes, table, table, doubles, doubles))
+    plan = types.Tuple((boxes, boxes, table, table, doubles, doubles, float64))
     return (a2, ints, ints, ints, ints, ints, points, plan, doubles, types.UniTuple(float64, 5))
 
 
@@ -538,6 +546,8 @@ def hand_sums(
             for r in range(in_hand):
                 i = first + r
                 log_sums[i], lost[i], means[i, :] = -np.inf, missing[r], 0.0
+                if with_logs:
+                    entropies[i] = 0.0
                 if not total[r] > 0.0:
                     continue
                 log_sums[i], logs = shift[r] + np.log(total[r]), 0.0
