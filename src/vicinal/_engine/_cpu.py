@@ -31,8 +31,8 @@ from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._half import HalfSweeps
 from vicinal._engine._pairs import TILE, Pairs, PointImages, pack, unpack
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
-from vicinal._engine._pruned_placed import Orders, PrunedPlaced
 from vicinal._engine._products import signed_by_products, softmax_by_products
+from vicinal._engine._pruned_placed import Orders, PrunedPlaced
 from vicinal._engine._settings import Engine
 from vicinal._engine._tuning import (
     COMPILED_BLOCK_PAIRS,

@@ -5,6 +5,8 @@ The tree itself is not kept.  Where a node is cut depends on the number of its r
 thread without changing the order.
 """
 
+from itertools import pairwise
+
 import numpy as np
 from numba import float64, int64, void
 
@@ -27,7 +29,7 @@ def spatial_order(images: np.ndarray, groups: np.ndarray, threads: int) -> np.nd
     """
     n = len(images)
     index, keys = np.arange(n), np.empty(n)
-    nodes = [(int(start), int(stop)) for start, stop in zip(groups[:-1], groups[1:], strict=True)]
+    nodes = list(pairwise(groups.tolist()))
     large = [node for node in nodes if node[1] - node[0] > SERIAL_ORDER_ROWS]
     for start, stop in large:
         split_node(images, index, keys, start, stop, SERIAL_ORDER_ROWS)

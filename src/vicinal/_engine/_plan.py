@@ -4,6 +4,7 @@ A plan is data, made from the rows, the metric and the weights alone: the same o
 """
 
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +64,7 @@ class Tiles:
         self.order, self.groups, self.dtype = order, groups, images.dtype
         self.n, self.k = images.shape
         self.images = np.ascontiguousarray(images[order])
-        starts = [np.arange(start, stop, PRUNED_TILE) for start, stop in zip(groups[:-1], groups[1:], strict=True)]
+        starts = [np.arange(start, stop, PRUNED_TILE) for start, stop in pairwise(groups)]
         self.tiles_of_groups = np.cumsum([0, *map(len, starts)])
         self.starts = np.concatenate([*starts, [self.n]]).astype(np.int64)
         self.n_tiles = len(self.starts) - 1

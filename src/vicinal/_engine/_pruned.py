@@ -35,19 +35,22 @@ class Shares(NamedTuple):
 
 
 class PrunedSums(NamedTuple):
-    """``log_sums`` (m,), ``means`` (m, v), ``entropies`` (m,) or empty, and what tiles received (n_tiles, u, TILE)."""
+    """``log_sums`` (m,), ``means`` (m, v), ``entropies`` (m,) or empty, what the points of tiles received (n_tiles, u,
+    TILE), and the certificate of each row (m,)."""
 
     log_sums: np.ndarray
     means: np.ndarray
     entropies: np.ndarray
     received: np.ndarray
+    certificates: np.ndarray
 
 
 class PrunedScatter(NamedTuple):
-    """``log_sums`` (m,) and ``scatter`` (v, v)."""
+    """``log_sums`` (m,), ``scatter`` (v, v), and the certificate of each row (m,)."""
 
     log_sums: np.ndarray
     scatter: np.ndarray
+    certificates: np.ndarray
 
 
 class PrunedSweeps:
@@ -97,10 +100,8 @@ class PrunedSweeps:
         """
         tiles, m = self.tiles, len(hands.images)
         masses = tiles.masses(values)
-        if relative:
-            packed = tiles.packed
-        else:
-            packed = tiles.pack(np.empty((tiles.n, 0)) if values is None else values)
+        nothing = np.empty((tiles.n, 0))
+        packed = tiles.packed if relative else tiles.pack(nothing if values is None else values)
         given = np.empty((m, 0)) if spread is None else spread[hands.order]
         given = np.ascontiguousarray(given, dtype=tiles.dtype)
         width = tiles.k + 1 if spread_images else given.shape[1]
@@ -116,16 +117,19 @@ class PrunedSweeps:
 
         received = self._run(hands, work, (width, PRUNED_TILE))
         self.certificate = float(lost.max(initial=0.0))
-        return PrunedSums(
-            hands.given(log_sums), hands.given(means), hands.given(found) if entropies else found, received
-        )
+        found = hands.given(found) if entropies else found
+        return PrunedSums(hands.given(log_sums), hands.given(means), found, received, hands.given(lost))
 
-    def scatter(self, hands: Hands, row_weights: np.ndarray, values: np.ndarray | None = None) -> PrunedScatter:
-        """The scatter of the images, or of values of the points (n, v), which are the queries' as well if resident."""
-        found = self._scatter(hands, row_weights, values, direct=False)
-        return found if found is not None else self._scatter(hands, row_weights, values, direct=True)  # type: ignore
+    def scatter(
+        self, hands: Hands, row_weights: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> PrunedScatter:
+        """The scatter of the images, or of values of the points (n, v) and of the queries (m, v)."""
+        found, size = self._scatter(hands, row_weights, values, direct=False)
+        if scatter_is_accurate(found.scatter, size, self.tiles.dtype):
+            return found
+        return self._scatter(hands, row_weights, values, direct=True)[0]
 
-    def _scatter(self, hands, row_weights, values, direct):
+    def _scatter(self, hands, row_weights, values, direct) -> tuple[PrunedScatter, float]:
         tiles, m = self.tiles, len(hands.images)
         if values is None:
             of_points, centres, of_queries = tiles.packed, tiles.centres, hands.images
@@ -155,11 +159,9 @@ class PrunedSweeps:
             scatter += (y * weights[:, None]).T @ y
             size += float(weights @ np.square(y).sum(axis=1))
         self.certificate = float(lost.max(initial=0.0))
-        if not direct and not scatter_is_accurate(scatter, size, tiles.dtype):
-            return None
-        return PrunedScatter(hands.given(log_sums), 0.5 * (scatter + scatter.T))
+        return PrunedScatter(hands.given(log_sums), 0.5 * (scatter + scatter.T), hands.given(lost)), size
 
-    def _centred_values(self, of_points, of_queries, hands):
+    def _centred_values(self, of_points: np.ndarray, of_queries: np.ndarray, hands: Hands):
         """Values packed about the middle of each tile, those middles, and the values of the queries."""
         tiles = self.tiles
         packed = tiles.pack(of_points)

@@ -335,13 +335,13 @@ def _log_sum(scores, peak, top):
 
 
 @njit(**_OPTIONS)
-def make_space(n_tiles, n_queries, d, n_values, dtype_like):
+def make_space(n_tiles, d, n_values, queries):
     """What `sweep_hand` works in: lists of tiles, scores, and what a hand keeps of each tile that it visits."""
     lists = (
         np.empty(n_tiles, np.int64), np.empty(n_tiles), np.empty(_BINS, np.int64), np.empty(_BINS),
         np.empty(n_tiles, np.int64),
     )  # fmt: skip
-    dtype = dtype_like.dtype
+    dtype = queries.dtype
     scratch = (np.empty((HAND, TILE), dtype), np.empty((HAND, d), dtype), np.empty(HAND), np.empty(HAND))
     kept = (
         np.empty((min(n_tiles, KEPT_TILES), HAND, TILE), dtype),
@@ -479,7 +479,7 @@ def _start_block(queries, left_out, home, start, stop, first_tile, last_tile, po
 def _exponentials(queries, first, in_hand, points, left_out, c, space):
     """The exponentials of the c-th tile that a hand took, below its shifts at the time: kept, or made again."""
     _, scratch, kept, _, _ = space
-    exponentials, tile_of, alive, shifts, _ = kept
+    exponentials, tile_of, _, shifts, _ = kept
     if c < exponentials.shape[0]:
         return exponentials[c]
     scores, _, tops, peaks = scratch
@@ -527,7 +527,7 @@ def hand_sums(
     centre of the column's tile.  Entropies and columns may be empty.
     """
     n_tiles, d, n_values, n_spread = points[0].shape[0], queries.shape[1], values.shape[1], columns.shape[1]
-    space = make_space(n_tiles, queries.shape[0], d, n_values, queries)
+    space = make_space(n_tiles, d, n_values, queries)
     tile_of, alive, shifts, sums = space[2][1], space[2][2], space[2][3], space[2][4]
     shift, total, missing = space[3]
     low, spans = np.empty(QUERY_BLOCK), np.empty(-(-n_tiles // TILE_SPAN), np.int64)
@@ -629,7 +629,7 @@ def hand_scatter(
     terms before they cancel.  With `direct`, and for wide tiles, differences are taken pair by pair.
     """
     n_tiles, d, n_values = points[0].shape[0], queries.shape[1], values.shape[1]
-    space = make_space(n_tiles, queries.shape[0], d, n_values, queries)
+    space = make_space(n_tiles, d, n_values, queries)
     tile_of, alive, shifts, sums = space[2][1], space[2][2], space[2][3], space[2][4]
     shift, total, missing = space[3]
     low, spans = np.empty(QUERY_BLOCK), np.empty(-(-n_tiles // TILE_SPAN), np.int64)
@@ -686,7 +686,7 @@ def hand_shares(
 ):  # fmt: skip
     """Blocks from..to of queries: log-sums and each class's share of the softmax; codes (n_tiles, TILE) of the points."""
     n_tiles, d = points[0].shape[0], queries.shape[1]
-    space = make_space(n_tiles, queries.shape[0], d, 0, queries)
+    space = make_space(n_tiles, d, 0, queries)
     tile_of, alive, shifts = space[2][1], space[2][2], space[2][3]
     shift, total, missing = space[3]
     low, spans = np.empty(QUERY_BLOCK), np.empty(-(-n_tiles // TILE_SPAN), np.int64)

@@ -77,6 +77,7 @@ class PrunedPlaced(Placed):
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
         self._error, self._threads, self._orders, self._report = error, threads, orders, report
         self._make_dense = dense
+        self.certificate = 0.0
 
     @cached_property
     def dense(self) -> Placed:
@@ -124,9 +125,7 @@ class PrunedPlaced(Placed):
             by_class = np.argsort(codes, kind="stable")
             some = np.ascontiguousarray(images[by_class])
             self._orders.by_class = by_class[spatial_order(some, groups, self._threads)]
-        return self._sweeps_over(
-            Tiles(images, self.points.log_weights, self._orders.by_class, groups, self._threads)
-        )
+        return self._sweeps_over(Tiles(images, self.points.log_weights, self._orders.by_class, groups, self._threads))
 
     def _sweeps_over(self, tiles: Tiles) -> PrunedSweeps:
         return PrunedSweeps(tiles, self._error, self._threads)
@@ -138,7 +137,7 @@ class PrunedPlaced(Placed):
     def _plan(self, queries: Queries, own_class: bool = False) -> tuple[PrunedSweeps, Hands] | None:
         """The sweeps for some queries, and the queries in hands; None where the dense placement does the work."""
         if queries.count(len(self.points.rows)) < PRUNED_FROM_QUERIES or self.sweeps is None:
-            self._report(0.0)
+            self._certify(0.0)
             return None
         sweeps = self._class_sweeps if own_class else self.sweeps
         tiles, left_out = sweeps.tiles, queries.left_out
@@ -163,8 +162,12 @@ class PrunedPlaced(Placed):
         with np.errstate(divide="ignore"):
             return LogSums(log_sums, np.log(shares))
 
+    def _certify(self, certificate: float) -> None:
+        self.certificate = certificate
+        self._report(certificate)
+
     def _told(self, sweeps: PrunedSweeps, answer: Any) -> Any:
-        self._report(sweeps.certificate)
+        self._certify(sweeps.certificate)
         return answer
 
     def softmax_sums(
@@ -182,7 +185,7 @@ class PrunedPlaced(Placed):
             values=None if by_images else self._given(values, Queries()),
             spread=None if spread_images else self._given(spread, queries), spread_images=spread_images,
         )  # fmt: skip
-        self._report(sweeps.certificate)
+        self._certify(sweeps.certificate)
         sees = (found.log_sums > -np.inf).astype(np.float64)[:, None]
         gathered, received = found.means, found.received
         if by_images:
@@ -211,7 +214,7 @@ class PrunedPlaced(Placed):
         if plan is None:
             return self.dense.entropies(queries)
         sweeps, hands = plan
-        return self._told(sweeps, sweeps.sums(hands, power=2.0, entropies=True)).entropies
+        return self._told(sweeps, sweeps.sums(hands, entropies=True)).entropies
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
         plan = self._plan(queries)
@@ -230,7 +233,7 @@ class PrunedPlaced(Placed):
             return self.dense.softmax_pull(queries, factors, own_class)
         sweeps, hands = plan
         found = sweeps.sums(hands, power=1.0, relative=True, factors=factors, spread_images=True)
-        self._report(sweeps.certificate)
+        self._certify(sweeps.certificate)
         tiles = sweeps.tiles
         pull = tiles.unpack(found.received[:, -1:] * tiles.packed - found.received[:, :-1])
         mine = slice(None) if queries.positions is None else queries.positions
@@ -245,7 +248,7 @@ class PrunedPlaced(Placed):
             return self.dense.class_agreement(queries)
         log_sums = every[0].sums(every[1]).log_sums
         matched = mates[0].sums(mates[1]).log_sums
-        self._report(every[0].certificate + mates[0].certificate)
+        self._certify(every[0].certificate + mates[0].certificate)
         with np.errstate(invalid="ignore"):
             log_agreement = np.where(matched > -np.inf, np.minimum(matched - log_sums, 0.0), -np.inf)
         lost = np.flatnonzero(np.isfinite(log_sums) & (np.abs(log_sums) > _LARGEST_LOG_SUM[self.points.rows.dtype]))
@@ -256,4 +259,12 @@ class PrunedPlaced(Placed):
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         if self._plan(queries) is None:
             return self.dense.class_pull(queries, row_weights, likelihood)
-        return super().class_pull(queries, row_weights, likelihood)
+        log_sums, log_agreement = self.class_agreement(queries)
+        certificate = self.certificate
+        with np.errstate(under="ignore"):
+            factors = row_weights if likelihood else row_weights * np.exp(log_agreement)
+        pull = self.softmax_pull(queries, factors)
+        certificate = max(certificate, self.certificate)
+        pull -= self.softmax_pull(queries, factors, own_class=True)
+        self._certify(max(certificate, self.certificate))
+        return Pull(log_sums, log_agreement, pull)

@@ -132,6 +132,9 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
         The solver that was used.
     engine_ : str
         The backend of the pair work.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
         \lambda_{ij})`. After "stochastic", among ``neighborhood`` (3000) sampled rows.
@@ -441,3 +444,4 @@ class LCA(LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
             log_weights = None if weight is None else np.log(weight)
         self.mixture_ = SharedMixture(X, self.covariance_, log_weights, self.engine, names)
         self.effective_neighbors_ = perplexities(problem, self.components_, X, weight, neighbors)
+        self.certified_row_error_ = problem.pairs.certified_row_error

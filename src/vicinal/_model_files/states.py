@@ -69,8 +69,8 @@ def _is_cv_results(value, sizes):
 
 # -- fields that several classes have ----------------------------------------------------------------------------------
 
-# Files of version 1 have no engine_, and its NCA no solver_.
-_ENGINE_USED = {"engine_": maybe(one_of(*BACKENDS))}
+# Files of version 1 have no engine_, nor certified_row_error_, and its NCA no solver_.
+_ENGINE_USED = {"engine_": maybe(one_of(*BACKENDS)), "certified_row_error_": maybe(number(least=0))}
 _PATH = {"objectives_": floats("p", finite=False), "n_iter_": count(), "converged_": FLAG}
 # A last entry may be that of the best pass again.
 _PATH_OF_PASSES = relation("n_iter_, objectives_", "at most the length of objectives_", lambda n, path: n <= len(path))
@@ -253,6 +253,7 @@ STATES: dict[str, State] = {
             # Engine itself reads the text.
             "memory": field(None, number(above=0), Kind("a text such as '512 MB'", lambda x: type(x) is str)),
             "precision": field(None, one_of("float64", "float32")),
+            "error": maybe(None, number(least=0, most=0.1)),
             "device": field(None, TORCH_DEVICE),
         }
     ),
