@@ -134,7 +134,7 @@ class PrunedSweeps:
         if values is None:
             of_points, centres, of_queries = tiles.packed, tiles.centres, hands.images
         else:
-            of_points, centres, of_queries = self._centred_values(*values, hands)
+            of_points, centres, of_queries = self._centred_values(values[0], values[1], hands)
         r = np.ascontiguousarray(row_weights[hands.order], dtype=np.float64)
         log_sums, lost = np.empty(m), np.zeros(m)
         v = of_points.shape[1]
