@@ -155,6 +155,7 @@ class Placed(Protocol):
 
     points: Points
     metric: np.ndarray | None  # what maps rows to images; None where the images are the rows
+    expected_share: float = 1.0  # of all pairs that a pass over all rows visits
 
     @abstractmethod
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:

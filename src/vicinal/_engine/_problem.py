@@ -204,6 +204,11 @@ class Placement:
         """Return ``log sum_j exp(s_ij)``, shape (m,)."""
         return self.placed.log_sums(self.problem.queries(queries, left_out)).log_sums
 
+    @property
+    def expected_share(self) -> float:
+        """The share of all pairs that a pass over all rows is expected to visit, counted on a sample of rows."""
+        return self.placed.expected_share
+
     def log_sums_table(self, queries=None, left_out=None, skips=None) -> np.ndarray:
         """Return the log-sums under every depth and noise of `Frames`, shape (depths, noises, m).
 

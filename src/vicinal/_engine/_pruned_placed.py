@@ -79,6 +79,10 @@ class PrunedPlaced(Placed):
         self._make_dense = dense
         self.certificate = 0.0
 
+    @property
+    def expected_share(self) -> float:  # type: ignore[override]
+        return 1.0 if self.sweeps is None else self._visited
+
     @cached_property
     def dense(self) -> Placed:
         """The same rows without pruning."""
@@ -111,7 +115,10 @@ class PrunedPlaced(Placed):
                 sweeps, shares = renewed, again
         else:
             self._orders.visited = min(self._orders.visited, shares.visited)
-        return sweeps if sweeps.pays(shares) else None
+        if not sweeps.pays(shares):
+            return None
+        self._visited = float(shares.visited)
+        return sweeps
 
     @cached_property
     def _class_sweeps(self) -> PrunedSweeps:
