@@ -352,6 +352,12 @@ def make_space(n_tiles, d, n_values, queries):
     return lists, scratch, kept, state, np.empty(_BINS)
 
 
+@njit(**_OPTIONS)
+def _back(then, now):
+    """What brings exponentials below an earlier shift of their row under its last."""
+    return 1.0 if then == now else np.exp(then - now)
+
+
 @njit(fastmath={"contract"}, **_OPTIONS)
 def sweep_hand(
     queries, first, in_hand, left_out, low, points, plan, heavy, rule, spans, n_spans, first_tile, last_tile, values,
@@ -392,6 +398,8 @@ def sweep_hand(
     for b in range(_BINS):
         if c == listed:
             break
+        if c == ends[b]:  # an empty bin
+            continue
         smallest = np.inf
         for r in range(in_hand):
             if low[r] > -np.inf:
@@ -439,7 +447,8 @@ def sweep_hand(
                         e = _exp_in_place(scores[r], below)
                     sums[taken, r, n_values] = e
                     total[r] += e
-                    known[r] = max(known[r], log_share + shift[r] + np.log(max(total[r], 1e-300)))
+                    if e > 0.02 * total[r]:  # what is known may lag behind by a little: a logarithm takes time
+                        known[r] = max(known[r], log_share + shift[r] + np.log(total[r]))
                 if n_values > 0:
                     _dot_all(scores[g : g + ROWS], values[t], sums[taken, g : g + ROWS])
             if any_alive:
@@ -554,7 +563,7 @@ def hand_sums(
                 for c in range(taken):
                     if not alive[c, r // ROWS]:
                         continue
-                    t, share = tile_of[c], np.exp(shifts[c, r] - shift[r]) / total[r]
+                    t, share = tile_of[c], _back(shifts[c, r], shift[r]) / total[r]
                     mass = share * sums[c, r, n_values]
                     for k in range(n_values):
                         means[i, k] += share * sums[c, r, k]
@@ -575,7 +584,7 @@ def hand_sums(
                     for r in range(ROWS):
                         i, factor = min(first + g + r, stop - 1), 0.0
                         if g + r < in_hand and total[g + r] > 0.0:
-                            factor = factors[i] * np.exp(shifts[c, g + r] - shift[g + r]) / total[g + r]
+                            factor = factors[i] * _back(shifts[c, g + r], shift[g + r]) / total[g + r]
                         if spread_images:
                             for k in range(d):
                                 scaled[r, k] = factor * (queries[i, k] - points[1][t, k])
@@ -596,12 +605,18 @@ def _scatter_signature(real):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_outer(scatter, weight, mass, x, sums):
-    """scatter += weight (mass x x' - sums x' - x sums'), its lower triangle."""
+def _add_outer(scatter, weight, x, sums, c, r):
+    """scatter += weight (m x x' - b x' - x b'), its lower triangle, with b and m the sums[c, r]; returns weight m |x|^2.
+
+    Whole arrays and where to look, no views: a view costs as much as the sums over it.
+    """
+    mass, size = sums[c, r, x.shape[0]], 0.0
     for k in range(x.shape[0]):
-        a, b = weight * (mass * x[k] - sums[k]), weight * x[k]
+        a, b = weight * (mass * x[k] - sums[c, r, k]), weight * x[k]
+        size += b * x[k]
         for m in range(k + 1):
-            scatter[k, m] += a * x[m] - b * sums[m]
+            scatter[k, m] += a * x[m] - b * sums[c, r, m]
+    return mass * size
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -658,17 +673,14 @@ def hand_scatter(
                         i, factors[r] = min(first + g + r, stop - 1), 0.0
                         if g + r >= in_hand or not total[g + r] > 0.0 or row_weights[i] == 0.0:
                             continue
-                        factor = row_weights[i] * np.exp(shifts[c, g + r] - shift[g + r]) / total[g + r]
+                        factor = row_weights[i] * _back(shifts[c, g + r], shift[g + r]) / total[g + r]
                         for k in range(n_values):
                             x[k] = float64(of_queries[i, k]) - float64(value_centres[t, k])
                         if direct or points[3][t]:
                             _add_differences(scatter, factor, weights[g + r], values[t], x)
                             continue
                         factors[r] = factor
-                        mass = sums[c, g + r, n_values]
-                        for k in range(n_values):
-                            size[0] += factor * mass * x[k] * x[k]
-                        _add_outer(scatter, factor, mass, x, sums[c, g + r])
+                        size[0] += _add_outer(scatter, factor, x, sums, c, g + r)
                     _add_columns(columns[t], weights[g : g + ROWS], factors)
 
 
@@ -711,7 +723,7 @@ def hand_shares(
                 for r in range(in_hand):
                     if not alive[c, r // ROWS] or not total[r] > 0.0:
                         continue
-                    share = np.exp(shifts[c, r] - shift[r]) / total[r]
+                    share = _back(shifts[c, r], shift[r]) / total[r]
                     for j in range(TILE):
                         if weights[r, j] > 0:
                             shares[first + r, codes[t, j]] += share * weights[r, j]
