@@ -64,6 +64,13 @@ def nothing_kept(patch):
     patch.setattr(module("_cpu"), "KEPT_POINTS", 0)
 
 
+def pruned(patch):
+    """Pruned work, however few the rows and little the saving."""
+    for file, name in (("_cpu", "POINTS"), ("_pruned_placed", "POINTS"), ("_pruned_placed", "QUERIES")):
+        patch.setattr(module(file), f"PRUNED_FROM_{name}", 0)
+    patch.setattr(module("_pruned").PrunedSweeps, "pays", lambda *_: True)
+
+
 class Way(NamedTuple):
     """A backend, and what makes it take one of its ways."""
 
@@ -85,6 +92,7 @@ WAYS = [
     Way("cpu", (each_pair_once, fused)),
     Way("cpu", (each_pair_once, products)),
     Way("cpu", (each_pair_once, differences)),
+    Way("cpu", (pruned,)),
 ]
 
 

@@ -51,6 +51,9 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     converged_ : bool
     engine_ : str
         The backend of the pair work of the fit; without any, the one that would score the training rows.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -99,6 +102,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         weight = check_weights(sample_weight, X)
         self.engine_ = choose(as_engine(self.engine), self._pair_work(*X.shape)).backend
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
+        self.certified_row_error_ = 0.0
         if isinstance(self.bandwidth, str):  # "loo" is LCA's EM (Eqs. 3 and 4) for Sigma = h^2 I (sec. 6.2)
             self.covariance_ = self._covariance_by_rule(X, weight)
         else:
@@ -132,6 +136,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         problem = leave_one_out(X, weight, self.engine, passes=LOO_PASSES)
         self.engine_ = problem.pairs.backend
         path = loo_variance(problem)
+        self.certified_row_error_ = problem.pairs.certified_row_error
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_", stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path.parameters * np.eye(X.shape[1])

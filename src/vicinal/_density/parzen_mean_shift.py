@@ -59,6 +59,9 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         Whether all training rows arrived.
     engine_ : str
         The backend of the pair work of the steps.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -112,7 +115,8 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         self.density_ = clone(density).fit(rows_as_passed(passed, X), **options)
         mixture = self._mixture()
         ends, self.n_iter_, arrived = climb(mixture, X, max_iter=max_iter, tol=step_tol)
-        self.engine_ = mixture.placement(len(X), CLIMB_PASSES).problem.backend
+        problem = mixture.placement(len(X), CLIMB_PASSES).problem
+        self.engine_, self.certified_row_error_ = problem.backend, problem.certified_row_error
         self._warn(arrived)
         self.converged_ = bool(arrived.all())
 

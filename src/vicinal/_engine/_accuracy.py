@@ -13,6 +13,11 @@ def products_are_accurate(largest_square_norm, dtype):
     return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
 
 
+def largest_accurate_square(dtype):
+    """The largest square norm of coordinates for which products are accurate."""
+    return _TOLERANCE[np.dtype(dtype)] / float(np.finfo(dtype).eps)
+
+
 # Squared distances that agree to this relative difference are tied: 0.3 - 0.2 and 0.2 - 0.1 are the same distance.
 TIED = 1e-12
 

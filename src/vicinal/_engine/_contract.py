@@ -159,6 +159,7 @@ class Placed(Protocol):
 
     points: Points
     metric: np.ndarray | None  # what maps rows to images; None where the images are the rows
+    expected_share: float = 1.0  # of all pairs that a pass over all rows visits
 
     @abstractmethod
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
@@ -252,6 +253,10 @@ class Placed(Protocol):
         pull[mine] += sums.gathered[:, -1:] * images[mine] - sums.gathered[:, :-1]
         return pull
 
+    def entropies(self, queries: Queries) -> np.ndarray | None:
+        """The entropies of the softmax weights p_i, (m,), where a backend has them from a sweep of its own, or None."""
+        return None
+
     def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return a function of listed pairs (query, point) that gives their ``s_ij`` in float64, from differences.
 
@@ -310,6 +315,8 @@ class Backend(Protocol):
     """The resident rows on one kind of machine."""
 
     name: ClassVar[str]
+    # The largest relative error that skipped pairs may have left in the sum of any row, in the last sweep.
+    certified_row_error: float
 
     def __init__(self, points: Points, engine: Engine) -> None: ...
 

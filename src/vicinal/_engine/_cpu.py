@@ -33,6 +33,7 @@ from vicinal._engine._nearest import candidates_of_scores, search_is_faster, sea
 from vicinal._engine._pairs import TILE, CompiledPairs, PointImages, pack, unpack
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._products import signed_by_products, softmax_by_products
+from vicinal._engine._pruned_placed import Orders, PrunedPlaced
 from vicinal._engine._settings import Engine
 from vicinal._engine._tuning import (
     COMPILED_BLOCK_PAIRS,
@@ -48,6 +49,7 @@ from vicinal._engine._tuning import (
     PRODUCT_ROWS,
     PRODUCTS_FROM,
     PRODUCTS_FROM_WITHOUT_VALUES,
+    PRUNED_FROM_POINTS,
 )
 
 # Below this agreement, exponentials of class mates are lost in the precision; such rows are done again in NumPy.
@@ -72,6 +74,8 @@ class CpuBackend:
     def __init__(self, points: Points, engine: Engine):
         self.points, self.engine = points, engine
         self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
+        self.certified_row_error = 0.0
+        self.orders = Orders()
         self.order: np.ndarray | None = None
         self.log_weights = points.log_weights
         if points.classes is not None and (np.diff(points.classes) < 0).any():
@@ -88,7 +92,17 @@ class CpuBackend:
             from vicinal._engine._covariances import PlacedCovariances
 
             return PlacedCovariances(self, kernel)
-        return CpuPlaced(self, kernel)
+        error = self.engine.error_in(self.points.rows.dtype)
+        if error == 0.0 or len(self.points.rows) < PRUNED_FROM_POINTS:
+            self.certify(0.0)
+            return CpuPlaced(self, kernel)
+        return PrunedPlaced(
+            self.points, kernel, error, self.threads, self.orders, self.certify, lambda: CpuPlaced(self, kernel)
+        )
+
+    def certify(self, error: float) -> None:
+        """Remember the certificate of the last sweep."""
+        self.certified_row_error = error
 
 
 class CpuPlaced(Placed):

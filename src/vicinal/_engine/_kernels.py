@@ -150,7 +150,7 @@ def _square_distances(queries, i, tile, out):
     k = 0
     while k < d % 4:  # what four do not divide, one by one
         a, b, c, e = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
-        for j in range(TILE):
+        for j in range(tile.shape[1]):
             t = tile[k, j]
             out[0, j] += (a - t) * (a - t)
             out[1, j] += (b - t) * (b - t)
@@ -162,7 +162,7 @@ def _square_distances(queries, i, tile, out):
         b0, b1, b2, b3 = queries[i1, k], queries[i1, k + 1], queries[i1, k + 2], queries[i1, k + 3]
         c0, c1, c2, c3 = queries[i2, k], queries[i2, k + 1], queries[i2, k + 2], queries[i2, k + 3]
         e0, e1, e2, e3 = queries[i3, k], queries[i3, k + 1], queries[i3, k + 2], queries[i3, k + 3]
-        for j in range(TILE):
+        for j in range(tile.shape[1]):
             t0, t1, t2, t3 = tile[k, j], tile[k + 1, j], tile[k + 2, j], tile[k + 3, j]
             out[0, j] += (a0 - t0) ** 2 + (a1 - t1) ** 2 + (a2 - t2) ** 2 + (a3 - t3) ** 2
             out[1, j] += (b0 - t0) ** 2 + (b1 - t1) ** 2 + (b2 - t2) ** 2 + (b3 - t3) ** 2
@@ -189,7 +189,7 @@ def _offset_products(queries, i, tile, offsets, out):
     c2, e2 = queries[i2, l2] if u2 else zero, queries[i3, l2] if u2 else zero
     a3, b3 = queries[i, l3] if u3 else zero, queries[i1, l3] if u3 else zero
     c3, e3 = queries[i2, l3] if u3 else zero, queries[i3, l3] if u3 else zero
-    for j in range(TILE):
+    for j in range(tile.shape[1]):
         w, t0, t1, t2, t3 = offsets[j], tile[0, j], tile[l1, j], tile[l2, j], tile[l3, j]
         out[0, j] = w + a0 * t0 + a1 * t1 + a2 * t2 + a3 * t3
         out[1, j] = w + b0 * t0 + b1 * t1 + b2 * t2 + b3 * t3
@@ -200,7 +200,7 @@ def _offset_products(queries, i, tile, offsets, out):
         b0, b1, b2, b3 = queries[i1, k], queries[i1, k + 1], queries[i1, k + 2], queries[i1, k + 3]
         c0, c1, c2, c3 = queries[i2, k], queries[i2, k + 1], queries[i2, k + 2], queries[i2, k + 3]
         e0, e1, e2, e3 = queries[i3, k], queries[i3, k + 1], queries[i3, k + 2], queries[i3, k + 3]
-        for j in range(TILE):
+        for j in range(tile.shape[1]):
             t0, t1, t2, t3 = tile[k, j], tile[k + 1, j], tile[k + 2, j], tile[k + 3, j]
             out[0, j] += a0 * t0 + a1 * t1 + a2 * t2 + a3 * t3
             out[1, j] += b0 * t0 + b1 * t1 + b2 * t2 + b3 * t3
@@ -214,7 +214,7 @@ def _peaks(scores, peaks):
     """peaks[r] = max_j scores[r, j]."""
     low = scores.dtype.type(-np.inf)
     p0, p1, p2, p3 = low, low, low, low
-    for j in range(TILE):
+    for j in range(scores.shape[1]):
         p0, p1 = max(p0, scores[0, j]), max(p1, scores[1, j])
         p2, p3 = max(p2, scores[2, j]), max(p3, scores[3, j])
     peaks[0], peaks[1], peaks[2], peaks[3] = p0, p1, p2, p3
@@ -224,7 +224,7 @@ def _peaks(scores, peaks):
 def _distances_to_scores(scores, log_weights):
     """scores <- log_weights[j] - scores / 2."""
     half = scores.dtype.type(0.5)
-    for j in range(TILE):
+    for j in range(scores.shape[1]):
         w = log_weights[j]
         scores[0, j] = w - half * scores[0, j]
         scores[1, j] = w - half * scores[1, j]
@@ -259,7 +259,7 @@ def _dot_one(weights, values, out, k):
     """out[r, k] += sum_j weights[r, j] values[j] for ROWS rows."""
     zero = weights.dtype.type(0)
     s0, s1, s2, s3 = zero, zero, zero, zero
-    for j in range(TILE):
+    for j in range(weights.shape[1]):
         v = values[j]
         s0 += weights[0, j] * v
         s1 += weights[1, j] * v
@@ -277,7 +277,7 @@ def _dot_two(weights, values, k, out):
     zero = weights.dtype.type(0)
     s0, s1, s2, s3 = zero, zero, zero, zero
     t0, t1, t2, t3 = zero, zero, zero, zero
-    for j in range(TILE):
+    for j in range(weights.shape[1]):
         v = values[k, j]
         w = values[k + 1, j]
         s0 += weights[0, j] * v
@@ -372,7 +372,7 @@ def _add_columns(column, weights, factors):
     """column[j] += sum_r factors[r] weights[r, j]."""
     real = column.dtype.type
     f0, f1, f2, f3 = real(factors[0]), real(factors[1]), real(factors[2]), real(factors[3])
-    for j in range(TILE):
+    for j in range(weights.shape[1]):
         column[j] += f0 * weights[0, j] + f1 * weights[1, j] + f2 * weights[2, j] + f3 * weights[3, j]
 
 
@@ -405,14 +405,14 @@ def _spread_all(weights, queries, i, out):
     while k + 1 < d:
         a0, a1, a2, a3 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
         b0, b1, b2, b3 = queries[i, k + 1], queries[i1, k + 1], queries[i2, k + 1], queries[i3, k + 1]
-        for j in range(TILE):
+        for j in range(weights.shape[1]):
             w0, w1, w2, w3 = weights[0, j], weights[1, j], weights[2, j], weights[3, j]
             out[k, j] += a0 * w0 + a1 * w1 + a2 * w2 + a3 * w3
             out[k + 1, j] += b0 * w0 + b1 * w1 + b2 * w2 + b3 * w3
         k += 2
     if k < d:
         a0, a1, a2, a3 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
-        for j in range(TILE):
+        for j in range(weights.shape[1]):
             out[k, j] += a0 * weights[0, j] + a1 * weights[1, j] + a2 * weights[2, j] + a3 * weights[3, j]
 
 

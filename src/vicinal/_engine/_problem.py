@@ -86,6 +86,7 @@ class Problem:
 
     def __init__(self, engine, backend, points, log_weights=None, leave_one_out=False, match=None):
         real = np.dtype(engine.precision or points.dtype)
+        engine.check_error(real)
         self.engine, self.backend = engine, backend
         self.n_points, self.n_features = points.shape
         self.leave_one_out, self.match = leave_one_out, match
@@ -100,6 +101,11 @@ class Problem:
         self._rows = backend_class(backend)(self.points, engine)
         self._with_targets: Problem | None = None
         self._by_column: list[Problem] | None = None
+
+    @property
+    def certified_row_error(self) -> float:
+        """The largest relative error that skipped pairs may have left in the sum of any row, in the last pass."""
+        return float(self._rows.certified_row_error)
 
     def at(self, kernel=None) -> "Placement":
         """Place the rows under a kernel.
@@ -209,6 +215,11 @@ class Placement:
     def log_sums(self, queries=None, left_out=None) -> np.ndarray:
         """Return ``log sum_j exp(s_ij)``, shape (m,)."""
         return self.placed.log_sums(self.problem.queries(queries, left_out)).log_sums
+
+    @property
+    def expected_share(self) -> float:
+        """The share of all pairs that a pass over all rows is expected to visit, counted on a sample of rows."""
+        return self.placed.expected_share
 
     def log_sums_table(self, queries=None, left_out=None, skips=None) -> np.ndarray:
         """Return the log-sums under every depth and noise of `Frames`, shape (depths, noises, m).
@@ -385,6 +396,10 @@ class Placement:
         asked = self.problem.queries(queries, left_out)
         if not self.shared:
             return self._listed_perplexities(asked)
+        most = self.problem.n_points - (0 if asked.left_out is None else (asked.left_out >= 0).astype(int))
+        entropies = self.placed.entropies(asked)
+        if entropies is not None:
+            return np.clip(np.exp(np.clip(entropies, 0.0, 700.0)), 1.0, np.maximum(most, 1))
         values = self._images_and_offsets()
         largest = max([2.0 * values[:, -1].max(), *(largest_square(mine) for _, mine in self._images_in_parts(asked))])
         if np.finfo(values.dtype).eps * largest > _ENTROPY_DIGITS[values.dtype]:
@@ -396,7 +411,6 @@ class Placement:
         for part, mine in self._images_in_parts(asked):
             mine = mine.astype(np.float64, copy=False)
             expected[part] += (mine * found.gathered[part, :-1]).sum(axis=1) - 0.5 * np.square(mine).sum(axis=1)
-        most = self.problem.n_points - (0 if asked.left_out is None else (asked.left_out >= 0).astype(int))
         return np.clip(np.exp(np.clip(found.log_sums - expected, 0.0, 700.0)), 1.0, np.maximum(most, 1))
 
     def _images_and_offsets(self) -> np.ndarray:

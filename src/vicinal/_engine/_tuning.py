@@ -73,3 +73,24 @@ FRAME_FEATURES_FEW = 16
 COVARIANCE_ROWS = 256  # queries in a block, at most
 COVARIANCE_TILE = 512  # points in a tile
 DIFFERENCE_NUMBERS = 2**17  # of differences that are held at a time
+
+# -- pruned work (`_pruned.py`) -----------------------------------------------------------------------------------
+
+PRUNED_TILE = 64  # points in a tile; smaller ones are excluded sooner, larger ones run faster
+TILE_SPAN = 16  # tiles whose boxes are compared at once
+HAND = 8  # queries that share a list of tiles; PRUNED_TILE is a multiple of it
+QUERY_BLOCK = 64  # queries that share a list of candidates
+KEPT_TILES = 512  # tiles whose exponentials a hand keeps; those beyond are made again
+PIECES = 64  # pieces of work for the threads
+SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
+# What skipping may add to a sum where the user says nothing, and the most that the user may ask for.
+DEFAULT_ERROR = {FLOAT64: 1e-12, FLOAT32: 1e-7}
+LARGEST_ERROR = 0.1
+# From this many points and queries on, pruned work is considered.
+PRUNED_FROM_POINTS = 4096
+PRUNED_FROM_QUERIES = 512
+SAMPLED_HANDS = 32  # hands that tell what share of the pairs a pass would visit
+# What a pair costs beside its coordinates, in their units: for its distance and for its exponential.  Pruned work must
+# promise this share of the dense cost to be taken.  Measured.
+PRUNED_PAIR, PRUNED_EXPONENTIAL, PRUNED_SAVING = 8.0, 24.0, 0.75
+ORDER_WEARS = 1.5  # an order is made again when a pass visits this many times the share that it did

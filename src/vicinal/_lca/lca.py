@@ -30,6 +30,7 @@ from vicinal._lca.checks import (
     check_two_rows,
     collapse_message,
 )
+from vicinal._lca.levels import multilevel_start, predicted_pairs
 from vicinal._lca.options import StochasticEM
 from vicinal._lca.steps import (
     CollapseError,
@@ -52,8 +53,10 @@ _SOLVERS = ("auto", "em", "accelerated", "stochastic")
 
 # Up to here a pass over all pairs takes seconds on two cores, and the accelerated solver needs 10 to 30.
 _EXACT_ROWS = 20_000
-_MAX_PASSES, _EXACT_TOL = 500, 1e-8
-_MAX_SWEEPS, _SWEEP_TOL = 50, 1e-3
+# Beyond, a pass must be expected to visit no more pairs than these.
+_EXACT_PAIRS = 2e9
+# The default max_iter and tol, exact and stochastic.
+_LIMITS = (500, 1e-8), (50, 1e-3)
 # Passes (or sweeps) that a fit makes, about; the engine chooses by it.
 _PASSES = 20
 
@@ -90,7 +93,8 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
         fewer passes over the pairs, by quasi-Newton steps that EM safeguards. "stochastic" (sec. 5) sees
         minibatches of rows and samples of neighbours: time and memory are linear in n; its options are those of
         :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is
-        "accelerated" up to 20,000 rows, then "stochastic"; see ``solver_``.
+        "accelerated" up to 20,000 rows, and beyond where a pass is expected to visit at most two billion pairs (most are
+        skipped where kernels are narrow, see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
     init : "covariance", float or array, default="covariance"
         The start: the covariance of the data, or a number or vector (standard deviations) or a matrix (a
         covariance).
@@ -130,6 +134,9 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
         The solver that was used.
     engine_ : str
         The backend of the pair work.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
         \lambda_{ij})`. After "stochastic", among ``n_candidates`` (3000) sampled rows.
@@ -223,7 +230,7 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
 
     def _fit(self, X, sample_weight, advice):
         """Fit, with the remedies that the caller's users have; return the path."""
-        X, weight, reg, structure, limits = self._check_input(X, sample_weight, advice)
+        X, weight, reg, structure = self._check_input(X, sample_weight, advice)
         queries = self._pair_work(*X.shape).n_queries
         problem = leave_one_out(X, weight, self.engine, reg=reg, n_queries=queries, passes=_PASSES)
         self.engine_ = problem.pairs.backend
@@ -231,6 +238,8 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
         # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
         start, record, neighbors = self._start(spread, reg, structure), Recorder.of(self), None
         try:
+            start = self._choose_solver(problem, start, structure, self._spread_metric(spread, reg, structure))
+            limits = self._limits(*_LIMITS[self.solver_ == "stochastic"])
             if self.solver_ == "stochastic":
                 # Local covariances of minibatches, each blended with what is known (Eq. 7).
                 path, neighbors = self._sweep(problem, start, structure, record, limits)
@@ -253,7 +262,7 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
         return path
 
     def _check_input(self, X, sample_weight, advice):
-        """The rows, their weights, the penalty, the structure and the limits of the loop; chooses the solver."""
+        """The rows, their weights, the penalty and the structure."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
         reg, structure = self._check_parameters(X.shape[1])
@@ -262,12 +271,25 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
             check_answerable(X, weight, *structure, names=getattr(self, "feature_names_in_", None), advice=advice)
             check_twins(X, weight, advice, stacklevel=5)
         self._stream: dict | None = None
-        self.solver_ = self._pick_solver(len(X))
-        if self.verbose and self.solver == "auto":
-            print(f"[LCA] solver={self.solver_!r} for {len(X)} rows", file=sys.stderr, flush=True)
-        stochastic = self.solver_ == "stochastic"
-        limits = self._limits(_MAX_SWEEPS, _SWEEP_TOL) if stochastic else self._limits(_MAX_PASSES, _EXACT_TOL)
-        return X, weight, reg, structure, limits
+        return X, weight, reg, structure
+
+    def _choose_solver(self, problem, start, structure, spread):
+        """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
+        n = len(problem.rows)
+        self.solver_ = self._pick_solver(n)
+        many = n > _EXACT_ROWS and isinstance(self.init, str)
+        with quiet_blas(*problem.rows.shape):
+            if self.solver == "auto" and many and predicted_pairs(problem, start, structure, spread) <= _EXACT_PAIRS:
+                self.solver_ = "accelerated"
+            if self.verbose and self.solver == "auto":
+                self._say(f"solver={self.solver_!r} for {n} rows")
+            if many and self.solver_ == "accelerated":
+                return multilevel_start(problem, start, structure, spread, self._say)
+        return start
+
+    def _say(self, text):
+        if self.verbose:
+            print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.
@@ -431,3 +453,4 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
             log_weights = None if weight is None else np.log(weight)
         self.mixture_ = SharedMixture(X, self.covariance_, log_weights, self.engine, names)
         self.effective_neighbors_ = perplexities(problem, self.components_, X, weight, neighbors)
+        self.certified_row_error_ = problem.pairs.certified_row_error

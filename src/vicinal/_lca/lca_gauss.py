@@ -104,6 +104,9 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     converged_ : bool
     engine_ : str
         The backend of the pair work.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
         Perplexities of the rows' neighbours in the local subspace.
     mixture_ : SharedMixture
@@ -198,6 +201,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
             self._keep(X, weight, rows, problem, path.parameters)
         except (CollapseError, np.linalg.LinAlgError):
             raise ValueError(collapse_message(X, weight, "full", _ADVICE)) from None
+        self.certified_row_error_ = problem.pairs.certified_row_error
         warn_if_not_converged("LCAGauss", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return self

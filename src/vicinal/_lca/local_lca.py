@@ -77,6 +77,9 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         Whether this fit and LCA's converged.
     engine_ : str
         The backend of the pair work, after LCA's own.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : LocalMixture
         The density.
     n_features_in_ : int
@@ -164,6 +167,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
                 "prior weighs too little, or far rows stretch it. Pass a larger smoothing, pass a larger reg (a variance, "
                 "in squared units of the data), or drop far rows."
             ) from None
+        self.certified_row_error_ = problem.certified_row_error
         warn_if_not_converged("LocalLCA", path)
         self.objectives_, self.n_iter_ = path.objectives, path.n_iter
         self.converged_ = path.converged and self.base_.converged_

@@ -89,6 +89,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         With ``noise="auto"``: the variances tried and their mean held-out log-densities.
     engine_ : str
         The backend of the pair work of the fit.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : FrameMixture, or SharedMixture with ``n_components=0``
         The density itself.
     n_features_in_ : int
@@ -163,7 +166,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         named_rows = X
         X, weight, counted, d, k = self._check_input(X, sample_weight)
         engine = settled(self.engine, self._pair_work(*X.shape))
-        self.engine_ = engine.kind
+        self.engine_, self.certified_row_error_ = engine.kind, 0.0
         self._k, self._weight, self._neighbors, self._soft_rows = k, weight, None, None
         if d == 0:
             frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))

@@ -87,6 +87,9 @@ class ManifoldParzenCV(RecordParametersMixin, DensityMixin, BaseEstimator):
     n_splits_ : int
     engine_ : str
         The backend of the pair work of the search; ``best_estimator_`` has its own.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     classes_ : ndarray, only for a classifier
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -177,7 +180,7 @@ class ManifoldParzenCV(RecordParametersMixin, DensityMixin, BaseEstimator):
         data = _Data(X, rows_under_metric(self.metric, passed, X), codes, weight, codes.max() + 1)
         smallest = self._check_splits(data, splits)
         engine = settled(self.engine, self._pair_work(*X.shape))
-        self.engine_ = engine.kind
+        self.engine_, self.certified_row_error_ = engine.kind, 0.0
         grid = self._grid(data, smallest, engine)
 
         scores = np.stack([self._split_scores(data, train, test, grid, engine) for train, test in splits])

@@ -72,8 +72,8 @@ def _is_cv_results(value, sizes):
 
 # -- fields that several classes have ----------------------------------------------------------------------------------
 
-# Files of version 1 have no engine_, and its NCA no solver_.
-_ENGINE_USED = {"engine_": maybe(one_of(*BACKENDS))}
+# Files of version 1 have no engine_, nor certified_row_error_, and its NCA no solver_.
+_ENGINE_USED = {"engine_": maybe(one_of(*BACKENDS)), "certified_row_error_": maybe(number(least=0))}
 _PATH = {"objectives_": floats("p", finite=False), "n_iter_": count(), "converged_": FLAG}
 # A last entry may be that of the best pass again.
 _PATH_OF_PASSES = relation("n_iter_, objectives_", "at most the length of objectives_", lambda n, path: n <= len(path))

@@ -132,6 +132,9 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         The solver that was used.
     engine_ : str
         The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -250,6 +253,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             )
             self._store(X, rows, path)
         self.solver_, self.engine_ = solver, rows.problem.backend
+        self.certified_row_error_ = rows.problem.certified_row_error
         warn_if_not_converged("NCA", path)
         return self
 

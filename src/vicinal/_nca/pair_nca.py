@@ -103,6 +103,9 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         The solver that was used.
     engine_ : str
         The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -290,3 +293,4 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.effective_neighbors_ = placed_at(problem, A).perplexities()
         self.solver_, self.engine_ = self.solver, problem.backend
+        self.certified_row_error_ = problem.certified_row_error
