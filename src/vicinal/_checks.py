@@ -33,7 +33,7 @@ def check_rows(
     return X
 
 
-def check_magnitude(X, name="X"):
+def check_magnitude(X: np.ndarray, name: str = "X") -> None:
     """Refuse entries whose squares would overflow."""
     limit = 1e150 if X.dtype == np.float64 else 1e18
     largest = max(-float(X.min(initial=0.0)), float(X.max(initial=0.0)))

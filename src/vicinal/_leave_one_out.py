@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine import Problem, prepare
+from vicinal._engine import Engine, Problem, prepare
 
 
 class LeaveOneOut(NamedTuple):
@@ -17,7 +17,15 @@ class LeaveOneOut(NamedTuple):
     reg: float = 0.0  # the paper's nu
 
 
-def leave_one_out(X, weight, engine, *, reg=0.0, n_queries=None, passes=1):
+def leave_one_out(
+    X: np.ndarray,
+    weight: np.ndarray | None,
+    engine: Engine | str | None,
+    *,
+    reg: float = 0.0,
+    n_queries: int | None = None,
+    passes: int = 1,
+) -> LeaveOneOut:
     """Hand the rows of positive weight to the engine.
 
     Parameters
@@ -43,14 +51,14 @@ def leave_one_out(X, weight, engine, *, reg=0.0, n_queries=None, passes=1):
     return LeaveOneOut(X, weight, log_others, pairs, reg)
 
 
-def some_rows(problem, positions):
+def some_rows(problem: LeaveOneOut, positions: np.ndarray) -> LeaveOneOut:
     """The problem of the rows at some positions, on the same backend."""
     weight = problem.weight[positions]
     log_others = np.log(weight_of_others(weight))
     return LeaveOneOut(problem.rows[positions], weight, log_others, problem.pairs.some(positions), problem.reg)
 
 
-def weight_of_others(weight):
+def weight_of_others(weight: np.ndarray) -> np.ndarray:
     """``W - w_i`` for each row, without cancellation where one row has nearly all the weight."""
     others = weight.sum() - weight
     heaviest = int(weight.argmax())
@@ -58,19 +66,25 @@ def weight_of_others(weight):
     return others
 
 
-def mean_of_rows(X, weight=None):
+def mean_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """The (weighted) mean, in float64."""
     return X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / weight.sum()
 
 
-def scatter_of_rows(X, weight=None):
+def scatter_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """The (weighted) covariance of the rows, divided by n (by the weights' sum)."""
     centred = X - mean_of_rows(X, weight)
     weight = np.ones(len(X)) if weight is None else weight
     return (centred * weight[:, None]).T @ centred / weight.sum()
 
 
-def perplexities(problem, metric, X, weight=None, sample=None):
+def perplexities(
+    problem: LeaveOneOut,
+    metric: np.ndarray,
+    X: np.ndarray,
+    weight: np.ndarray | None = None,
+    sample: np.ndarray | None = None,
+) -> np.ndarray:
     """The effective number of neighbours of each row of X under a metric: the paper's estimate of K (sec. 2).
 
     Parameters

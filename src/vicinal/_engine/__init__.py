@@ -38,7 +38,7 @@ threads and partial results are added in the order of the rows, so an answer doe
 from vicinal._engine._accuracy import TIED, products_are_accurate, robust_centre
 from vicinal._engine._choice import Work, choose, settled, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
-from vicinal._engine._families import Covariances, Frames
+from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._nearest import Neighbors
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread, quiet_blas
 from vicinal._engine._problem import Means, Placement, Problem, prepare
@@ -50,6 +50,7 @@ __all__ = [
     "Covariances",
     "Engine",
     "Frames",
+    "Kernel",
     "Match",
     "Means",
     "Neighbors",

@@ -5,10 +5,10 @@ It is what the compiled backend is tested against, and what small problems run: 
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
@@ -16,11 +16,13 @@ from array_api_compat import array_namespace, device, is_numpy_namespace
 from vicinal._engine._accuracy import products_are_accurate, score_error
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Array, LogSums, Placed, Points, Queries, SoftmaxSums, Values, to_images
-from vicinal._engine._families import Covariances, Frames
+from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._nearest import Pairs, candidates_of_scores, search_is_faster, searched
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._settings import Engine
 from vicinal._engine._tuning import ARRAY_BLOCK_PAIRS
+
+_Result = TypeVar("_Result")
 
 
 class ArrayBackend:
@@ -44,7 +46,7 @@ class ArrayBackend:
         """An array where this backend computes."""
         return array
 
-    def at(self, kernel: Any) -> Placed:
+    def at(self, kernel: Kernel) -> Placed:
         """Place the rows under a kernel."""
         if isinstance(kernel, Frames):
             from vicinal._engine._frames import PlacedFrames
@@ -80,7 +82,7 @@ class BlockScores(Placed):
         log_sums = np.empty(scorer.m)
         log_shares = np.empty((scorer.m, self.points.n_classes)) if by_class else None
 
-        def work(rows):
+        def work(rows: slice) -> tuple[Array, Array | None]:
             top, below = _below_top(scorer.scores(rows))
             rest = _log_sum_exp(below)
             if not by_class:
@@ -101,11 +103,11 @@ class BlockScores(Placed):
         found = [np.flatnonzero(self.points.classes == code) for code in range(self.points.n_classes)]
         return [as_index(some, self._images) for some in found]
 
-    def _blocks(self, m):
+    def _blocks(self, m: int) -> tuple[Blocks, int]:
         """Blocks of queries within the memory, and the threads that may work on them at once."""
         return blocks_within(self._backend, m)
 
-    def _in_blocks(self, work, m):
+    def _in_blocks(self, work: Callable[[slice], _Result], m: int) -> Iterator[tuple[slice, _Result]]:
         """Yield blocks of queries and what ``work`` makes of them; the threads of BLAS would get in the way of ours."""
         blocks, threads = self._blocks(m)
         with one_blas_thread() if is_numpy_namespace(array_namespace(self._images)) else nullcontext():
@@ -126,7 +128,7 @@ class BlockScores(Placed):
         mine = None if spread is None else self._values(spread, scorer.images, scorer.rows)
         codes = self._codes(queries) if own_class else None
 
-        def work(rows):
+        def work(rows: slice) -> tuple[Array, Array | None, Array | None]:
             scores = scorer.scores(rows)
             if codes is not None:
                 same = codes[0][rows, None] == codes[1][None, :]
@@ -165,7 +167,7 @@ class BlockScores(Placed):
         scorer = self._scorer(queries, listing=True)
         levels = None if floors is None else floors - scorer.shift
 
-        def work(rows):
+        def work(rows: slice) -> Pairs:
             return candidates_of_scores(as_numpy(scorer.scores(rows)), rows, scorer.error, k, levels)
 
         for _, found in self._in_blocks(work, scorer.m):

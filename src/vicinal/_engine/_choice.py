@@ -4,9 +4,10 @@ import importlib.util
 import warnings
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import PAIR_COST, SMALL_WORK
@@ -52,7 +53,7 @@ def settled(engine: "Engine | str | None", work: Work) -> Engine:
 
 
 @cache
-def _numba_is_missing():
+def _numba_is_missing() -> bool:
     """Whether Numba cannot be used; says so once."""
     if importlib.util.find_spec("numba") is not None:
         try:
@@ -71,7 +72,7 @@ def _numba_is_missing():
     return True
 
 
-def which_engine(X, estimator=None):
+def which_engine(X: ArrayLike, estimator: Any = None) -> str:
     """Say which backend does the pairwise computations for the rows of X, and why.
 
     Parameters
@@ -102,6 +103,6 @@ def which_engine(X, estimator=None):
             return f"none: {type(estimator).__name__} makes no computations over all pairs of rows"
         work, engine = estimator._pair_work(*shape), as_engine(estimator.engine)
     else:
-        work, engine = Work(shape[0], *shape), as_engine(estimator)
+        work, engine = Work(shape[0], shape[0], shape[1]), as_engine(estimator)
     backend, reason = choose(engine, work)
     return f"{backend}: {reason}"

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 
 from vicinal._engine._accuracy import accurate_scatter, robust_centre
+from vicinal._engine._families import Kernel
 from vicinal._engine._settings import Engine
 from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES, SEARCH_FROM_QUERIES
 
@@ -320,7 +321,7 @@ class Backend(Protocol):
 
     def __init__(self, points: Points, engine: Engine) -> None: ...
 
-    def at(self, kernel: Any) -> Placed:
+    def at(self, kernel: Kernel) -> Placed:
         """Place the rows under a kernel: a metric of shape (k, D), a record of `_families.py`, or None (as they are)."""
         ...
 
@@ -358,7 +359,14 @@ def listed_parts(n_pairs: int, numbers_per_pair: int) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-def _scatter_of_sums(u, v, centre, gathered, row_weights, received):
+def _scatter_of_sums(
+    u: np.ndarray,
+    v: np.ndarray,
+    centre: np.ndarray,
+    gathered: np.ndarray,
+    row_weights: np.ndarray,
+    received: np.ndarray,
+) -> tuple[np.ndarray, float]:
     """``U'D_row U + V'D_col V - U'WV - (U'WV)'`` about a centre, and its trace before the terms cancel.
 
     `gathered` is W (V - centre).  In float64, some rows at a time.

@@ -7,7 +7,7 @@ differences.  Points against themselves are computed once for both rows of a pai
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,10 +27,11 @@ from vicinal._engine._contract import (
     Values,
     to_images,
 )
-from vicinal._engine._families import Covariances, Frames
+from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._half import HalfSweeps
+from vicinal._engine._kernels import TILE
 from vicinal._engine._nearest import candidates_of_scores, search_is_faster, searched
-from vicinal._engine._pairs import TILE, CompiledPairs, PointImages, pack, unpack
+from vicinal._engine._pairs import CompiledPairs, PointImages, pack, unpack
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._products import signed_by_products, softmax_by_products
 from vicinal._engine._pruned_placed import Orders, PrunedPlaced
@@ -82,7 +83,7 @@ class CpuBackend:
             self.order = np.argsort(points.classes, kind="stable")
             self.log_weights = None if points.log_weights is None else points.log_weights[self.order]
 
-    def at(self, kernel: Any) -> Placed:
+    def at(self, kernel: Kernel) -> Placed:
         """Place the rows under a kernel."""
         if isinstance(kernel, Frames):
             from vicinal._engine._frames import PlacedFrames
@@ -375,7 +376,7 @@ class CpuPlaced(Placed):
                 received += columns.ravel()
         return pairs.log_sums(log_sums), None if row_weights is None else received[: pairs.n]
 
-    def _received(self, queries: Queries, factors, log_sums, spread: Values) -> np.ndarray:
+    def _received(self, queries: Queries, factors: np.ndarray, log_sums: np.ndarray, spread: Values) -> np.ndarray:
         """``sum_i f_i p_ij spread_i`` of wide values, as sums of the transposed problem.
 
         With the queries as points of log-weight ``log f_i - log_sums_i``, what point j receives is the sum of its
@@ -401,7 +402,9 @@ class CpuPlaced(Placed):
             received += self._in_numpy().softmax_sums(asked, factors[others], None, values[others]).received
         return received
 
-    def _transposed(self, queries: Queries, some, log_weights, values) -> np.ndarray:
+    def _transposed(
+        self, queries: Queries, some: np.ndarray, log_weights: np.ndarray, values: np.ndarray
+    ) -> np.ndarray:
         points = self._images
         mine = self.coordinates(queries, "images")[some]
         left_out = None
@@ -490,7 +493,7 @@ class CpuPlaced(Placed):
         left, right = (np.searchsorted(ordered, codes, side=side).astype(np.int64) for side in ("left", "right"))
         return left, right
 
-    def _signed_pull(self, queries: Queries, row_weights, likelihood) -> Pull:
+    def _signed_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         """`class_pull` row by row, whoever the queries are."""
         pairs = self._pairs(queries)
         classes = self.points.classes
@@ -526,12 +529,19 @@ class CpuPlaced(Placed):
             pull += again.pull
         return Pull(log_sums, log_agreement, pull)
 
-    def _signed_fused(self, pairs, mates, row_weights, likelihood, least_agreement):
+    def _signed_fused(
+        self,
+        pairs: CompiledPairs,
+        mates: tuple[np.ndarray, np.ndarray],
+        row_weights: np.ndarray,
+        likelihood: bool,
+        least_agreement: float,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         n_tiles = len(pairs.points.packed)
         log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
         of_queries = np.empty((pairs.m, pairs.k))
 
-        def work(rows):
+        def work(rows: slice) -> np.ndarray:
             of_points = np.zeros((n_tiles, pairs.k + 1, TILE), dtype=pairs.dtype)
             kept = np.empty((n_tiles, kernels.KEPT_ROW_GROUP, TILE), dtype=pairs.dtype)
             kernels.signed_rows(

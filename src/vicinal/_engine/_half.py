@@ -22,7 +22,8 @@ import numpy as np
 
 from vicinal._engine import _kernels as kernels
 from vicinal._engine._blocks import Blocks
-from vicinal._engine._pairs import TILE, CompiledPairs, unpack
+from vicinal._engine._kernels import TILE
+from vicinal._engine._pairs import CompiledPairs, unpack
 from vicinal._engine._pool import in_order
 from vicinal._engine._tuning import (
     CACHED_BYTES,
@@ -260,7 +261,11 @@ class _FusedSweep(_Sweep):
         return np.ascontiguousarray(np.pad(vector, (0, -len(vector) % TILE)))
 
     def _run(
-        self, kernel: Callable[..., None], arguments: Callable[[slice], tuple], row_width: int, column_width: int
+        self,
+        kernel: Callable[..., None],
+        arguments: Callable[[slice], tuple[np.ndarray, ...]],
+        row_width: int,
+        column_width: int,
     ) -> Iterator[_Piece]:
         """Yield what a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
         pairs = self._pairs
@@ -298,7 +303,9 @@ class _ProductSweep(_Sweep):
     def sums(self, values: _Values, keep: bool = False) -> np.ndarray:
         """``K V``, (n, v + 1)."""
 
-        def visit(tile_of_k, rows, t, both, of_rows, of_columns):
+        def visit(
+            tile_of_k: np.ndarray, rows: slice, t: int, both: bool, of_rows: np.ndarray, of_columns: np.ndarray
+        ) -> None:
             if values.width > 1:
                 of_rows[:, :-1] += tile_of_k @ values.packed[t, :, : tile_of_k.shape[1]].T
                 if both:
@@ -311,7 +318,9 @@ class _ProductSweep(_Sweep):
         """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
         weights = values.weights
 
-        def visit(tile_of_k, rows, t, both, of_rows, of_columns):
+        def visit(
+            tile_of_k: np.ndarray, rows: slice, t: int, both: bool, of_rows: np.ndarray, of_columns: np.ndarray
+        ) -> None:
             tile = _tile(t, tile_of_k)
             kernels.scale_for_scatter(
                 tile_of_k, factors[rows], factors[tile], weights[rows], weights[tile], 1.0 if both else 0.5,
@@ -324,7 +333,9 @@ class _ProductSweep(_Sweep):
     def matches(self, mates: Mates) -> np.ndarray:
         """``K 1``, and the same over class mates: (n, 2)."""
 
-        def visit(tile_of_k, rows, t, both, of_rows, of_columns):
+        def visit(
+            tile_of_k: np.ndarray, rows: slice, t: int, both: bool, of_rows: np.ndarray, of_columns: np.ndarray
+        ) -> None:
             kernels.add_matches_both_ways(
                 tile_of_k, mates[0][rows], mates[1][rows], t * TILE, both, of_rows[:, 0], of_columns[0]
             )  # fmt: skip
@@ -336,7 +347,9 @@ class _ProductSweep(_Sweep):
     def pull(self, values: _Values, mates: Mates, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
         """``M V``, (n, v + 1)."""
 
-        def visit(tile_of_k, rows, t, both, of_rows, of_columns):
+        def visit(
+            tile_of_k: np.ndarray, rows: slice, t: int, both: bool, of_rows: np.ndarray, of_columns: np.ndarray
+        ) -> None:
             tile = _tile(t, tile_of_k)
             sides = (inside[rows], outside[rows], inside[tile], outside[tile])
             kernels.scale_both_ways(tile_of_k, mates[0][rows], mates[1][rows], t * TILE, *sides)

@@ -15,6 +15,9 @@ Rules that keep this correct:
 5. Sums over a tile are in the working precision, sums over tiles in float64.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba import float32, float64, int64, njit, types, void
@@ -28,7 +31,7 @@ ROW_GROUP = 32  # the same where nothing is kept: the points stream by less ofte
 _SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of reductions over j
 
 
-def _can_cache():
+def _can_cache() -> bool:
     """Whether Numba finds a folder for its disk cache: beside this file, or in the user's cache folder."""
     try:
         njit(cache=True)(_can_cache)
@@ -37,7 +40,7 @@ def _can_cache():
     return True
 
 
-_OPTIONS = {"nogil": True, "cache": _can_cache(), "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": _can_cache(), "error_model": "numpy"}
 
 
 @intrinsic
@@ -122,21 +125,21 @@ class _Kernel:
     The signature is explicit, so an unexpected layout is an error here, never a silent second compilation.
     """
 
-    def __init__(self, function, signature):
+    def __init__(self, function: Callable[..., None], signature: Callable[[Any], Any]):
         self._dispatcher = njit(fastmath={"contract"}, **_OPTIONS)(function)
         self._signature = signature
-        self._ready: set = set()
+        self._ready: set[np.dtype[Any]] = set()
         self.__doc__ = function.__doc__
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> None:
         dtype = args[0].dtype
         if dtype not in self._ready:
             self._dispatcher.compile(self._signature(float64 if dtype == np.float64 else float32))
             self._ready.add(dtype)
-        return self._dispatcher(*args)
+        self._dispatcher(*args)
 
 
-def _kernel(signature):
+def _kernel(signature: Callable[[Any], Any]) -> Callable[[Callable[..., None]], _Kernel]:
     return lambda function: _Kernel(function, signature)
 
 

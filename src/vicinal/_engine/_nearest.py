@@ -14,6 +14,9 @@ from vicinal._engine._pool import openmp_threads
 from vicinal._engine._tuning import LISTED_BYTES, SEARCH_FROM_QUERIES, SPARE_NEIGHBORS, TREE_COORDINATES
 
 Pairs = tuple[np.ndarray, np.ndarray]  # (query, point)
+ListedPairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # (query, point, score, squared distance or weight)
+# What finds the nearest points of some queries: squared distances, the points, and how far the squares may be off.
+Find = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 class Neighbors(NamedTuple):
@@ -54,7 +57,7 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
     return Neighbors(indices, 2.0 * scores if origin is None else -scores)
 
 
-def nearest_with_ties(placed: Placed, queries: Queries, k: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def nearest_with_ties(placed: Placed, queries: Queries, k: int) -> Iterator[ListedPairs]:
     """Yield blocks of (query, point, squared distance): each query's k nearest points and all that tie with the k-th.
 
     The pairs of a query come together, nearest first.
@@ -149,26 +152,26 @@ def searched(
             yield rest[query], point
 
 
-def _tree(points: np.ndarray, threads: int):
+def _tree(points: np.ndarray, threads: int) -> Find:
     """A k-d tree: squared distances from differences, sorted, the points, and a bound of the errors of the squares."""
     from scipy.spatial import KDTree
 
     tree = KDTree(points, balanced_tree=False)  # a balanced one takes quadratic time for equal rows
 
-    def find(queries, reach):
+    def find(queries: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         distance, point = tree.query(queries, reach, workers=threads)
         return distance**2, point, 1e-14 * distance[:, -1] ** 2
 
     return find
 
 
-def _brute(points: np.ndarray, threads: int):
+def _brute(points: np.ndarray, threads: int) -> Find:
     """The same by scikit-learn's tiles of matrix products."""
     from sklearn.neighbors import NearestNeighbors
 
     search = NearestNeighbors(algorithm="brute").fit(points)
 
-    def find(queries, reach):
+    def find(queries: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         with openmp_threads(threads):
             distance, point = search.kneighbors(queries, reach)
         squares = distance**2
@@ -180,9 +183,7 @@ def _brute(points: np.ndarray, threads: int):
     return find
 
 
-def listed_pairs(
-    placed: Placed, queries: Queries, floors: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def listed_pairs(placed: Placed, queries: Queries, floors: np.ndarray) -> Iterator[ListedPairs]:
     """Yield blocks of (query, point, score) with scores in float64 of at least ``floors``, grouped by query."""
     score = placed.pair_scores(queries)
     for query, point in placed.candidates(queries, floors=floors):
@@ -197,7 +198,7 @@ def listed_pairs(
         yield query[kept], point[kept], scores[kept]
 
 
-def _products(placed: Placed, queries: Queries, origin: np.ndarray):
+def _products(placed: Placed, queries: Queries, origin: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """A function that gives the inner products of listed pairs of uncentred images, in float64."""
     images_of = placed.float64_pairs(queries)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy.spatial.distance import cdist
 
 from vicinal._engine._accuracy import products_are_accurate
@@ -61,6 +62,11 @@ class PointImages:
         padded = np.full(self.packed.shape[0] * TILE, -np.inf, dtype=self.dtype)
         padded[: self.n] = offsets if self.log_weights is None else offsets + self.log_weights
         return padded.reshape(-1, TILE)
+
+
+# What the fused kernels need to score points for a block of queries: the queries, the points in tiles, what a point adds
+# to a score, the bound of each row, the smallest sum that kept its terms, whether by products, and who is left out.
+Scored = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, bool, np.ndarray]
 
 
 class CompiledPairs:
@@ -161,7 +167,7 @@ class CompiledPairs:
         """The sum of a row under its bound below which terms may have been lost: such rows are done carefully."""
         return _SMALLEST[self.dtype]
 
-    def scored(self, rows: slice) -> tuple:
+    def scored(self, rows: slice) -> Scored:
         """What the fused kernels need to score the points for a block of queries."""
         return (
             self.queries(rows),
@@ -174,7 +180,9 @@ class CompiledPairs:
         )
 
 
-def pack(rows: np.ndarray, metric: np.ndarray | None = None, order: np.ndarray | None = None, dtype=None) -> np.ndarray:
+def pack(
+    rows: np.ndarray, metric: np.ndarray | None = None, order: np.ndarray | None = None, dtype: DTypeLike | None = None
+) -> np.ndarray:
     """(n, d) -> (n_tiles, k, TILE), padded with zeros: rows in some order, mapped by a metric, a few tiles at a time."""
     n, k = len(rows), rows.shape[1] if metric is None or metric.ndim == 1 else len(metric)
     packed = np.empty((-(-n // TILE), k, TILE), dtype=rows.dtype if dtype is None else dtype)

@@ -13,16 +13,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vicinal._engine._accuracy import TIED, largest_square, robust_centre, round_centre, scatter_is_accurate
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import Work, choose
 from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, by_metric, to_images
-from vicinal._engine._families import Covariances, Frames
+from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._listed import Listed
-from vicinal._engine._nearest import Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
-from vicinal._engine._settings import as_engine
+from vicinal._engine._nearest import ListedPairs, Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
+from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import ALGEBRA_ROWS
 
 if TYPE_CHECKING:
@@ -33,16 +34,16 @@ _ENTROPY_DIGITS = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-3}
 
 
 def prepare(
-    engine,
-    points,
+    engine: Engine | str | None,
+    points: ArrayLike,
     *,
-    log_weights=None,
-    leave_one_out=False,
-    match=None,
-    n_queries=None,
-    n_dims=None,
-    passes=1,
-):
+    log_weights: ArrayLike | None = None,
+    leave_one_out: bool = False,
+    match: Match | None = None,
+    n_queries: int | None = None,
+    n_dims: int | None = None,
+    passes: int = 1,
+) -> "Problem":
     """Hand rows to the engine, once per fit; return a `Problem`.
 
     The backend is chosen here, by a pure function of the shapes and the parameters; the rows are cast, centred and
@@ -66,11 +67,12 @@ def prepare(
         Passes that a fit is expected to make: a constant of the solver.
     """
     engine = as_engine(engine)
-    points = np.asarray(points)
-    n, width = points.shape
+    rows = np.asarray(points)
+    n, width = rows.shape
     work = Work(n if n_queries is None else n_queries, n, width if n_dims is None else n_dims, passes)
     name = choose(engine, work).backend
-    return Problem(engine, name, points, log_weights, leave_one_out, match)
+    weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
+    return Problem(engine, name, rows, weights, leave_one_out, match)
 
 
 def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -84,7 +86,15 @@ def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray
 class Problem:
     """Rows that live where their backend wants them; make one with `prepare`."""
 
-    def __init__(self, engine, backend, points, log_weights=None, leave_one_out=False, match=None):
+    def __init__(
+        self,
+        engine: Engine,
+        backend: str,
+        points: np.ndarray,
+        log_weights: np.ndarray | None = None,
+        leave_one_out: bool = False,
+        match: Match | None = None,
+    ):
         real = np.dtype(engine.precision or points.dtype)
         engine.check_error(real)
         self.engine, self.backend = engine, backend
@@ -92,7 +102,6 @@ class Problem:
         self.leave_one_out, self.match = leave_one_out, match
         self.centre = round_centre(points)
         rows = centred(points, self.centre, real)
-        log_weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
         codes, n_classes = None, 0
         if match is not None and match.kind == "class":
             codes = np.asarray(match.values, dtype=np.int64)
@@ -107,7 +116,14 @@ class Problem:
         """The largest relative error that skipped pairs may have left in the sum of any row, in the last pass."""
         return float(self._rows.certified_row_error)
 
-    def at(self, kernel=None) -> "Placement":
+    @property
+    def given_match(self) -> Match:
+        """Who agrees with whom; an error where the problem was prepared without a match."""
+        if self.match is None:
+            raise TypeError("this sum needs to know who agrees with whom, got match=None. Pass a Match to prepare.")
+        return self.match
+
+    def at(self, kernel: Kernel = None) -> "Placement":
         """Place the rows under a kernel.
 
         Parameters
@@ -118,12 +134,12 @@ class Problem:
         """
         return Placement(self, self._rows.at(kernel), kernel)
 
-    def reweighted(self, log_weights) -> "Problem":
+    def reweighted(self, log_weights: np.ndarray | None) -> "Problem":
         """The same rows with other log-weights, on the same backend."""
         weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
         return self._with_points(replace(self.points, log_weights=weights), self.match)
 
-    def some(self, positions) -> "Problem":
+    def some(self, positions: np.ndarray) -> "Problem":
         """The rows at some positions as a problem of their own, on the same backend."""
         given = self.points
         points = replace(
@@ -143,7 +159,7 @@ class Problem:
         other._with_targets, other._by_column = None, None
         return other
 
-    def listed(self, queries, neighbors) -> Listed:
+    def listed(self, queries: np.ndarray, neighbors: np.ndarray) -> Listed:
         """Some resident rows by position, each with a list of neighbours, the only ones that it sees.
 
         Parameters
@@ -157,7 +173,7 @@ class Problem:
     def with_targets(self) -> "Problem":
         """The rows with their targets as further coordinates: Gaussian matches are distances there."""
         if self._with_targets is None:
-            rows = np.hstack([self.points.rows, self.match.values])
+            rows = np.hstack([self.points.rows, self.given_match.values])
             self._with_targets = Problem(
                 self.engine, self.backend, rows, self.points.log_weights, self.leave_one_out, None
             )
@@ -168,14 +184,14 @@ class Problem:
         if self._by_column is None:
             base = 0.0 if self.points.log_weights is None else self.points.log_weights
             with np.errstate(divide="ignore"):
-                self._by_column = [self.reweighted(base + np.log(column)) for column in self.match.values.T]
+                self._by_column = [self.reweighted(base + np.log(column)) for column in self.given_match.values.T]
         return self._by_column
 
-    def centred(self, rows) -> np.ndarray:
+    def centred(self, rows: ArrayLike) -> np.ndarray:
         """New rows as the resident ones are: less the centre, in the working precision."""
         return centred(np.asarray(rows), self.centre, self.points.rows.dtype)
 
-    def queries(self, queries, left_out) -> Queries:
+    def queries(self, queries: ArrayLike | None, left_out: ArrayLike | None) -> Queries:
         """The queries of a call: None for all rows, integers for positions, a table for new rows."""
         if queries is not None and np.ndim(queries) == 2:
             given = None if left_out is None else np.asarray(left_out, dtype=np.int64)
@@ -208,11 +224,11 @@ class Placement:
     ``left_out`` may name a position that each must not see, or -1.
     """
 
-    def __init__(self, problem: Problem, placed: Placed, kernel=None):
+    def __init__(self, problem: Problem, placed: Placed, kernel: Kernel = None):
         self.problem, self.placed, self.kernel = problem, placed, kernel
         self.shared = not isinstance(kernel, (Covariances, Frames))  # whether one metric is shared by all points
 
-    def log_sums(self, queries=None, left_out=None) -> np.ndarray:
+    def log_sums(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
         """Return ``log sum_j exp(s_ij)``, shape (m,)."""
         return self.placed.log_sums(self.problem.queries(queries, left_out)).log_sums
 
@@ -221,7 +237,12 @@ class Placement:
         """The share of all pairs that a pass over all rows is expected to visit, counted on a sample of rows."""
         return self.placed.expected_share
 
-    def log_sums_table(self, queries=None, left_out=None, skips=None) -> np.ndarray:
+    def log_sums_table(
+        self,
+        queries: ArrayLike | None = None,
+        left_out: ArrayLike | None = None,
+        skips: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> np.ndarray:
         """Return the log-sums under every depth and noise of `Frames`, shape (depths, noises, m).
 
         Parameters
@@ -232,24 +253,26 @@ class Placement:
         placed = cast("PlacedFrames", self.placed)
         return placed.log_sums_table(self.problem.queries(queries, left_out), skips)
 
-    def class_shares(self, queries=None, left_out=None) -> np.ndarray:
+    def class_shares(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
         """Return each class's share of the softmax neighbours, shape (m, n_classes)."""
         found = self.placed.log_sums(self.problem.queries(queries, left_out), by_class=True)
         assert found.log_shares is not None
         with np.errstate(under="ignore"):
             return np.exp(found.log_shares)
 
-    def softmax_means(self, values, queries=None, left_out=None) -> "Means":
+    def softmax_means(
+        self, values: ArrayLike, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
+    ) -> "Means":
         """Return the log-sums and the softmax means of values (n, v) of the points; 0 for a query that sees no point."""
         # Means of centred values, so that an offset costs no digits.
-        values = np.asarray(values)
-        real = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
-        offset = robust_centre(values).astype(real)
+        given = np.asarray(values)
+        real = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
+        offset = robust_centre(given).astype(real)
         asked = self.problem.queries(queries, left_out)
-        found = self.placed.softmax_sums(asked, None, values.astype(real, copy=False) - offset)
+        found = self.placed.softmax_sums(asked, None, given.astype(real, copy=False) - offset)
         return Means(found.log_sums, found.gathered + np.where(found.log_sums > -np.inf, 1.0, 0.0)[:, None] * offset)
 
-    def mean_shifts(self, queries=None, left_out=None) -> "Means":
+    def mean_shifts(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> "Means":
         """Return the log-sums and ``sum_j p_ij (z_j - q_i)``, shape (m, k): from an image to its neighbours' mean.
 
         A query that sees no point stays where it is.
@@ -267,7 +290,14 @@ class Placement:
         for part in Blocks(asked.count(n), ALGEBRA_ROWS):
             yield part, self.placed.coordinates(asked.take(np.arange(part.start, part.stop), n), "images")
 
-    def scatter(self, row_weights=None, queries=None, left_out=None, *, of: Of = "images") -> Scatter:
+    def scatter(
+        self,
+        row_weights: ArrayLike | None = None,
+        queries: ArrayLike | None = None,
+        left_out: ArrayLike | None = None,
+        *,
+        of: Of = "images",
+    ) -> Scatter:
         """Return the log-sums and the pooled scatter ``sum_ij r_i p_ij (u_i - u_j)(u_i - u_j)'``.
 
         Parameters
@@ -279,7 +309,9 @@ class Placement:
         asked = self.problem.queries(queries, left_out)
         return self.placed.scatter(asked, _weights(row_weights, asked.count(self.problem.n_points)), of)
 
-    def local_scatters(self, row_weights=None, queries=None, left_out=None) -> LocalScatters:
+    def local_scatters(
+        self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
+    ) -> LocalScatters:
         """Return the log-sums and, for each point, ``sum_i r_i p_ij`` and ``sum_i r_i p_ij (x_i - x_j)(x_i - x_j)'``.
 
         They follow from what the points receive of the rows and their products.  Points far from the centre compared
@@ -313,7 +345,9 @@ class Placement:
                         scatters[j] += (differences * weights[some, None]).T @ differences
         return LocalScatters(found.log_sums, counts, scatters)
 
-    def pull(self, row_weights=None, queries=None, *, objective="accuracy") -> Pull:
+    def pull(
+        self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, *, objective: str = "accuracy"
+    ) -> Pull:
         """Return the `Pull` of the resident rows towards those that they agree with, as the problem's match says.
 
         ``p_ij m_ij / a_i`` is a softmax again: under Gaussian matches the one in coordinates augmented by the targets,
@@ -322,9 +356,9 @@ class Placement:
         asked = self.problem.queries(queries, None)
         r = _weights(row_weights, asked.count(self.problem.n_points))
         likelihood = objective == "likelihood"
-        if self.problem.match.kind == "class":
+        if self.problem.given_match.kind == "class":
             return self.placed.class_pull(asked, r, likelihood)
-        parts = self._gaussian_parts if self.problem.match.kind == "gaussian" else self._dot_parts
+        parts = self._gaussian_parts if self.problem.given_match.kind == "gaussian" else self._dot_parts
         log_sums, log_parts, placed = parts(asked)
         log_agreement = np.logaddexp.reduce(log_parts, axis=1)
         with np.errstate(under="ignore"):
@@ -341,7 +375,11 @@ class Placement:
     def _gaussian_parts(self, asked: Queries) -> tuple[np.ndarray, np.ndarray, list[Placed]]:
         """The log-sums, the log of the agreeing points' share (m, 1), and the placement that weighs them."""
         log_sums = self.placed.log_sums(asked).log_sums
-        placed = self.problem.with_targets().at(_beside_targets(self.placed.metric, self.problem)).placed
+        placed = (
+            self.problem.with_targets()
+            .at(_beside_targets(self.placed.metric, self.problem.given_match, self.problem.n_features))
+            .placed
+        )
         matched = placed.log_sums(asked).log_sums
         with np.errstate(invalid="ignore"):
             log_parts = np.where(matched > -np.inf, matched - log_sums, -np.inf)
@@ -349,7 +387,7 @@ class Placement:
 
     def _dot_parts(self, asked: Queries) -> tuple[np.ndarray, np.ndarray, list[Placed]]:
         """The same for each column of the targets, (m, t): ``m_ij = sum_c t_ic t_jc``."""
-        targets = self.problem.match.values
+        targets = self.problem.given_match.values
         mine = targets if asked.positions is None else targets[asked.positions]
         placed = [problem.at(self.placed.metric).placed for problem in self.problem.by_target_column()]
         log_sums, means, _ = self.placed.softmax_sums(asked, None, targets)
@@ -364,20 +402,22 @@ class Placement:
                     log_means[underflowed, c] = np.where(sums > -np.inf, sums - log_sums[underflowed], -np.inf)
         return log_sums, log_mine + log_means, placed
 
-    def log_agreement(self, queries=None) -> np.ndarray:
+    def log_agreement(self, queries: ArrayLike | None = None) -> np.ndarray:
         """Return ``log a_i`` of the resident rows, shape (m,): what `pull` says without the pull, in fewer sweeps."""
         asked = self.problem.queries(queries, None)
-        if self.problem.match.kind == "class":
+        if self.problem.given_match.kind == "class":
             return self.placed.class_agreement(asked)[1]
-        parts = self._gaussian_parts if self.problem.match.kind == "gaussian" else self._dot_parts
+        parts = self._gaussian_parts if self.problem.given_match.kind == "gaussian" else self._dot_parts
         return np.logaddexp.reduce(parts(asked)[1], axis=1)
 
-    def gradient(self, row_weights=None, queries=None, *, objective="accuracy") -> Pull:
+    def gradient(
+        self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, *, objective: str = "accuracy"
+    ) -> Pull:
         """Return the `Pull` with ``pull' X`` (k, D), that is ``A S(w)``, in place of the pull itself."""
         found = self.pull(row_weights, queries, objective=objective)
         return found._replace(pull=self.by_metric(found.pull))
 
-    def by_metric(self, pull) -> np.ndarray:
+    def by_metric(self, pull: np.ndarray) -> np.ndarray:
         """Return ``pull' X`` (k, D) for a pull (n, k) on the images; its diagonal where the metric is one."""
         return by_metric(pull, self.problem.points.rows, self.placed.metric)
 
@@ -386,7 +426,7 @@ class Placement:
         """The images of the resident rows, centred, in the working precision."""
         return self.placed.coordinates(Queries(), "images")
 
-    def perplexities(self, queries=None, left_out=None) -> np.ndarray:
+    def perplexities(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
         """Return the effective number of neighbours of each query, ``exp(H(p_i))``, shape (m,); 1 for one without any.
 
         ``H_i = log_sums_i - sum_j p_ij s_ij``, and the expected score follows from the softmax means of the images and
@@ -437,7 +477,9 @@ class Placement:
                 answer[some] = np.exp(np.log(total) - np.add.reduceat(weights * below, starts) / total)
         return answer
 
-    def neighbors_above(self, least, queries=None, left_out=None):
+    def neighbors_above(
+        self, least: float, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
+    ) -> Iterator[ListedPairs]:
         """Yield, for blocks of queries, the pairs with ``p_ij >= least``: queries, points and p, grouped by query.
 
         The weights of a query are normalised over the pairs that are listed.
@@ -449,7 +491,9 @@ class Placement:
             weights = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), counts))
             yield query, point, weights / np.repeat(np.add.reduceat(weights, starts), counts)
 
-    def within(self, radius, queries=None, left_out=None):
+    def within(
+        self, radius: float, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
+    ) -> Iterator[ListedPairs]:
         """Yield, for blocks of queries, the pairs at a distance of at most `radius`, grouped by query.
 
         Three arrays per block: queries, points and squared distances.
@@ -461,11 +505,13 @@ class Placement:
             near = -2.0 * scores <= radius**2 * (1.0 + TIED)
             yield query[near], point[near], -2.0 * scores[near]
 
-    def _check_is_shared(self, verb):
+    def _check_is_shared(self, verb: str) -> None:
         if not self.shared:
             raise TypeError(f"{verb} is for a metric that all points share. List neighbours with neighbors_above.")
 
-    def nearest(self, k, queries=None, left_out=None, *, by="distance") -> Neighbors:
+    def nearest(
+        self, k: int, queries: ArrayLike | None = None, left_out: ArrayLike | None = None, *, by: str = "distance"
+    ) -> Neighbors:
         """Return the k nearest points of each query, exactly: nearest first, ties in the order of the points.
 
         Parameters
@@ -493,7 +539,9 @@ class Placement:
         weights = _presence(self.problem.points.log_weights)
         return self.problem.reweighted(weights).at(self.placed.metric).placed
 
-    def nearest_with_ties(self, k, queries=None, left_out=None):
+    def nearest_with_ties(
+        self, k: int, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
+    ) -> Iterator[ListedPairs]:
         """Yield, for blocks of queries, each query's k nearest points and all that tie with the k-th.
 
         Three arrays per block: queries, points and squared distances, those of a query together, nearest first.
@@ -509,40 +557,40 @@ _NEGLIGIBLE_NATS = 45.0
 _LEAST_MEAN = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
 
 
-def _some(asked, some, n):
+def _some(asked: Queries, some: np.ndarray, n: int) -> Queries:
     """Some of the queries; the same object for all of them, which may then be done symmetrically."""
     return asked if len(some) == asked.count(n) else asked.take(some, n)
 
 
-def _weights(row_weights, m):
+def _weights(row_weights: ArrayLike | None, m: int) -> np.ndarray:
     return np.ones(m) if row_weights is None else np.array(row_weights, dtype=np.float64)
 
 
-def _finite(log_weights):
+def _finite(log_weights: np.ndarray) -> np.ndarray:
     """Log-weights with 0 for points that weigh nothing, whose share is 0 anyway."""
     return np.where(log_weights > -np.inf, log_weights, 0.0)
 
 
-def _beside_targets(metric, problem):
+def _beside_targets(metric: np.ndarray | None, match: Match, n_features: int) -> np.ndarray:
     """The metric of rows with their targets: ``diag(A, I)``."""
-    n_targets = problem.match.values.shape[1]
-    metric = np.ones(problem.n_features) if metric is None else np.asarray(metric)
+    n_targets = match.values.shape[1]
+    metric = np.ones(n_features) if metric is None else np.asarray(metric)
     if metric.ndim == 1:
         return np.append(metric, np.ones(n_targets))
-    both = np.zeros((len(metric) + n_targets, problem.n_features + n_targets))
-    both[: len(metric), : problem.n_features] = metric
-    both[len(metric) :, problem.n_features :] = np.eye(n_targets)
+    both = np.zeros((len(metric) + n_targets, n_features + n_targets))
+    both[: len(metric), :n_features] = metric
+    both[len(metric) :, n_features:] = np.eye(n_targets)
     return both
 
 
-def _presence(log_weights):
+def _presence(log_weights: np.ndarray | None) -> np.ndarray | None:
     """Log-weights that only remove points: 0, or -inf where they are -inf; None where all points are there."""
     if log_weights is None or np.isfinite(log_weights).all():
         return None
     return np.where(log_weights > -np.inf, 0.0, -np.inf)
 
 
-def _product_weights(placed, origin):
+def _product_weights(placed: Placed, origin: np.ndarray) -> np.ndarray:
     """Log-weights ``|z_j|^2 / 2``, under which scores rank points by inner product."""
     images = placed.coordinates(Queries(), "images").astype(np.float64) + origin
     return 0.5 * np.square(images).sum(axis=1)

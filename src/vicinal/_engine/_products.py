@@ -4,17 +4,24 @@ import numpy as np
 
 from vicinal._engine import _kernels as kernels
 from vicinal._engine._blocks import Blocks
-from vicinal._engine._pairs import TILE
+from vicinal._engine._kernels import TILE
+from vicinal._engine._pairs import CompiledPairs
 from vicinal._engine._pool import in_order, one_blas_thread
 
 
-def softmax_by_products(pairs, packed_values, row_weights, blocks, threads, means):
-    """Log-sums, means of the values and, given row weights, what each point receives."""
+def softmax_by_products(
+    pairs: CompiledPairs,
+    packed_values: np.ndarray,
+    row_weights: np.ndarray | None,
+    blocks: Blocks,
+    threads: int,
+    means: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Log-sums and, given row weights, what each point receives; the means of the values are written into `means`."""
     log_sums, n_values = np.empty(pairs.m), packed_values.shape[1]
-    wanted = row_weights is not None
 
-    def work(rows):
-        block = _ProductBlock(pairs, rows, keep=wanted)
+    def work(rows: slice) -> np.ndarray | None:
+        block = _ProductBlock(pairs, rows, keep=row_weights is not None)
         sums = np.zeros((block.n_rows, n_values))
         for t in range(len(block.tiles)):
             weights = block.exponentials(t)
@@ -23,7 +30,7 @@ def softmax_by_products(pairs, packed_values, row_weights, blocks, threads, mean
                 sums += weights @ packed_values[t, :, : weights.shape[1]].T
         log_sums[rows] = block.log_sums()
         means[rows, :n_values] = sums * block.inverse_totals[:, None]
-        if not wanted:
+        if row_weights is None:
             return None
         columns = np.empty(pairs.n)
         for t, tile in enumerate(block.tiles):
@@ -31,15 +38,23 @@ def softmax_by_products(pairs, packed_values, row_weights, blocks, threads, mean
             columns[tile] = factors.astype(pairs.dtype) @ block.kept(t)
         return columns
 
-    received = np.zeros(pairs.n) if wanted else None
+    received = None if row_weights is None else np.zeros(pairs.n)
     with one_blas_thread():
         for columns in in_order(work, blocks, threads):
-            if received is not None:
+            if received is not None and columns is not None:
                 received += columns
     return pairs.log_sums(log_sums), received
 
 
-def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, blocks, threads):
+def signed_by_products(
+    pairs: CompiledPairs,
+    mates: tuple[np.ndarray, np.ndarray],
+    row_weights: np.ndarray,
+    likelihood: bool,
+    least_agreement: float,
+    blocks: Blocks,
+    threads: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The sums behind `_contract.Pull`: log-sums, log-agreement, the pull on the queries, and what points gather.
 
     The points gather ``sum_i w_ij q_i`` and, in a last column, ``sum_i w_ij``.
@@ -47,7 +62,7 @@ def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, b
     log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
     of_queries = np.empty((pairs.m, pairs.k))
 
-    def work(rows):
+    def work(rows: slice) -> np.ndarray:
         block = _ProductBlock(pairs, rows, keep=True)
         mates_from, mates_to = mates[0][rows], mates[1][rows]
         matched = np.zeros(block.n_rows)
@@ -84,7 +99,7 @@ def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, b
 class _ProductBlock:
     """A block of queries against tiles of points; `keep` holds the exponentials of all tiles."""
 
-    def __init__(self, pairs, rows, keep):
+    def __init__(self, pairs: CompiledPairs, rows: slice, keep: bool):
         self.pairs, self.rows = pairs, rows
         self.n_rows = rows.stop - rows.start
         self.queries = pairs.queries(rows)
@@ -97,27 +112,27 @@ class _ProductBlock:
         self.rescale = np.ones(self.n_rows)
         self.shifts = np.empty((len(self.tiles), self.n_rows))
 
-    def kept(self, t):
+    def kept(self, t: int) -> np.ndarray:
         """The (rows, tile) exponentials of tile t, each scaled by its row's top at the time (`shifts`)."""
         tile = self.tiles[t]
         start = self.n_rows * tile.start if self._keep else 0
         return self._buffer[start : start + self.n_rows * (tile.stop - tile.start)].reshape(self.n_rows, -1)
 
-    def back(self, t):
+    def back(self, t: int) -> np.ndarray:
         """What brings kept exponentials of tile t under the last top of each row."""
         return np.exp(self.shifts[t] - np.where(self.top > -np.inf, self.top, 0.0))
 
-    def log_sums(self):
+    def log_sums(self) -> np.ndarray:
         """The log-sums so far; -inf for a row that sees no point."""
         with np.errstate(divide="ignore"):
             return self.top + np.log(self.total)
 
     @property
-    def inverse_totals(self):
+    def inverse_totals(self) -> np.ndarray:
         """One over the sums; 0 for a row that sees no point, all of whose exponentials are 0."""
         return np.divide(1.0, self.total, out=np.zeros(self.n_rows), where=self.total > 0)
 
-    def exponentials(self, t):
+    def exponentials(self, t: int) -> np.ndarray:
         """Make the exponentials of tile t, and take them into the log-sum-exp state of each row."""
         pairs, tile = self.pairs, self.tiles[t]
         weights = self.kept(t)

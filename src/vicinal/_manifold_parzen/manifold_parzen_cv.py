@@ -202,7 +202,7 @@ class ManifoldParzenCV(RecordParametersMixin, DensityMixin, BaseEstimator):
         neighbors = [5, 10, 20, 40] if isinstance(self.n_neighbors, str) else np.ravel(self.n_neighbors)
         components = _powers(n_features) if isinstance(self.n_components, str) else np.ravel(self.n_components)
         n_noises = _AUTO_NOISES if isinstance(self.noise, str) else np.size(self.noise)
-        folds = self.cv if isinstance(self.cv, numbers.Integral) else 5
+        folds = int(self.cv) if isinstance(self.cv, numbers.Integral) else 5
         held_out = n_samples // folds
         shape = max(components), n_samples - held_out, n_features
         return frame_work(held_out, shape, len(components) * n_noises, len(neighbors) * folds)
