@@ -19,7 +19,7 @@ def products_are_accurate(largest_square_norm: Number, dtype: DTypeLike) -> Any:
     return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
 
 
-def largest_accurate_square(dtype):
+def largest_accurate_square(dtype: DTypeLike) -> float:
     """The largest square norm of coordinates for which products are accurate."""
     return _TOLERANCE[np.dtype(dtype)] / float(np.finfo(dtype).eps)
 
