@@ -455,7 +455,7 @@ def sweep_hand(
     far = 0.25 * error if listed < last_tile - first_tile else 0.0
     for r in range(in_hand):
         if total[r] > 0.0:
-            by_boxes = (far + rest) * np.exp(min(least - shift[r] - np.log(total[r]), 0.0))
+            by_boxes = (far + rest) * np.exp(least - shift[r] - np.log(total[r]))
             lost[r] = 1.03 * (by_boxes + 0.5 * error * skipped[r] / n_points)
     return taken
 
