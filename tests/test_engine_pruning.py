@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from campaigns import pruning
 
-from vicinal import LCA, NCA, Engine, ParzenWindows
+from vicinal import LCA, NCA, Engine, ParzenWindows, which_engine
 from vicinal._engine import Match, prepare
-from vicinal._engine import _pruned_kernels as kernels
+from vicinal._engine import _pruned_sweep as kernels
 from vicinal._engine._order import spatial_order
 from vicinal._engine._plan import Tiles, far_values
 
@@ -213,3 +213,37 @@ def test_fitted_estimators_say_what_is_certified(forced):
         assert 0.0 <= estimator.certified_row_error_ <= 2.1e-6
     assert LCA(engine=loose).fit(X).certified_row_error_ > 0.0
     assert LCA().fit(X[:100]).certified_row_error_ == 0.0
+
+
+def test_which_engine_states_the_expected_share():
+    X = clusters(9000, 2, width=1.0)
+    said = which_engine(X, LCA())
+    assert said.startswith("cpu: 9000 x 9000 pairs")
+    share = float(said.split("expected to visit ")[1].split("%")[0]) / 100
+    assert 0.0 < share < 0.7
+    assert "expected" not in which_engine(X, LCA(engine=Engine("cpu", error=0)))
+    assert "expected" not in which_engine(X[:100], LCA())
+    assert "expected" not in which_engine(np.zeros((5000, 2)), LCA())
+
+
+@pytest.mark.parametrize("verb", ["log_sums", "scatter", "pull", "perplexities", "class_shares", "mean_shifts"])
+def test_threads_do_not_change_a_bit(forced, verb):
+    X, match = clusters(1500), Match("class", np.arange(1500) % 3)
+    answers = []
+    for threads in (1, 3):
+        placed = prepare(Engine("cpu", error=1e-9, threads=threads), X, leave_one_out=True, match=match).at(None)
+        found = getattr(placed, verb)()
+        answers.append(found if isinstance(found, tuple) else (found,))
+    for one, other in zip(*answers, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_exponentials_that_do_not_fit_are_made_again(forced):
+    """A hand keeps the exponentials of 512 tiles; beyond, they are made again for what points receive."""
+    X = np.random.default_rng(3).normal(size=(40_000, 1)) * 3.0
+    some = np.arange(0, 40_000, 20)
+    placed = prepare(Engine("cpu", error=1e-9), X, leave_one_out=True).at(None)
+    assert placed.placed.sweeps.tiles.n_tiles > 600
+    got = placed.scatter(queries=some).scatter
+    expected = prepare(Engine("cpu", error=0), X, leave_one_out=True).at(None).scatter(queries=some).scatter
+    np.testing.assert_allclose(got, expected, rtol=1e-8)

@@ -24,6 +24,11 @@
                             _half.py     each pair once               _pairs.py     rows as kernels want them
                             _blocks.py   how work is cut              _accuracy.py  when products are safe
                             _tuning.py   every tuned constant
+                                |
+      where pairs can be skipped: _pruned_placed.py asks _pruned.py for sums over those that matter, with a certificate
+                            _order.py         a spatial order of the rows         _plan.py  tiles with boxes, hands of queries
+                            _pruned_sweep.py  which tiles a hand of queries visits, and its exponentials (compiled)
+                            _pruned_kernels.py  what is done with them (compiled)
 
 A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).
 

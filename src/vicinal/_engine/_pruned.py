@@ -8,7 +8,7 @@ rest: ``Z_i - Z^_i <= c_i Z^_i``.  What else is asked for decides how pairs are 
 - values that lie far from the typical ones count as many times as much (`_plan.far_values`).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,19 @@ class PrunedScatter(NamedTuple):
     log_sums: np.ndarray
     scatter: np.ndarray
     certificates: np.ndarray
+
+
+class _Visited(NamedTuple):
+    """What the kernel found, in the order of the hands; empty where it was not asked for."""
+
+    log_sums: np.ndarray
+    lost: np.ndarray
+    means: np.ndarray
+    entropies: np.ndarray
+    columns: np.ndarray
+    shares: np.ndarray
+    scatter: np.ndarray
+    size: float
 
 
 class PrunedSweeps:
@@ -99,26 +112,19 @@ class PrunedSweeps:
             Whether the entropies of the softmax weights are wanted.
         """
         tiles, m = self.tiles, len(hands.images)
-        masses = tiles.masses(values)
-        nothing = np.empty((tiles.n, 0))
-        packed = tiles.packed if relative else tiles.pack(nothing if values is None else values)
+        packed = tiles.packed[:, :0] if values is None else tiles.pack(values)
+        packed = tiles.packed if relative else np.ascontiguousarray(packed)
         given = np.empty((m, 0)) if spread is None else spread[hands.order]
         given = np.ascontiguousarray(given, dtype=tiles.dtype)
-        width = tiles.k + 1 if spread_images else given.shape[1]
-        f = np.ones(m) if factors is None else np.ascontiguousarray(factors[hands.order], dtype=np.float64)
-        log_sums, lost, means = np.empty(m), np.zeros(m), np.empty((m, packed.shape[1]))
-        found = np.empty(m if entropies else 0)
-
-        def work(piece, columns, counts):
-            kernels.hand_sums(
-                *self._asked(hands, masses, power), packed, relative, given, spread_images, f, *piece,
-                log_sums, lost, means, found, columns, counts,
-            )  # fmt: skip
-
-        received = self._run(hands, work, (width, PRUNED_TILE))
-        self.certificate = float(lost.max(initial=0.0))
-        found = hands.given(found) if entropies else found
-        return PrunedSums(hands.given(log_sums), hands.given(means), found, received, hands.given(lost))
+        found = self._visit(
+            hands, tiles.masses(values), power, packed, relative=relative, spread=given, spread_images=spread_images,
+            factors=factors, n_columns=tiles.k + 1 if spread_images else given.shape[1], n_means=packed.shape[1],
+            entropies=entropies,
+        )  # fmt: skip
+        return PrunedSums(
+            hands.given(found.log_sums), hands.given(found.means),
+            hands.given(found.entropies) if entropies else found.entropies, found.columns, hands.given(found.lost),
+        )  # fmt: skip
 
     def scatter(
         self, hands: Hands, row_weights: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
@@ -130,39 +136,27 @@ class PrunedSweeps:
         return self._scatter(hands, row_weights, values, direct=True)[0]
 
     def _scatter(self, hands, row_weights, values, direct) -> tuple[PrunedScatter, float]:
-        tiles, m = self.tiles, len(hands.images)
+        tiles = self.tiles
         if values is None:
-            of_points, centres, of_queries = tiles.packed, tiles.centres, hands.images
+            of_points, about = tiles.packed, (tiles.centres, hands.images)
         else:
-            of_points, centres, of_queries = self._centred_values(values[0], values[1], hands)
-        r = np.ascontiguousarray(row_weights[hands.order], dtype=np.float64)
-        log_sums, lost = np.empty(m), np.zeros(m)
-        v = of_points.shape[1]
-
-        def work(piece, result, counts):
-            scatter, size = np.zeros((v, v)), np.zeros(1)
-            kernels.hand_scatter(
-                *self._asked(hands, tiles.masses(), 2.0), of_points, centres, of_queries, r, direct, *piece,
-                log_sums, lost, result, scatter, size, counts,
-            )  # fmt: skip
-            return scatter, size[0]
-
-        pieces: list = []
-        columns = self._run(hands, work, (PRUNED_TILE,), pieces)
-        scatter = sum((part for part, _ in pieces), np.zeros((v, v)))
-        scatter = scatter + np.tril(scatter, -1).T
-        size = sum(part for _, part in pieces)
+            of_points, about = self._centred_values(values[0], values[1], hands)
+        found = self._visit(
+            hands, tiles.masses(), 2.0, of_points, factors=row_weights, about=about, direct=direct, n_columns=1,
+            n_scatter=of_points.shape[1],
+        )  # fmt: skip
+        scatter, size = found.scatter + np.tril(found.scatter, -1).T, found.size
         for t in range(0, tiles.n_tiles, 64):
             some = slice(t, t + 64)
-            y = of_points[some].transpose(0, 2, 1).reshape(-1, v).astype(np.float64)
-            weights = columns[some].reshape(-1)
+            y = of_points[some].transpose(0, 2, 1).reshape(-1, len(scatter)).astype(np.float64)
+            weights = found.columns[some].reshape(-1)
             scatter += (y * weights[:, None]).T @ y
             size += float(weights @ np.square(y).sum(axis=1))
-        self.certificate = float(lost.max(initial=0.0))
-        return PrunedScatter(hands.given(log_sums), 0.5 * (scatter + scatter.T), hands.given(lost)), size
+        scatter = 0.5 * (scatter + scatter.T)
+        return PrunedScatter(hands.given(found.log_sums), scatter, hands.given(found.lost)), size
 
     def _centred_values(self, of_points: np.ndarray, of_queries: np.ndarray, hands: Hands):
-        """Values packed about the middle of each tile, those middles, and the values of the queries."""
+        """Values packed about the middle of each tile; those middles, and the values of the queries."""
         tiles = self.tiles
         packed = tiles.pack(of_points)
         counts = np.diff(tiles.starts)
@@ -170,56 +164,61 @@ class PrunedSweeps:
         middles[tiles.wide] = 0
         packed -= middles[:, :, None]
         packed *= (np.arange(PRUNED_TILE) < counts[:, None])[:, None, :]  # what pads a tile stays zero
-        return packed, middles, np.ascontiguousarray(of_queries[hands.order], dtype=tiles.dtype)
+        return packed, (middles, np.ascontiguousarray(of_queries[hands.order], dtype=tiles.dtype))
 
     def class_shares(self, hands: Hands, codes: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
         """Log-sums (m,) and each class's share of the softmax weights (m, n_classes)."""
-        tiles, m = self.tiles, len(hands.images)
+        tiles = self.tiles
         packed = np.zeros((tiles.n_tiles, PRUNED_TILE), dtype=np.int64)
         packed[tiles.tile_at, np.arange(tiles.n) - tiles.starts[tiles.tile_at]] = codes[tiles.order]
-        log_sums, lost, shares = np.empty(m), np.zeros(m), np.empty((m, n_classes))
+        nothing = np.ascontiguousarray(tiles.packed[:, :0])
+        found = self._visit(hands, tiles.masses(), 0.0, nothing, codes=packed, n_classes=n_classes)
+        return hands.given(found.log_sums), hands.given(found.shares)
 
-        def work(piece, _, counts):
-            kernels.hand_shares(
-                *self._asked(hands, tiles.masses(), 0.0), packed, *piece, log_sums, lost, shares, counts
-            )
-
-        self._run(hands, work, (0,))
-        self.certificate = float(lost.max(initial=0.0))
-        return hands.given(log_sums), hands.given(shares)
-
-    def _asked(self, hands: Hands, masses: Masses, power: float) -> tuple[Any, ...]:
-        """What every kernel takes: queries, points, boxes and the rule by which tiles are skipped."""
-        tiles = self.tiles
+    def _visit(
+        self, hands: Hands, masses: Masses, power: float, values: np.ndarray, *, relative: bool = False,
+        spread: np.ndarray | None = None, spread_images: bool = False, factors: np.ndarray | None = None,
+        codes: np.ndarray | None = None, about: tuple[np.ndarray, np.ndarray] | None = None, direct: bool = False,
+        n_means: int = 0, n_columns: int = 0, n_classes: int = 0, n_scatter: int = 0, entropies: bool = False,
+    ) -> _Visited:  # fmt: skip
+        """Run the kernel on pieces of the blocks, which do not depend on the number of threads; add them in order."""
+        tiles, m, n_blocks = self.tiles, len(hands.images), len(hands.blocks) - 1
         # Distances of boxes are rounded down by more than the distances of pairs are rounded up.
         shrink = 1.0 - (2 * tiles.k + 16) * float(np.finfo(tiles.dtype).eps)
         plan = (*tiles.boxes, tiles.heaviest, masses.of_tiles, shrink)
         rule = (float(self._error), power, masses.log_unit, masses.log_all, float(tiles.n))
-        return *hands[:6], tiles.points, plan, masses.heavy, rule
+        none = np.empty((0, 0), dtype=tiles.dtype)
+        f = np.ones(m) if factors is None else np.ascontiguousarray(factors[hands.order], dtype=np.float64)
+        asked = (*hands[:6], tiles.points, plan, masses.heavy, rule)
+        wanted = (
+            values, relative, none if spread is None else spread, spread_images, f,
+            np.empty((0, 0), dtype=np.int64) if codes is None else codes, (none, none) if about is None else about,
+            direct,
+        )  # fmt: skip
+        log_sums, lost, means = np.empty(m), np.zeros(m), np.empty((m, n_means))
+        entropy, shares = np.empty(m if entropies else 0), np.zeros((m, n_classes))
+        shape = (tiles.n_tiles if n_columns else 0, n_columns, PRUNED_TILE)
 
-    def _run(self, hands: Hands, work, shape, results: list | None = None) -> np.ndarray:
-        """Run a kernel on pieces of the blocks; return the sum of what the points of each tile received.
+        def work(piece):
+            columns, counts = np.zeros(shape), np.zeros(2, dtype=np.int64)
+            scatter, size = np.zeros((n_scatter, n_scatter)), np.zeros(1)
+            kernels.visit_hands(
+                *asked, *wanted, *piece, log_sums, lost, means, entropy, columns, shares, scatter, size, counts
+            )
+            return columns, scatter, size[0], counts
 
-        The pieces do not depend on the number of threads, and are added in order.
-        """
-        tiles, n_blocks = self.tiles, len(hands.blocks) - 1
         step = max(-(-n_blocks // PIECES), 1)
         pieces = [(first, min(first + step, n_blocks)) for first in range(0, n_blocks, step)]
-
-        def one(piece):
-            columns, counts = np.zeros((tiles.n_tiles, *shape)), np.zeros(2, dtype=np.int64)
-            result = work(piece, columns, counts)
-            return columns, counts, result
-
-        total, counts = np.zeros((tiles.n_tiles, *shape)), np.zeros(2, dtype=np.int64)
-        for columns, some, result in in_order(one, pieces, self._threads):
-            total += columns
-            counts += some
-            if results is not None:
-                results.append(result)
-        pairs = max(float(len(hands.images)) * tiles.n, 1.0)
-        self.shares = Shares(*(counts / pairs))
-        return total
+        columns, scatter, size = np.zeros(shape), np.zeros((n_scatter, n_scatter)), 0.0
+        counts = np.zeros(2, dtype=np.int64)
+        for parts in in_order(work, pieces, self._threads):
+            columns += parts[0]
+            scatter += parts[1]
+            size += parts[2]
+            counts += parts[3]
+        self.shares = Shares(*(counts / max(float(m) * tiles.n, 1.0)))
+        self.certificate = float(lost.max(initial=0.0))
+        return _Visited(log_sums, lost, means, entropy, columns, shares, scatter, size)
 
     # -- the gate --------------------------------------------------------------------------------------------------
 

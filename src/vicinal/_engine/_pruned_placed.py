@@ -32,6 +32,7 @@ from vicinal._engine._tuning import (
     ORDER_WEARS,
     PRUNED_FROM_POINTS,
     PRUNED_FROM_QUERIES,
+    PRUNED_TILE,
 )
 
 # Log-sums up to this size keep the digits of their differences.
@@ -194,7 +195,8 @@ class PrunedPlaced(Placed):
         )  # fmt: skip
         self._certify(sweeps.certificate)
         sees = (found.log_sums > -np.inf).astype(np.float64)[:, None]
-        gathered, received = found.means, found.received
+        gathered = found.means
+        received = found.received if spread is not None else np.empty((sweeps.tiles.n_tiles, 0, PRUNED_TILE))
         if by_images:
             gathered = np.hstack([gathered + sees * hands.given(hands.images), sees])
         if factors is not None:
