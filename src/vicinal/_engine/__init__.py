@@ -16,14 +16,16 @@
           |
       +---------------------+------------------------------+-------------------+
       | _arrays.py          | _cpu.py                      | _torch.py         |
-      | NumPy arrays        | Numba and BLAS tiles, our    | _arrays.py on     |
-      |                     | own threads                  | torch tensors     |
+      | NumPy arrays        | Numba and BLAS tiles, our    | CUDA: _cuda.py;   |
+      |                     | own threads                  | else _arrays.py   |
       +---------------------+------------------------------+-------------------+
                                 |
                             _kernels.py  serial compiled kernels      _pool.py      threads, in order
                             _half.py     each pair once               _pairs.py     rows as kernels want them
                             _blocks.py   how work is cut              _accuracy.py  when products are safe
                             _tuning.py   every tuned constant
+                            _cuda.py     a shared metric on a GPU             _tiles.py     points in tiles there
+                            _triton.py   its fused kernels
 
 A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).
 
@@ -43,7 +45,7 @@ from vicinal._engine._nearest import Neighbors
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread, quiet_blas
 from vicinal._engine._problem import Means, Placement, Problem, prepare
 from vicinal._engine._resident import forget, resident
-from vicinal._engine._settings import Engine, as_engine
+from vicinal._engine._settings import Engine, as_engine, engine_at, fit_engine, works_there
 
 __all__ = [
     "TIED",
@@ -61,6 +63,8 @@ __all__ = [
     "as_engine",
     "available_threads",
     "choose",
+    "engine_at",
+    "fit_engine",
     "forget",
     "in_order",
     "one_blas_thread",
@@ -71,4 +75,5 @@ __all__ = [
     "robust_centre",
     "settled",
     "which_engine",
+    "works_there",
 ]

@@ -9,8 +9,13 @@ _TOLERANCE = {np.dtype(np.float64): 2e-11, np.dtype(np.float32): 2e-4}
 
 def products_are_accurate(largest_square_norm, dtype):
     """Whether |q|^2 + |z|^2 - 2 q'z is accurate enough for coordinates of that square norm."""
+    return largest_square_norm <= largest_accurate_square(dtype)
+
+
+def largest_accurate_square(dtype):
+    """The largest square norm of coordinates whose products are accurate."""
     dtype = np.dtype(dtype)
-    return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
+    return _TOLERANCE[dtype] / float(np.finfo(dtype).eps)
 
 
 def largest_accurate_square(dtype):

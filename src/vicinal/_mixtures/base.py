@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from vicinal._engine import Placement, Work, prepare, resident, robust_centre
+from vicinal._engine import Placement, Work, engine_at, prepare, resident, robust_centre
 from vicinal._mixtures.components import (
     LOG_2PI,
     check_log_density,
@@ -15,6 +15,7 @@ from vicinal._mixtures.components import (
     normalised_log_weights,
 )
 from vicinal._mixtures.features import check_queries, feature_positions, split_features
+from vicinal._tensors import on_device
 
 
 class MixtureBase(ABC):
@@ -79,17 +80,17 @@ class MixtureBase(ABC):
 
     # -- the engine ------------------------------------------------------------------------------------------------
 
-    def placement(self, n_queries, passes=1):
+    def placement(self, n_queries, passes=1, engine=None):
         """Return the components as the engine keeps them to be asked about so many rows, so many times.
 
-        A centre may be left out.
+        A centre may be left out.  `engine` is that of the mixture unless another is given.
         """
-        work = self._work(n_queries, passes)
-        return resident(self, self.engine, work, lambda: self._placed(work))
+        work, engine = self._work(n_queries, passes), self.engine if engine is None else engine
+        return resident(self, engine, work, lambda: self._placed(work, engine))
 
-    def _placed(self, work):
+    def _placed(self, work, engine):
         problem = prepare(
-            self.engine,
+            engine,
             self.centres,
             log_weights=self._log_weights_of_points(),
             leave_one_out=True,
@@ -116,7 +117,11 @@ class MixtureBase(ABC):
         return self.centres.shape[1]
 
     def score_samples(self, X):
-        """Return the log-density of each row of X, shape (m,)."""
+        """Return the log-density of each row of X, shape (m,); where X is a checked tensor on a GPU, as a tensor there."""
+        if on_device(X):
+            return check_log_density(
+                self.placement(len(X), engine=engine_at(self.engine, X)).log_sums(X) + self._log_norm
+            )
         X = check_queries(X, self.n_features, self.feature_names)
         return check_log_density(self.placement(len(X)).log_sums(X) + self._log_norm)
 
