@@ -2,7 +2,8 @@
 
     python benchmarks/gpu.py                  # needs a CUDA device, vicinal[torch] and Triton, which torch brings
     python benchmarks/gpu.py --out FOLDER     # writes FOLDER/gpu.json instead of results/gpu.json
-    python benchmarks/gpu.py --tune           # measures the choices of `_tuning.GPU_TILES` instead, and prints them
+    python benchmarks/gpu.py --tune           # measures the choices of `_tuning.GPU_TILES` instead: gpu-tuning.json
+    python benchmarks/gpu.py --laws           # runs the laws of the engine on the device instead: gpu-laws.json
 
 A pass is timed as an estimator sees it: a metric goes in, arrays in memory come out, transfers included; the rows are
 handed over once, before.  Errors are those against tiles of torch's operations in float64 on the same device.
@@ -15,6 +16,7 @@ import json
 import math
 import multiprocessing
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -127,24 +129,33 @@ def by_keops(X):
     return lambda: scores.sumsoftmaxweight(values, dim=1)
 
 
+PEERS = {"flex_attention": by_flex_attention, "KeOps": by_keops}
+
+
+def time_peer(name, n, d):
+    """Milliseconds of a peer; in a process of its own, which may end in ways that Python cannot catch."""
+    work = PEERS[name](torch.as_tensor(gaussian_rows(n, d).astype(np.float32), device="cuda"))
+    start = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return {"first_use_seconds": time.perf_counter() - start, "ms": milliseconds(work, 3)}
+
+
 def peers(n=100_000, d=16):
-    """Other people's fused kernels beside LCA's pass, each in a table of its own time and what it computes."""
-    X = torch.as_tensor(gaussian_rows(n, d).astype(np.float32), device="cuda")
-    for name, make in (("flex_attention", by_flex_attention), ("KeOps", by_keops)):
+    """The softmax means of LCA's pass, about half of its work, by other people's fused kernels and by ours."""
+    for name in PEERS:
+        row = {"peer": name, "work": "softmax means", "n": n, "d": d, "dtype": "float32"}
+        code = f"import json, gpu; print(json.dumps(gpu.time_peer({name!r}, {n}, {d})))"
+        folder = Path(__file__).parent
         try:
-            work = make(X)
-            start = time.perf_counter()
-            work()
-            torch.cuda.synchronize()
-            row = {"peer": name, "work": "softmax means", "n": n, "d": d, "dtype": "float32"}
-            row["first_use_seconds"] = time.perf_counter() - start
-            row["ms"] = milliseconds(work, 3)
-        except Exception as error:  # a peer that is not installed, or that does not compile here
-            row = {"peer": name, "error": f"{type(error).__name__}: {str(error)[:200]}"}
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=150)
+            row |= json.loads(done.stdout.strip().splitlines()[-1])
+        except Exception:  # a peer that is not installed, or that does not work here
+            row["error"] = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1][:200]
         yield say(row)
-    placed = prepare(GPU, X.cpu().numpy()).at(np.eye(d))
+    values = gaussian_rows(n, d).astype(np.float32)
+    placed = prepare(GPU, values, leave_one_out=True).at(np.eye(d))
     row = {"peer": "vicinal", "work": "softmax means", "n": n, "d": d, "dtype": "float32"}
-    values = X.cpu().numpy()
     yield say(row | {"ms": milliseconds(lambda: placed.softmax_means(values), 3)})
 
 
@@ -332,7 +343,7 @@ def frames(n=20_000, d=32, depth=4):
 
 
 def neural():
-    """NeuralNCA on the GPU and on two cores of this machine, the second fit of each: the first one loads libraries."""
+    """NeuralNCA on the GPU and on two cores of this machine."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning
@@ -343,12 +354,19 @@ def neural():
     X, y = classes(8_000, 32)
     torch.set_num_threads(2)
     for device in ("cuda", "cpu"):
-        for _ in range(2):
-            start = time.perf_counter()
-            nca = NeuralNCA(2, solver=Adam(n_iter_no_change=50), max_iter=20, device=device, random_state=0).fit(X, y)
-            seconds = time.perf_counter() - start
+        nca = NeuralNCA(2, solver=Adam(n_iter_no_change=50), max_iter=20, device=device, random_state=0)
+        _, seconds = second_fit(lambda nca=nca: nca.fit(X, y))
         row = {"fit": f"NeuralNCA, 8,000 x 32 to 2, 20 epochs, {device}", "seconds": seconds}
         yield say(row | {"objective": float(nca.objectives_[-1])})
+
+
+def second_fit(fit):
+    """A fit and its seconds, done twice: the first one compiles kernels and loads libraries."""
+    for _ in range(2):
+        start = time.perf_counter()
+        fitted = fit()
+        seconds = time.perf_counter() - start
+    return fitted, seconds
 
 
 def fits():
@@ -362,15 +380,13 @@ def fits():
     warnings.simplefilter("ignore", ConvergenceWarning)
     mixture = datasets.make_anisotropic_mixture(52_000, 10, random_state=0).data
     train, test = mixture[:50_000], mixture[50_000:]
-    start = time.perf_counter()
-    lca = LCA(solver="accelerated", engine=GPU).fit(train)
-    row = {"fit": "LCA, exact, 50,000 x 10", "seconds": time.perf_counter() - start}
+    lca, seconds = second_fit(lambda: LCA(solver="accelerated", engine=GPU).fit(train))
+    row = {"fit": "LCA, exact, 50,000 x 10", "seconds": seconds}
     yield say(row | {"passes": lca.n_iter_, "held_out": lca.score(test)})
     X, y = classes(20_000, 32)
-    start = time.perf_counter()
-    nca = NCA(8, engine=GPU, max_iter=30, random_state=0).fit(X, y)
-    row = {"fit": "NCA, exact, 20,000 x 32 to 8, 30 iterations", "seconds": time.perf_counter() - start}
-    yield say(row | {"objective": nca.objectives_[-1]})
+    nca, seconds = second_fit(lambda: NCA(8, engine=GPU, max_iter=30, random_state=0).fit(X, y))
+    row = {"fit": "NCA, exact, 20,000 x 32 to 8, 30 iterations", "seconds": seconds}
+    yield say(row | {"objective": float(nca.objectives_[-1])})
     yield from neural()
 
 
@@ -420,25 +436,50 @@ def compiled(jobs, processes=15):
         yield from pool.imap_unordered(compile_choice, jobs)
 
 
-def tune(n=100_000):
-    """Print the time of every choice, by precision and padded width."""
+def tune(folder, n=100_000):
+    """Measure every choice, by precision and padded width, into gpu-tuning.json."""
     jobs = [(dtype, d, choice) for dtype in CHOICES for d in TUNED[dtype] for choice in CHOICES[dtype]]
-    for job, seconds, error in list(compiled(jobs)):
-        times = error or [round(t, 1) for t in time_choice(*job, n)]
-        print(*job, f"compiled in {seconds:.0f} s:", times, flush=True)
+    report = {"command": "python benchmarks/gpu.py --tune", **machine(), "what": WHAT_IS_TUNED, "times": {}}
+    for job, _, error in list(compiled(jobs)):
+        dtype, d, choice = job
+        times = error or [round(t, 2) for t in time_choice(*job, n)]
+        report["times"].setdefault(f"{dtype}, d = {d}", {})[", ".join(map(str, choice))] = times
+        say({"job": job, "ms": times})
+        write(report, folder, "gpu-tuning.json")
+
+
+WHAT_IS_TUNED = (
+    "milliseconds at n = 100,000 of LCA's pass about one centre, about the centres of tiles, and of NCA's evaluation, by "
+    "rows in a tile, columns in a block, warps and stages"
+)
+
+
+def laws(folder):
+    """Run the laws of the engine on the device, and record what they say in gpu-laws.json."""
+    command = ["-m", "pytest", "-m", "gpu", "-q", "--tb=no", "-p", "no:cacheprovider"]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    lines = done.stdout.strip().splitlines()
+    report = {"command": "python -m pytest -m gpu", **machine(), "result": lines[-1] if lines else done.stderr[-500:]}
+    report["failures"] = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    write(say(report), folder, "gpu-laws.json")
+
+
+def machine():
+    versions = {"torch": torch.__version__, "triton": importlib.import_module("triton").__version__}
+    return {"device": torch.cuda.get_device_name(), **versions}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--laws", action="store_true")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("gpu.py needs a CUDA device, and torch sees none.")
-    if options.tune:
-        return tune()
-    versions = {"torch": torch.__version__, "triton": importlib.import_module("triton").__version__}
-    report = {"device": torch.cuda.get_device_name(), **versions, "ceilings": say(ceilings())}
+    if options.tune or options.laws:
+        return tune(options.out) if options.tune else laws(options.out)
+    report = {**machine(), "ceilings": say(ceilings())}
     jobs = [(dtype, d, None) for dtype, d in (("float32", 16), ("float32", 64), ("float32", 128), ("float64", 16))]
     report["first_use"] = [say({"dtype": job[0], "d": job[1], "seconds": t}) for job, t, _ in compiled(jobs)]
     report |= {"passes": [], "bits": [], "fits": [], "peers": []}
@@ -454,9 +495,9 @@ def main():
     return None
 
 
-def write(report, folder):
+def write(report, folder, name="gpu.json"):
     """After every figure: device time is short, and what was measured is kept."""
-    (folder / "gpu.json").write_text(json.dumps(report, indent=1) + "\n")
+    (folder / name).write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

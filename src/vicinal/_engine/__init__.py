@@ -24,8 +24,8 @@
                             _half.py     each pair once               _pairs.py     rows as kernels want them
                             _blocks.py   how work is cut              _accuracy.py  when products are safe
                             _tuning.py   every tuned constant
-                            _cuda.py     a shared metric on a GPU             _tiles.py     points in tiles there
-                            _triton.py   its fused kernels
+                            _cuda.py     a shared metric on a GPU (its overview is there)
+                            _frames_cuda.py              frames on a GPU
 
 A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).
 
