@@ -29,6 +29,14 @@ def tile_centres(patch):
     patch.setattr(CudaPlaced, "_tiles", lambda self, largest=0.0: self._by_differences)
 
 
+def pruned(patch):
+    patch.setitem(laws.TOLERANCE, "float32", 5e-4)  # about tile centres
+    from vicinal._engine import _cuda, _pruned_cuda
+
+    patch.setattr(_cuda, "GPU_PRUNED_FROM", 0)
+    patch.setattr(_pruned_cuda, "GPU_PRUNED_SHARE", 1.0)
+
+
 def each_pair_twice(patch):
     from vicinal._engine._cuda import CudaPlaced
 
@@ -41,7 +49,7 @@ def torch_operations(patch):
     patch.setattr(TorchBackend, "_kernels_serve", lambda self: False)
 
 
-@pytest.fixture(params=[fused, tile_centres, each_pair_twice, torch_operations], ids=lambda force: force.__name__)
+@pytest.fixture(params=[fused, tile_centres, pruned, each_pair_twice, torch_operations], ids=lambda force: force.__name__)
 def kind(request, monkeypatch):
     """The torch backend, made to take one of its ways on a GPU."""
     torch = pytest.importorskip("torch")

@@ -6,6 +6,7 @@ gradient come back.
 ::
 
     CudaPlaced         _cuda.py         all rows against themselves, each pair once:   _half_cuda.py, _triton_half.py
+        |                               pairs that cannot matter skipped:              _pruned_cuda.py, _triton_pruned.py
         |                               rows that half sweeps lost, if few:            _few_rows.py
     RowByRow           _rows_cuda.py    queries one by one, neighbours:                _triton_rows.py
         |                               tiles and their order:                         _tiles.py
@@ -23,9 +24,10 @@ from vicinal._engine._arrays import as_numpy, like
 from vicinal._engine._contract import LogSums, Of, Pull, Queries, Scatter
 from vicinal._engine._few_rows import FewRows, are_few
 from vicinal._engine._half_cuda import SMALLEST, Factors, Half
+from vicinal._engine._pruned_cuda import PrunedHalf
 from vicinal._engine._rows_cuda import RowByRow
 from vicinal._engine._tiles import LOG2E, Tensor, Tiles, padded_width, within_memory
-from vicinal._engine._tuning import FLOAT32, FLOAT64, FUSED_COORDINATES, SAMPLED_ROWS
+from vicinal._engine._tuning import FLOAT32, FLOAT64, FUSED_COORDINATES, GPU_PRUNED_FROM, SAMPLED_ROWS
 
 # How far scores may be raised: see `_pairs.py`.
 _MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}
@@ -60,7 +62,20 @@ class CudaPlaced(RowByRow):
             if np.median(nearest) - raised > -np.log(SMALLEST[self._real]):
                 return None
         heaviest = 0.0 if weights is None else float(weights.max())
+        pruned = self._pruned(own is not None, raised, heaviest)
+        if pruned is not None:
+            return pruned
         return Half(tiles, self._log2_weights, self._real, own is not None, raised, heaviest, self._backend.memory)
+
+    def _pruned(self, leave_out: bool, raised: float, heaviest: float) -> PrunedHalf | None:
+        """Sweeps over the pairs that matter, where they are clearly fewer."""
+        error = self._backend.error
+        if self._n < GPU_PRUNED_FROM or error == 0 or self._compact is None:
+            return None
+        made = PrunedHalf(
+            error, self._compact, self._log2_weights, self._real, leave_out, raised, heaviest, self._backend.memory
+        )
+        return made if made.pays else None
 
     @cached_property
     def _nearest_of_some(self) -> np.ndarray:
@@ -70,6 +85,12 @@ class CudaPlaced(RowByRow):
         half = squares[rows, None] + squares - self._exact[rows] @ self._exact.T
         half[torch.arange(len(rows), device=rows.device), rows] = torch.inf
         return np.maximum(as_numpy(half.min(1).values), 0.0)
+
+    def _totals(self, half: Half, codes: Tensor | None = None) -> tuple[Tensor, Tensor, np.ndarray]:
+        """The sums of the rows; what pruning may have left out of them is reported."""
+        found = half.totals(codes)
+        self._backend.certified_row_error = half.certificate
+        return found
 
     def _few(self, queries: Queries, lost: np.ndarray) -> FewRows | None:
         return FewRows(self, queries.take(lost, self._n)) if are_few(lost, self._n) else None
@@ -85,7 +106,7 @@ class CudaPlaced(RowByRow):
         half = None if by_class else self._half(queries)
         if half is None:
             return super().log_sums(queries, by_class)
-        totals, _, lost = half.totals()
+        totals, _, lost = self._totals(half)
         answer = as_numpy(half.log_sums(totals))
         if len(lost):
             few = self._few(queries, lost)
@@ -107,7 +128,7 @@ class CudaPlaced(RowByRow):
         half = self._half(queries, about_tiles)
         if half is None:
             return None
-        totals, _, lost = half.totals()
+        totals, _, lost = self._totals(half)
         r = like(row_weights, totals)
         factors = Factors(self._factors(r / totals, self._at(lost)), float(np.abs(row_weights).max()))
         scatter, size = half.scatter(factors, None if of == "images" else self._rows.double())
@@ -131,7 +152,7 @@ class CudaPlaced(RowByRow):
         half = None if own_class else self._half(queries)
         if half is None:
             return super().softmax_pull(queries, factors, own_class)
-        totals, _, lost = half.totals()
+        totals, _, lost = self._totals(half)
         f = like(factors, totals)
         g = Factors(self._factors(f / totals, self._at(lost)), float(np.abs(factors).max()))
         pull = half.pull(g)[:, : self._k].contiguous()
@@ -168,7 +189,7 @@ class CudaPlaced(RowByRow):
         if half is None:
             return None
         codes = like(self.points.classes, self._exact, torch.int64)
-        totals, matched, lost = half.totals(codes)
+        totals, matched, lost = self._totals(half, codes)
         r, rows_lost = like(row_weights, totals), self._at(lost)
         agreement = matched / totals
         outside = r / totals if likelihood else r * agreement / totals

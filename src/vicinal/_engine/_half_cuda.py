@@ -85,6 +85,7 @@ class Half:
             "num_warps": warps, "num_stages": stages,
         }  # fmt: skip
         self._kept: tuple[_Panel, ...] = ()
+        self.certificate = 0.0  # every pair is visited
 
     def _parts(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Float64 values as the kernels read them."""
@@ -102,6 +103,16 @@ class Half:
 
         `codes` are classes in the rows' order.
         """
+        found = [self.tiles.of_rows_given(total) for total in self._sums(codes)]
+        if not self._leave_out:
+            own = torch.ones_like(found[0])
+            if self._weights is not None:
+                own = torch.exp2(2.0 * (self._weights - self._heaviest * LOG2E))
+            found = [total + own for total in found]
+        return self._without_lost(found[0], found[-1], codes)
+
+    def _sums(self, codes: Tensor | None) -> list[Tensor]:
+        """The sums of K over other rows, and over class mates, in places."""
         tiles, classes = self.tiles, codes is not None
         laid = tiles.index if codes is None else self._laid_codes(codes)
         totals = [torch.zeros(tiles.n_places, dtype=torch.float64, device=tiles.device) for _ in range(1 + classes)]
@@ -118,13 +129,7 @@ class Half:
             for total, of_rows, of_columns in zip(totals, rows, columns, strict=True):
                 total[places] += of_rows.sum(0, dtype=torch.float64)
                 total += of_columns.sum(0, dtype=torch.float64)
-        found = [tiles.of_rows_given(total) for total in totals]
-        if not self._leave_out:
-            own = torch.ones_like(found[0])
-            if self._weights is not None:
-                own = torch.exp2(2.0 * (self._weights - self._heaviest * LOG2E))
-            found = [total + own for total in found]
-        return self._without_lost(found[0], found[-1], codes)
+        return totals
 
     def _without_lost(self, total: Tensor, matched: Tensor, codes: Tensor | None) -> tuple[Tensor, Tensor, np.ndarray]:
         lost = total < SMALLEST[self._real]
@@ -144,17 +149,8 @@ class Half:
         s)'``: offsets from the centres of tiles, and what the distance of the tiles adds to them.
         """
         tiles = self.tiles
-        offsets, centres = (tiles.offsets, tiles.centres) if values is None else tiles.about_centres(values)
+        offsets, centres, scales, v = self._values(values)
         width = offsets.shape[1]
-        scales = torch.full((width,), self._scale, dtype=torch.float64, device=tiles.device)
-        v = self._u
-        if values is not None:
-            if self._split:
-                largest = offsets.abs().amax(0).clamp(min=1e-30)
-                scales = torch.exp2(torch.floor(torch.log2(_LARGEST_HALF / largest)))
-            else:
-                scales = torch.ones_like(scales)
-            v = self._parts(offsets * scales)
         laid, of_classes, scale = self._laid(factors)
         mass = torch.zeros(tiles.n_places, dtype=torch.float64, device=tiles.device)
         total = torch.zeros(width, width, dtype=torch.float64, device=tiles.device)
@@ -179,6 +175,18 @@ class Half:
         total = total + total.T + (offsets * mass[:, None]).T @ offsets
         size = size + (mass.abs() * (offsets**2).sum(1)).sum()
         return (0.5 / scale) * (total + total.T), size / scale
+
+    def _values(self, values: Tensor | None) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]:
+        """Offsets of the images or of values from centres of tiles, these, and the offsets scaled, as kernels read them."""
+        tiles = self.tiles
+        if values is None:
+            scales = torch.full((tiles.width,), self._scale, dtype=torch.float64, device=tiles.device)
+            return tiles.offsets, tiles.centres, scales, self._u
+        offsets, centres = tiles.about_centres(values)
+        scales = torch.ones(offsets.shape[1], dtype=torch.float64, device=tiles.device)
+        if self._split:
+            scales = torch.exp2(torch.floor(torch.log2(_LARGEST_HALF / offsets.abs().amax(0).clamp(min=1e-30))))
+        return offsets, centres, scales, self._parts(offsets * scales)
 
     def _between_tiles(self, panel: _Panel, offsets: Tensor, centres: Tensor, along: Tensor, columns: Tensor) -> Any:
         """What the distances of the centres add to half a scatter, and to its trace before terms cancel."""

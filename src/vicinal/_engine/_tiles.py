@@ -33,7 +33,7 @@ class Tiles:
     def __init__(self, images: Tensor, log2_weights: Tensor | None, index: Tensor, dtype: Any, local: bool):
         self.local, self.dtype, self.device = local, dtype, images.device
         self.n_tiles, self.size = index.shape
-        self.n, self.n_places = len(images), index.numel()
+        self.n, self.n_places, self.images_width = len(images), index.numel(), images.shape[1]
         self.index = index.reshape(-1)
         self.present = self.index >= 0
         self.place = torch.empty(self.n, dtype=torch.int64, device=images.device)

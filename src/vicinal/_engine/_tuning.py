@@ -112,6 +112,13 @@ GPU_CHUNK = 64  # tiles that a program visits, so that programs are many and sho
 GPU_PROGRAMS = 1024  # programs that fill the device
 GPU_VALUES = 64  # columns of values that a program gathers
 GPU_FRAME_ROWS, GPU_FRAME_POINTS, GPU_FRAME_COLUMNS = 64, 64, 32  # a block of queries and points with frames
+# Pruned sweeps: tiles in a block of the search for pairs, programs that fill the device, rows from which they are tried, and
+# the share of pairs up to which they win.
+GPU_BOX_TILES = 64
+GPU_PRUNED_PROGRAMS = 4096
+GPU_PRUNED_FROM = 16_384
+GPU_PRUNED_SHARE = 0.3
+GPU_ERROR = {FLOAT64: 1e-12, FLOAT32: 1e-7}  # that skipped pairs may leave in a row's sum
 GPU_FEW_ROWS = 64  # this many rows, and that share of all, are done again in float64 without much time
 ORDER_SAMPLE = 256  # rows whose variance says where to cut
 MOST_MORE_TILES = 64  # tiles beyond those that are full, for rows that are far from all others
