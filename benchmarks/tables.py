@@ -207,6 +207,7 @@ def _gpu_work(row):
         "frames": f"log-densities under a frame of {row.get('depth')} directions per point, {size}",
         "nca": f"NCA's evaluation, {size}",
         "lca": f"LCA's pass, {rows}, {size}",
+        "pruned lca": f"LCA's pass, {rows}, error {row.get('error', 0):g}, {size}",
     }
     return works[row["work"]]
 

@@ -49,7 +49,9 @@ def torch_operations(patch):
     patch.setattr(TorchBackend, "_kernels_serve", lambda self: False)
 
 
-@pytest.fixture(params=[fused, tile_centres, pruned, each_pair_twice, torch_operations], ids=lambda force: force.__name__)
+@pytest.fixture(
+    params=[fused, tile_centres, pruned, each_pair_twice, torch_operations], ids=lambda force: force.__name__
+)
 def kind(request, monkeypatch):
     """The torch backend, made to take one of its ways on a GPU."""
     torch = pytest.importorskip("torch")
@@ -194,3 +196,34 @@ def test_kernels_that_the_device_has_no_room_for_are_left_to_torch(kind, monkeyp
         scatter = placed.scatter().scatter
     laws.assert_close(scatter, expected[0])
     laws.assert_close(placed.log_sums(X[:20] + 0.5), expected[1])
+
+
+@laws.precisions
+def test_pruned_sums_keep_their_certificate(dtype):
+    """Of the rows' sums nothing is missing beyond what is certified, and that is at most what was asked for."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    from vicinal._engine._pruned_cuda import PrunedHalf
+
+    X, codes = many_rows(dtype, n=40_000, d=3, gap=30.0)
+    X, match = 4.0 * X, Match("class", codes)
+    rounding = {"float64": 1e-12, "float32": 1e-4}[dtype]
+    dense = laws.placed_rows("torch", X, match=match, error=0)
+    assert not isinstance(dense.placed._half(dense.problem.queries(None, None)), PrunedHalf)
+    exact, found = dense.log_sums(), {}
+    for error in (1e-2, 1e-4, None):
+        placed = laws.placed_rows("torch", X, match=match, error=error)
+        half = placed.placed._half(placed.problem.queries(None, None))
+        assert isinstance(half, PrunedHalf)
+        assert half.share < 0.3
+        missing, certified = exact - placed.log_sums(), placed.problem.certified_row_error
+        others = np.arange(len(X)) != 7  # which is done again over all points
+        assert missing[others].min() > -rounding
+        assert missing[others].max() < np.log1p(certified) + rounding
+        assert 0 < certified <= (error or 1e-7)
+        found[error] = half.share
+    assert found[1e-2] < found[1e-4] < found[None]
+    laws.assert_close(placed.scatter().scatter, dense.scatter().scatter, dtype)
+    laws.assert_close(placed.gradient().pull, dense.gradient().pull, dtype)
+    assert dense.problem.certified_row_error == 0

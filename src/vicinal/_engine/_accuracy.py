@@ -13,12 +13,6 @@ def products_are_accurate(largest_square_norm, dtype):
 
 
 def largest_accurate_square(dtype):
-    """The largest square norm of coordinates whose products are accurate."""
-    dtype = np.dtype(dtype)
-    return _TOLERANCE[dtype] / float(np.finfo(dtype).eps)
-
-
-def largest_accurate_square(dtype):
     """The largest square norm of coordinates for which products are accurate."""
     return _TOLERANCE[np.dtype(dtype)] / float(np.finfo(dtype).eps)
 

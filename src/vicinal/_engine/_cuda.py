@@ -67,6 +67,11 @@ class CudaPlaced(RowByRow):
             return pruned
         return Half(tiles, self._log2_weights, self._real, own is not None, raised, heaviest, self._backend.memory)
 
+    @property
+    def expected_share(self) -> float:  # type: ignore[override]
+        half = self._half(Queries(left_out=np.arange(self._n)))
+        return half.share if isinstance(half, PrunedHalf) else 1.0
+
     def _pruned(self, leave_out: bool, raised: float, heaviest: float) -> PrunedHalf | None:
         """Sweeps over the pairs that matter, where they are clearly fewer."""
         error = self._backend.error

@@ -10,7 +10,6 @@ from vicinal._engine._arrays import ArrayBackend
 from vicinal._engine._contract import Array, Placed, Points
 from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._settings import Engine
-from vicinal._engine._tuning import GPU_ERROR
 
 
 class TorchBackend(ArrayBackend):
@@ -34,8 +33,7 @@ class TorchBackend(ArrayBackend):
         self.threads = 1
         self.kept: dict[str, Array] = {}  # what placements make once per problem
         self.fuses = True  # until Triton fails to make a kernel
-        self.error = GPU_ERROR[points.rows.dtype]
-        self.certified_row_error = 0.0
+        self.error = engine.error_in(points.rows.dtype)
         if engine.memory is None and torch.device(self.device).type == "cuda":
             self.memory = torch.cuda.mem_get_info(self.device)[0] // 4
 

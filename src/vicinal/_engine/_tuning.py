@@ -118,7 +118,6 @@ GPU_BOX_TILES = 64
 GPU_PRUNED_PROGRAMS = 4096
 GPU_PRUNED_FROM = 16_384
 GPU_PRUNED_SHARE = 0.3
-GPU_ERROR = {FLOAT64: 1e-12, FLOAT32: 1e-7}  # that skipped pairs may leave in a row's sum
 GPU_FEW_ROWS = 64  # this many rows, and that share of all, are done again in float64 without much time
 ORDER_SAMPLE = 256  # rows whose variance says where to cut
 MOST_MORE_TILES = 64  # tiles beyond those that are full, for rows that are far from all others
