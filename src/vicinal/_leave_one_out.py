@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal._engine import Engine, Problem, prepare
+from vicinal._tensors import take_rows
 
 
 class LeaveOneOut(NamedTuple):
@@ -45,7 +46,7 @@ def leave_one_out(
         log_others = np.full(len(X), np.log(len(X) - 1.0))
     else:
         if not weight.all():
-            X, weight = X[weight > 0], weight[weight > 0]
+            X, weight = take_rows(X, weight > 0), weight[weight > 0]
         log_weights, log_others = np.log(weight), np.log(weight_of_others(weight))
     pairs = prepare(engine, X, log_weights=log_weights, leave_one_out=True, n_queries=n_queries, passes=passes)
     return LeaveOneOut(X, weight, log_others, pairs, reg)

@@ -8,9 +8,10 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from vicinal._checks import check_rows
-from vicinal._engine import Work
+from vicinal._checks import check_device_rows, check_rows
+from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture
+from vicinal._tensors import on_device
 
 
 class MixtureDensityMixin:
@@ -40,10 +41,13 @@ class MixtureDensityMixin:
         Returns
         -------
         ndarray of shape (n_samples,)
+            A tensor on the same device when X is a tensor on a GPU, unless `engine` names another backend.
         """
         mixture = self._mixture()
         if X is None:
             return mixture.left_out_score_samples()
+        if on_device(X) and works_there(self.engine):
+            return mixture.score_samples(check_device_rows(self, X))
         return mixture.score_samples(check_rows(self, X, reset=False))
 
     def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 from vicinal._checks import bandwidth_covariance, check_rows, check_spread, check_weights, is_positive_definite
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, as_engine, choose
+from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out
 from vicinal._mixtures import SharedMixture
@@ -100,7 +100,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         """
         X = check_rows(self, X, reset=True)
         weight = check_weights(sample_weight, X)
-        self.engine_ = choose(as_engine(self.engine), self._pair_work(*X.shape)).backend
+        self.engine_ = choose(as_engine(fit_engine(self)), self._pair_work(*X.shape)).backend
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
         self.certified_row_error_ = 0.0
         if isinstance(self.bandwidth, str):  # "loo" is LCA's EM (Eqs. 3 and 4) for Sigma = h^2 I (sec. 6.2)
@@ -133,7 +133,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         check_spread(X)
         if self.bandwidth != "loo":
             return _rule_of_thumb(X, weight, self.bandwidth)
-        problem = leave_one_out(X, weight, self.engine, passes=LOO_PASSES)
+        problem = leave_one_out(X, weight, fit_engine(self), passes=LOO_PASSES)
         self.engine_ = problem.pairs.backend
         path = loo_variance(problem)
         self.certified_row_error_ = problem.pairs.certified_row_error

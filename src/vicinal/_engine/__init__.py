@@ -16,8 +16,8 @@
           |
       +---------------------+------------------------------+-------------------+
       | _arrays.py          | _cpu.py                      | _torch.py         |
-      | NumPy arrays        | Numba and BLAS tiles, our    | _arrays.py on     |
-      |                     | own threads                  | torch tensors     |
+      | NumPy arrays        | Numba and BLAS tiles, our    | CUDA: _cuda.py;   |
+      |                     | own threads                  | else _arrays.py   |
       +---------------------+------------------------------+-------------------+
                                 |
                             _kernels.py  serial compiled kernels      _pool.py      threads, in order
@@ -29,6 +29,8 @@
                             _order.py         a spatial order of the rows         _plan.py  tiles with boxes, hands of queries
                             _pruned_sweep.py  which tiles a hand of queries visits, and its exponentials (compiled)
                             _pruned_kernels.py  what is done with them (compiled)
+                            _cuda.py     a shared metric on a GPU (its overview is there)
+                            _frames_cuda.py              frames on a GPU
 
 A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).
 
@@ -48,7 +50,7 @@ from vicinal._engine._nearest import Neighbors
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread, quiet_blas
 from vicinal._engine._problem import Means, Placement, Problem, prepare
 from vicinal._engine._resident import forget, resident
-from vicinal._engine._settings import Engine, as_engine
+from vicinal._engine._settings import Engine, as_engine, engine_at, fit_engine, works_there
 
 __all__ = [
     "TIED",
@@ -67,6 +69,8 @@ __all__ = [
     "as_engine",
     "available_threads",
     "choose",
+    "engine_at",
+    "fit_engine",
     "forget",
     "in_order",
     "one_blas_thread",
@@ -77,4 +81,5 @@ __all__ = [
     "robust_centre",
     "settled",
     "which_engine",
+    "works_there",
 ]

@@ -40,7 +40,7 @@ class ArrayBackend:
         self.points, self.engine = points, engine
         self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
         self.certified_row_error = 0.0
-        self.rows = self.to_device(points.rows)
+        self.rows = self.to_device(points.rows if points.tensor is None else points.tensor)
 
     def to_device(self, array: np.ndarray) -> Array:
         """An array where this backend computes."""
@@ -79,8 +79,10 @@ class BlockScores(Placed):
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
         scorer = self._scorer(queries)
         xp = array_namespace(self._images)
-        log_sums = np.empty(scorer.m)
+        there, log_sums = answered(queries), np.empty(scorer.m)
         log_shares = np.empty((scorer.m, self.points.n_classes)) if by_class else None
+        if there is not as_numpy:
+            log_sums = xp.empty(scorer.m, dtype=xp.float64, device=device(self._images))
 
         def work(rows: slice) -> tuple[Array, Array | None]:
             top, below = _below_top(scorer.scores(rows))
@@ -92,7 +94,7 @@ class BlockScores(Placed):
             return top + rest, parts - xp.where(rest > -math.inf, rest, xp.zeros_like(rest))[:, None]
 
         for rows, (sums, shares) in self._in_blocks(work, scorer.m):
-            log_sums[rows] = as_numpy(sums) + scorer.shift
+            log_sums[rows] = there(sums) + scorer.shift
             if log_shares is not None:
                 log_shares[rows] = as_numpy(shares)
         return LogSums(log_sums, log_shares)
@@ -177,6 +179,8 @@ class BlockScores(Placed):
 class ArrayPlaced(BlockScores):
     """Rows under one shared metric, as arrays of any namespace."""
 
+    takes_tensors: ClassVar[bool] = True
+
     def __init__(self, backend: ArrayBackend, metric: np.ndarray | None):
         self._backend, self.points = backend, backend.points
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
@@ -192,9 +196,16 @@ class ArrayPlaced(BlockScores):
         xp = array_namespace(rows)
         if self.metric is None or is_numpy_namespace(xp):
             return to_images(rows, self.metric)
-        metric = like(self.metric, rows, xp.float64)
-        rows64 = xp.astype(rows, xp.float64)
-        return xp.astype(rows64 * metric if self.metric.ndim == 1 else rows64 @ metric.T, rows.dtype)
+        return xp.astype(self._map_exactly(rows), rows.dtype)
+
+    def _map_exactly(self, rows: Array) -> Array:
+        """The images of tensors in float64."""
+        xp = array_namespace(rows)
+        rows = xp.astype(rows, xp.float64)
+        if self.metric is None:
+            return rows
+        metric = like(self.metric, rows)
+        return rows * metric if self.metric.ndim == 1 else rows @ metric.T
 
     def _scorer(self, queries: Queries, listing: bool = False) -> "_BlockScorer":
         return _BlockScorer(self, queries)
@@ -323,3 +334,13 @@ def as_index(positions: np.ndarray, other: Array) -> Array:
 def as_numpy(array: Array) -> np.ndarray:
     """`array` as float64 NumPy."""
     return np.asarray(array.cpu() if hasattr(array, "cpu") else array, dtype=np.float64)
+
+
+def answered(queries: Queries) -> Callable[[Array], Any]:
+    """What brings a result to where the queries are: tensors of float64 for new rows that are tensors, else NumPy."""
+    return (lambda found: found.double()) if hasattr(queries.rows, "cpu") else as_numpy
+
+
+def as_positions(array: Array) -> np.ndarray:
+    """An integer array as NumPy."""
+    return np.asarray(array.cpu() if hasattr(array, "cpu") else array, dtype=np.int64)

@@ -17,7 +17,8 @@ A backend implements four members: `Backend.at`, and on what that returns `Place
 `Placed.candidates`.  Every other reduction follows from those by algebra that is written once: the methods of `Placed`
 that are not abstract, and `_problem.Placement`.  A backend may override a method where one fused sweep is faster.
 
-Results are float64 NumPy arrays in the order of the points as they were given, whatever the backend and the precision.
+Results are float64 NumPy arrays in the order of the points as they were given, whatever the backend and the precision;
+log-sums of new rows that are a tensor on a device are a float64 tensor there.
 """
 
 from abc import abstractmethod
@@ -91,12 +92,15 @@ class Points:
     classes : integer array of shape (n,), optional
         Codes 0 to n_classes - 1.
     n_classes : int
+    tensor : torch.Tensor, optional
+        The rows on a device, where the user has them there already.
     """
 
     rows: np.ndarray
     log_weights: np.ndarray | None = None
     classes: np.ndarray | None = None
     n_classes: int = 0
+    tensor: Any = None
 
 
 class LogSums(NamedTuple):
@@ -158,6 +162,7 @@ class Match:
 class Placed(Protocol):
     """The resident rows under one kernel, where they live."""
 
+    takes_tensors: ClassVar[bool] = False  # whether `log_sums` takes new rows that are tensors, and answers with one
     points: Points
     metric: np.ndarray | None  # what maps rows to images; None where the images are the rows
     expected_share: float = 1.0  # of all pairs that a pass over all rows visits
@@ -233,6 +238,11 @@ class Placed(Protocol):
             factors = row_weights if likelihood else row_weights * np.exp(log_agreement)
         pull = self.softmax_pull(queries, factors) - self.softmax_pull(queries, factors, own_class=True)
         return Pull(log_sums, log_agreement, pull)
+
+    def class_gradient(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
+        """Return what `class_pull` does, with ``pull' X`` in place of the pull: where the rows live."""
+        found = self.class_pull(queries, row_weights, likelihood)
+        return found._replace(pull=by_metric(found.pull, self.points.rows, self.metric))
 
     def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """Return the log-sums of resident rows, and the log of their own class's share."""

@@ -10,12 +10,14 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from array_api_compat import array_namespace
+from numpy.typing import ArrayLike, DTypeLike
 
 from vicinal._engine._accuracy import TIED, largest_square, robust_centre, round_centre, scatter_is_accurate
+from vicinal._engine._arrays import like
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import Work, choose
@@ -25,6 +27,7 @@ from vicinal._engine._listed import Listed
 from vicinal._engine._nearest import ListedPairs, Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
 from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import ALGEBRA_ROWS
+from vicinal._tensors import as_host, on_device, tensor_of
 
 if TYPE_CHECKING:
     from vicinal._engine._frames import PlacedFrames
@@ -106,7 +109,10 @@ class Problem:
         if match is not None and match.kind == "class":
             codes = np.asarray(match.values, dtype=np.int64)
             n_classes = int(codes.max()) + 1
-        self.points = Points(rows, log_weights, codes, n_classes)
+        tensor = tensor_of(points) if backend == "torch" else None
+        if tensor is not None:
+            tensor = centred_tensor(tensor, self.centre, real)
+        self.points = Points(rows, log_weights, codes, n_classes, tensor)
         self._rows = backend_class(backend)(self.points, engine)
         self._with_targets: Problem | None = None
         self._by_column: list[Problem] | None = None
@@ -145,6 +151,7 @@ class Problem:
         points = replace(
             given,
             rows=np.ascontiguousarray(given.rows[positions]),
+            tensor=None if given.tensor is None else given.tensor[positions],
             log_weights=None if given.log_weights is None else given.log_weights[positions],
             classes=None if given.classes is None else given.classes[positions],
         )
@@ -189,6 +196,8 @@ class Problem:
 
     def centred(self, rows: ArrayLike) -> np.ndarray:
         """New rows as the resident ones are: less the centre, in the working precision."""
+        if on_device(rows):
+            return centred_tensor(rows, self.centre, self.points.rows.dtype)
         return centred(np.asarray(rows), self.centre, self.points.rows.dtype)
 
     def queries(self, queries: ArrayLike | None, left_out: ArrayLike | None) -> Queries:
@@ -199,6 +208,12 @@ class Problem:
         positions = None if queries is None else np.asarray(queries, dtype=np.int64)
         own = np.arange(self.n_points) if positions is None else positions
         return Queries(positions=positions, left_out=own if self.leave_one_out else None)
+
+
+def centred_tensor(rows: Any, centre: np.ndarray, dtype: DTypeLike) -> Any:
+    """A tensor of rows less the centre, in a precision: to the last bit what NumPy makes of them."""
+    xp = array_namespace(rows)
+    return xp.astype(xp.astype(rows, xp.float64) - like(centre, rows, xp.float64), getattr(xp, np.dtype(dtype).name))
 
 
 class Means(NamedTuple):
@@ -229,8 +244,12 @@ class Placement:
         self.shared = not isinstance(kernel, (Covariances, Frames))  # whether one metric is shared by all points
 
     def log_sums(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
-        """Return ``log sum_j exp(s_ij)``, shape (m,)."""
-        return self.placed.log_sums(self.problem.queries(queries, left_out)).log_sums
+        """Return ``log sum_j exp(s_ij)``, shape (m,): a tensor where the queries are a tensor on a device."""
+        asked = self.problem.queries(queries, left_out)
+        if on_device(asked.rows) and not self.placed.takes_tensors:
+            found = self.placed.log_sums(replace(asked, rows=as_host(asked.rows))).log_sums
+            return like(found, asked.rows, array_namespace(asked.rows).float64)
+        return self.placed.log_sums(asked).log_sums
 
     @property
     def expected_share(self) -> float:
@@ -414,6 +433,10 @@ class Placement:
         self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, *, objective: str = "accuracy"
     ) -> Pull:
         """Return the `Pull` with ``pull' X`` (k, D), that is ``A S(w)``, in place of the pull itself."""
+        if self.problem.given_match.kind == "class":
+            asked = self.problem.queries(queries, None)
+            r = _weights(row_weights, asked.count(self.problem.n_points))
+            return self.placed.class_gradient(asked, r, objective == "likelihood")
         found = self.pull(row_weights, queries, objective=objective)
         return found._replace(pull=self.by_metric(found.pull))
 

@@ -3,13 +3,15 @@
 import numbers
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from vicinal._engine._backends import BACKENDS
 from vicinal._engine._tuning import DEFAULT_ERROR, DEFAULT_MEMORY, LARGEST_ERROR
 from vicinal._records import Record, as_record
+from vicinal._tensors import device_of_fit
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -108,3 +110,22 @@ class Engine(Record):
 def as_engine(engine: "Engine | str | None") -> Engine:
     """Return an Engine for None, a name or an Engine."""
     return as_record(engine, Engine, "engine", (None, "auto", *BACKENDS))
+
+
+def works_there(engine: "Engine | str | None") -> bool:
+    """Whether pair work on rows that are on a GPU is done there: unless the engine names another backend."""
+    return as_engine(engine).kind in ("auto", "torch")
+
+
+def engine_at(engine: "Engine | str | None", X: Any) -> Engine:
+    """The engine for a tensor of queries: torch, on the tensor's device unless the engine names another."""
+    engine = as_engine(engine)
+    return replace(engine, kind="torch", device=engine.device or str(X.device))
+
+
+def fit_engine(estimator: Any) -> "Engine | str | None":
+    """The engine for a fit of an estimator: what its parameter says, or torch for rows that are a tensor on a GPU."""
+    device = device_of_fit(estimator)
+    if device is None or as_engine(estimator.engine).kind != "auto":
+        return estimator.engine
+    return replace(as_engine(estimator.engine), kind="torch", device=device)

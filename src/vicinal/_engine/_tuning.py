@@ -94,3 +94,30 @@ SAMPLED_HANDS = 32  # hands that tell what share of the pairs a pass would visit
 # promise this share of the dense cost to be taken.  Measured.
 PRUNED_PAIR, PRUNED_EXPONENTIAL, PRUNED_SAVING = 8.0, 24.0, 0.75
 ORDER_WEARS = 1.5  # an order is made again when a pass visits this many times the share that it did
+
+# -- fused kernels on a GPU (`_cuda.py`) --------------------------------------------------------------------------
+
+LEAST_WIDTH = 16  # columns of the narrowest matrix product
+FUSED_COORDINATES = 128  # images of more coordinates, and scatters of more columns, are left to torch's operations
+# Rows in a tile, columns in a block of one, warps and pipeline stages of half sweeps, by precision and the padded number
+# of coordinates.  Measured by `benchmarks/gpu.py --tune` on an H200.
+GPU_TILES = {
+    FLOAT32: {16: (128, 128, 4, 2), 32: (128, 64, 4, 3), 64: (128, 64, 4, 2), 128: (128, 64, 8, 2)},
+    FLOAT64: {16: (64, 32, 4, 2), 32: (64, 32, 4, 3), 64: (64, 32, 4, 2), 128: (32, 32, 4, 2)},
+}
+GPU_SOFTMAX_ROWS = 64  # queries of a program where each has a maximum of its own
+GPU_SOFTMAX_POINTS = 64  # and points in a block of it
+GPU_SOFTMAX_STAGES = 2
+GPU_CHUNK = 64  # tiles that a program visits, so that programs are many and short
+GPU_PROGRAMS = 1024  # programs that fill the device
+GPU_VALUES = 64  # columns of values that a program gathers
+GPU_FRAME_ROWS, GPU_FRAME_POINTS, GPU_FRAME_COLUMNS = 64, 64, 32  # a block of queries and points with frames
+# Pruned sweeps: tiles in a block of the search for pairs, programs that fill the device, rows from which they are tried, and
+# the share of pairs up to which they win.
+GPU_BOX_TILES = 64
+GPU_PRUNED_PROGRAMS = 4096
+GPU_PRUNED_FROM = 16_384
+GPU_PRUNED_SHARE = 0.3
+GPU_FEW_ROWS = 64  # this many rows, and that share of all, are done again in float64 without much time
+ORDER_SAMPLE = 256  # rows whose variance says where to cut
+MOST_MORE_TILES = 64  # tiles beyond those that are full, for rows that are far from all others

@@ -19,7 +19,7 @@ from vicinal._checks import (
     check_weights,
 )
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, quiet_blas
+from vicinal._engine import Engine, Work, fit_engine, quiet_blas
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
@@ -232,7 +232,7 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
         """Fit, with the remedies that the caller's users have; return the path."""
         X, weight, reg, structure = self._check_input(X, sample_weight, advice)
         queries = self._pair_work(*X.shape).n_queries
-        problem = leave_one_out(X, weight, self.engine, reg=reg, n_queries=queries, passes=_PASSES)
+        problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=_PASSES)
         self.engine_ = problem.pairs.backend
         spread = scatter_of_rows(problem.rows, problem.weight)
         # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_weights
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work
+from vicinal._engine import Engine, Work, fit_engine
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import (
     Advice,
@@ -238,7 +238,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         root = inverse_root(covariance)
         self.mean_ = mean_of_rows(X, weight)
         rows = ((X - self.mean_) @ root.T).astype(X.dtype, copy=False)
-        plain = leave_one_out(rows, weight, self.engine, reg=reg, passes=_PASSES)
+        plain = leave_one_out(rows, weight, fit_engine(self), reg=reg, passes=_PASSES)
         return rows, GaussProblem(plain.rows, plain.weight, plain.log_others, plain.pairs, reg, root)
 
     def _keep(self, X, weight, rows, problem, split):

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Covariances, Engine, prepare
+from vicinal._engine import Covariances, Engine, fit_engine, prepare
 from vicinal._fit_loops import Callback, Reason, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import Advice
 from vicinal._lca.lca import LCA
@@ -144,7 +144,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
         self._check_parameters(len(X))
         # Sigma_0, the centre of the prior; exact for any n, so that nothing is random.
-        self.base_ = LCA(reg=self.reg, solver="accelerated", engine=self.engine, verbose=self.verbose)
+        self.base_ = LCA(reg=self.reg, solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
         base_path = self.base_._fit(X, None, _ADVICE)
         problem = self._problem(X)  # in the frame of LCA, where Sigma_0 is the identity
         self.engine_ = problem.backend
@@ -197,7 +197,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         """The rows in the frame of LCA, where the prior's covariance is the identity."""
         work = self._pair_work(*X.shape)
         rows = (X - mean_of_rows(X)) @ self.base_.components_.T
-        return prepare(self.engine, rows, leave_one_out=True, n_dims=work.n_dims, passes=work.passes)
+        return prepare(fit_engine(self), rows, leave_one_out=True, n_dims=work.n_dims, passes=work.passes)
 
     def _as_lca(self, covariances, record):
         """Every row with LCA's covariance; one pass tells the objective, in which LCA's penalty has no part."""

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import bandwidth_covariance, check_integer, check_positive, check_rows, check_spread, check_weights
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, available_threads, robust_centre, settled
+from vicinal._engine import Engine, Work, available_threads, fit_engine, robust_centre, settled
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out
 from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
@@ -22,6 +22,7 @@ from vicinal._manifold_parzen.noise_choice import choose_noise
 from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
 from vicinal._scatter import local_frames, soft_frames
+from vicinal._tensors import on_device
 
 _NEIGHBORHOODS = ("nearest", "kernel")
 _ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise: plenty for one number
@@ -165,7 +166,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         """
         named_rows = X
         X, weight, counted, d, k = self._check_input(X, sample_weight)
-        engine = settled(self.engine, self._pair_work(*X.shape))
+        engine = settled(fit_engine(self), self._pair_work(*X.shape))
         self.engine_, self.certified_row_error_ = engine.kind, 0.0
         self._k, self._weight, self._neighbors, self._soft_rows = k, weight, None, None
         if d == 0:
@@ -405,7 +406,7 @@ def rows_under_metric(metric, rows, X):
             "Fit LCA, RCA, NCA or a scikit-learn transformer first and pass it."
         )
     try:
-        Z = np.asarray(metric.transform(rows))
+        Z = np.asarray(metric.transform(X if on_device(rows) else rows))
     except NotFittedError as error:
         raise NotFittedError(
             f"metric must be fitted before it is passed, and this {type(metric).__name__} is not."

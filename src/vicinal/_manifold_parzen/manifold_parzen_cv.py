@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer, check_rows, check_spread, check_weights
 from vicinal._density.classifier import DensityClassifier
-from vicinal._engine import Engine, Frames, available_threads, prepare, settled
+from vicinal._engine import Engine, Frames, available_threads, fit_engine, prepare, settled
 from vicinal._manifold_parzen.manifold_parzen import (
     _SLACK,
     ManifoldParzen,
@@ -179,7 +179,7 @@ class ManifoldParzenCV(RecordParametersMixin, DensityMixin, BaseEstimator):
         ]
         data = _Data(X, rows_under_metric(self.metric, passed, X), codes, weight, codes.max() + 1)
         smallest = self._check_splits(data, splits)
-        engine = settled(self.engine, self._pair_work(*X.shape))
+        engine = settled(fit_engine(self), self._pair_work(*X.shape))
         self.engine_, self.certified_row_error_ = engine.kind, 0.0
         grid = self._grid(data, smallest, engine)
 

@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from vicinal._engine import Engine, Kernel, Placement, Work, prepare, resident, robust_centre
+from vicinal._engine import Engine, Kernel, Placement, Work, engine_at, prepare, resident, robust_centre
 from vicinal._mixtures.components import (
     LOG_2PI,
     RandomState,
@@ -17,6 +18,7 @@ from vicinal._mixtures.components import (
     normalised_log_weights,
 )
 from vicinal._mixtures.features import Feature, Features, check_queries, feature_positions, split_features
+from vicinal._tensors import on_device
 
 
 class MixtureBase(ABC):
@@ -89,17 +91,17 @@ class MixtureBase(ABC):
 
     # -- the engine ------------------------------------------------------------------------------------------------
 
-    def placement(self, n_queries: int, passes: int = 1) -> Placement:
+    def placement(self, n_queries: int, passes: int = 1, engine: Engine | str | None = None) -> Placement:
         """Return the components as the engine keeps them to be asked about so many rows, so many times.
 
-        A centre may be left out.
+        A centre may be left out.  `engine` is that of the mixture unless another is given.
         """
-        work = self._work(n_queries, passes)
-        return resident(self, self.engine, work, lambda: self._placed(work))
+        work, engine = self._work(n_queries, passes), self.engine if engine is None else engine
+        return resident(self, engine, work, lambda: self._placed(work, engine))
 
-    def _placed(self, work: Work) -> Placement:
+    def _placed(self, work: Work, engine: Engine | str | None) -> Placement:
         problem = prepare(
-            self.engine,
+            engine,
             self.centres,
             log_weights=self._log_weights_of_points(),
             leave_one_out=True,
@@ -125,8 +127,11 @@ class MixtureBase(ABC):
         """The number of dimensions."""
         return int(self.centres.shape[1])
 
-    def score_samples(self, X: ArrayLike) -> np.ndarray:
-        """Return the log-density of each row of X, shape (m,)."""
+    def score_samples(self, X: Any) -> Any:
+        """Return the log-density of each row of X, shape (m,); where X is a checked tensor on a GPU, as a tensor there."""
+        if on_device(X):
+            placement = self.placement(len(X), engine=engine_at(self.engine, X))
+            return check_log_density(placement.log_sums(X) + self._log_norm)
         rows = check_queries(X, self.n_features, self.feature_names)
         return check_log_density(self.placement(len(rows)).log_sums(rows) + self._log_norm)
 

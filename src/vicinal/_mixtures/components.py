@@ -49,9 +49,10 @@ def draw_components(
 
 def check_log_density(log_density: np.ndarray) -> np.ndarray:
     """Return log-densities that are all finite; refuse rows that are infinitely far from every component."""
-    if not np.all(np.isfinite(log_density)):
+    finite = np.isfinite(log_density) if isinstance(log_density, np.ndarray) else log_density.isfinite()
+    if not finite.all():
         raise ValueError(
-            f"{int((~np.isfinite(log_density)).sum())} rows lie so far from every component, in units of the bandwidth, "
+            f"{int((~finite).sum())} rows lie so far from every component, in units of the bandwidth, "
             "that the square of their distance overflows. Rescale the data or enlarge the bandwidth."
         )
     return log_density

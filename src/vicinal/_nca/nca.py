@@ -21,7 +21,7 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._engine import Engine, Work, quiet_blas
+from vicinal._engine import Engine, Work, fit_engine, quiet_blas
 from vicinal._fit_loops import Callback, Reason, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import climb, relevance
@@ -232,7 +232,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self._check_parameters()
         objective, starts = self._objective(), as_starts(self.init, INITS)
         X, rows = self._read(X, y, sample_weight, objective)
-        rows = rows.resident(self.engine, self._pair_work(*rows.X.shape))
+        rows = rows.resident(fit_engine(self), self._pair_work(*rows.X.shape))
         solver, penalty = self._pick_solver(len(rows.X)), objective.penalty * rows.spread**2
 
         def evaluate(A):

@@ -18,7 +18,7 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._engine import Engine, Work, prepare
+from vicinal._engine import Engine, Work, fit_engine, prepare
 from vicinal._fit_loops import Callback, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import METHODS, climb, relevance
@@ -212,7 +212,12 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         spread = column_spread(X)
         work = self._pair_work(*X.shape)
         problem = prepare(
-            self.engine, X, log_weights=log_or_none(weight), leave_one_out=True, n_dims=work.n_dims, passes=work.passes
+            fit_engine(self),
+            X,
+            log_weights=log_or_none(weight),
+            leave_one_out=True,
+            n_dims=work.n_dims,
+            passes=work.passes,
         )
         pull, penalty = close.pull(problem.n_points), objective.penalty * spread**2
 
