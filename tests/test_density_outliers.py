@@ -31,6 +31,7 @@ AS_NEW = (
 )
 TWINS = "the check's data hold every row several times: the leave-one-out bandwidth refuses them and says why"
 REPETITION = "a weighted row is left out as a whole, a repeated one is explained by its twin"
+IGNORED = "ignore::vicinal.TrainingRowsWarning"
 EXPECTED_FAILURES = {
     "check_outliers_fit_predict": AS_NEW,
     "check_outliers_train": AS_NEW,
