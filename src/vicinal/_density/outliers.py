@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from vicinal._checks import check_positive, check_weights
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.explanation import Explanation, explain, forget_reference
+from vicinal._density.loo_bandwidth import LOO_PASSES
 from vicinal._density.training_rows import (
     as_weights,
     constants_in,
@@ -369,7 +370,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         for mixture in _trusted[self]:
             mixture.engine = last.engine
         if X is None:
-            return [mixture.left_out_score_samples() for mixture in _trusted[self]]
+            return [mixture.left_out_score_samples(LOO_PASSES) for mixture in _trusted[self]]
         X = X[:, getattr(last, "active_features_", np.arange(X.shape[1]))]
         return [mixture.score_samples(X) for mixture in _trusted[self]]
 

@@ -11,6 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from vicinal._density.density_input import rows_as_passed
 from vicinal._density.explanation import acts_by_column, in_units_of_data
+from vicinal._density.loo_bandwidth import LOO_PASSES
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._mixtures import SharedMixture
 
@@ -24,6 +25,8 @@ def left_out_scores(density: Any) -> np.ndarray | None:
     """Log-densities of a density's training rows without themselves; None where it cannot leave rows out."""
     if hasattr(density, "held_out_score_samples"):
         return density.held_out_score_samples()
+    if rows_in(density) is not None:
+        return density._mixture().left_out_score_samples(LOO_PASSES)
     return density.score_samples(None) if isinstance(density, MixtureDensityMixin) else None
 
 
