@@ -338,8 +338,8 @@ def test_p_values_from_scores_are_those_of_the_rows():
 def test_predict_warns_of_the_training_table_alone():
     """``fit(X).predict(X)`` found none where ``fit_predict(X)`` found seven."""
     rng = np.random.default_rng(16)
-    X = np.vstack([rng.normal(size=(100, 2)), rng.uniform(5, 40, size=(7, 2))])
-    detector = DensityOutlierDetector(ParzenWindows(0.1), contamination=7 / 107)
+    X = np.vstack([rng.normal(size=(100, 2)), 10.0 * np.arange(1, 8)[:, None] * [1.0, -1.0]])
+    detector = DensityOutlierDetector(ParzenWindows(0.1), contamination=0.07)
     assert np.flatnonzero(detector.fit_predict(X) == -1).tolist() == list(range(100, 107))
     for table in (X, pd.DataFrame(X).to_numpy(order="F"), X.tolist()):
         with pytest.warns(TrainingRowsWarning, match=r"use fit_predict\(X\), or labels_"):

@@ -76,7 +76,9 @@ class Explanation:
         return f"{self.names[k]}: expected {self.lows[row, k]:.4g} to {self.highs[row, k]:.4g}, {got}"
 
 
-def explain(detector: Any, X: Any, names: list[str], constants: np.ndarray) -> Explanation:
+def explain(
+    detector: Any, X: Any, names: list[str], constants: np.ndarray, own: np.ndarray | None = None
+) -> Explanation:
     """The explanation of rows, or of the training rows, each left out.
 
     Parameters
@@ -87,15 +89,15 @@ def explain(detector: Any, X: Any, names: list[str], constants: np.ndarray) -> E
     names : list of str
     constants : array of shape (d,)
         The values of columns that are constant in the training rows, NaN for the others.
+    own : integer array, optional
+        Where X is None: the positions of the training rows that are explained.
     """
     steps, density = _parts(detector.density_)
     mixture = _explaining_mixture(detector, density)
     active = getattr(density, "active_features_", np.arange(density.n_features_in_))
-    own = None
-    if X is None:
-        own = np.arange(len(mixture.centres))
+    if own is not None:
         rows = np.zeros((len(own), density.n_features_in_))
-        rows[:, active] = mixture.centres
+        rows[:, active] = mixture.centres[own]
     else:
         rows = np.asarray(X if steps is None else steps.transform(X), dtype=np.float64)
     found = column_conditionals(mixture, rows[:, active], own, _INTERVAL)

@@ -288,13 +288,15 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
             return np.where(scores < self.offset_, -1, 1)
         return np.where(false_discovery_control(self.p_values_from_scores(scores)) <= self.fdr, -1, 1)
 
-    def explain(self, X: ArrayLike | None = None) -> Explanation:
+    def explain(self, X: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Explanation:
         r"""Say which columns make rows strange, given their other columns.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
             Rows, taken as new. None explains each training row under the density of the others.
+        rows : array-like of int, optional
+            With ``X=None``: the positions of the training rows to explain; the default is all.
 
         Returns
         -------
@@ -318,7 +320,10 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         names = [f"x{k}" for k in range(self.n_features_in_)] if names is None else [str(name) for name in names]
-        return explain(self, None if X is None else self._rows(X)[0], names, self._constant_values())
+        if X is None:
+            asked = np.arange(len(self.training_scores_)) if rows is None else np.asarray(rows, dtype=np.int64)
+            return explain(self, None, names, self._constant_values(), asked)
+        return explain(self, self._rows(X)[0], names, self._constant_values())
 
     def p_values(self, X: ArrayLike) -> NDArray[Any]:
         """Return the p-value of each row of X, as a new row: between 1 / (n + 1) and 1."""
