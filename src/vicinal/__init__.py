@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal._compare.results import Comparison as Comparison
     from vicinal._density.classifier import DensityClassifier as DensityClassifier
     from vicinal._density.outliers import DensityOutlierDetector as DensityOutlierDetector
+    from vicinal._density.outliers import TrainingRowsWarning as TrainingRowsWarning
     from vicinal._density.parzen import ParzenWindows as ParzenWindows
     from vicinal._density.parzen_mean_shift import ParzenMeanShift as ParzenMeanShift
     from vicinal._engine import Engine as Engine
@@ -108,6 +109,7 @@ _HOME = {
     "SoftNeighborsRegressor": "_nca.soft_neighbors",
     "StochasticEM": "_lca.options",
     "StochasticGradient": "_nca.options",
+    "TrainingRowsWarning": "_density.outliers",
     "chunklets_from_groups": "_supervision",
     "chunklets_from_labels": "_supervision",
     "chunklets_from_pairs": "_supervision",

@@ -135,10 +135,13 @@ class MixtureBase(ABC):
         rows = check_queries(X, self.n_features, self.feature_names)
         return check_log_density(self.placement(len(rows)).log_sums(rows) + self._log_norm)
 
-    def left_out_score_samples(self) -> np.ndarray:
-        """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
+    def left_out_score_samples(self, passes: int = 1) -> np.ndarray:
+        """Return the log-density of each centre under the mixture of the *other* components, shape (n,).
+
+        `passes` is how often rows are expected to be scored around this call; the engine chooses by it.
+        """
         others = log_weight_of_others(self.log_weights)
-        sums = self.placement(len(self.centres)).log_sums()
+        sums = self.placement(len(self.centres), passes).log_sums()
         return check_log_density(sums + self._log_norm - others)
 
     def score(self, X: ArrayLike) -> float:

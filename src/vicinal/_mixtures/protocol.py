@@ -40,7 +40,7 @@ class Mixture(Protocol):
     def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Return ``log p(x)`` of each row of X, shape (m,)."""
 
-    def left_out_score_samples(self) -> np.ndarray:
+    def left_out_score_samples(self, passes: int = 1) -> np.ndarray:
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
 
     def score(self, X: ArrayLike) -> float:
