@@ -4,8 +4,10 @@ Each estimator is fitted, and scores rows, on a backend that distorts every sum 
 that does not change was not made by the engine.
 """
 
+import ast
 import inspect
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,9 +31,13 @@ from vicinal import (
     StochasticGradient,
     quality,
 )
+from vicinal._compare.folds import nearest
+from vicinal._density.parzen_mean_shift import linked_groups
 from vicinal._engine import _arrays
 from vicinal._engine._arrays import ArrayBackend
 from vicinal._engine._backends import BACKENDS
+from vicinal._report.views import neighbors_among
+from vicinal._supervision.targets import check_targets
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -40,6 +46,16 @@ OWN_PAIRS = {
     "MMC": "its weights are 1 / distance, which no kernel of the engine is",
     "NeuralNCA": "torch differentiates the pairs within a batch; the scale that it starts from is the engine's",
 }
+# Files outside of the engine that may ask another library for pairs of rows, and why.
+OTHER_PAIRS = {
+    "_metric.py": "the table of distances is what the user asks for",
+    "_nca/soft_neighbors.py": "it only recognises scikit-learn's NCA, a metric that the user may pass",
+    "_rca/mmc.py": OWN_PAIRS["MMC"],
+    "_report/code.py": "it writes code for the user, with scikit-learn's own vote of neighbours",
+    "papers/lca/_clustering.py": "the paper's experiment hands a neighbour graph to another library",
+    "papers/nca/_neighbours.py": "the paper's experiment is judged by scikit-learn's own vote",
+}
+PAIR_LIBRARIES = ("scipy.spatial", "sklearn.neighbors", "sklearn.metrics.pairwise")
 # Estimators without sums over pairs: they centre chunklets, or alternate assignments and means.
 NO_PAIRS = {"BinnedTargetMetric", "ConstrainedGaussianMixture", "ConstrainedKMeans", "OnlineRCA", "RCA"}
 
@@ -260,6 +276,34 @@ def test_purity_is_made_by_the_engine(distort):
     before = quality.neighbor_purity(X, Y, 5)
     distort()
     assert not same(before, quality.neighbor_purity(X, Y, 5))
+
+
+SEARCHES = {
+    "vicinal compare": lambda: nearest(X, NEW, 5),
+    "vicinal report": lambda: neighbors_among(X),
+    "rows that agree with no other": lambda: check_targets(100.0 * X[:, :1] ** 3, "gaussian", 0.05).alone(),
+    "modes that are merged": lambda: linked_groups(X, 0.5),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_searches_for_neighbours_are_made_by_the_engine(distort, search):
+    before = search()
+    distort()
+    assert not same(before, search())
+
+
+def test_no_other_library_is_asked_for_pairs_of_rows():
+    """Searches and distances of other libraries are used inside of the engine, and in the files that are named here."""
+    folder = Path(vicinal.__file__).parent
+    found = set()
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if any(module.startswith(PAIR_LIBRARIES) for module in modules):
+                found.add(file.relative_to(folder).as_posix())
+    assert {name for name in found if not name.startswith("_engine/")} == set(OTHER_PAIRS)
 
 
 @pytest.mark.parametrize("name", sorted(NO_PAIRS))

@@ -17,9 +17,9 @@ from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal import LCA, NCA, RCA, ManifoldParzen, ParzenWindows
+from vicinal import LCA, NCA, RCA, DensityOutlierDetector, ManifoldParzen, ParzenWindows
 from vicinal._plot.density import share_inside
-from vicinal.plot import plot_density, plot_embedding, plot_metric, plot_path, plot_purity
+from vicinal.plot import plot_density, plot_embedding, plot_metric, plot_outlier, plot_path, plot_purity
 from vicinal.quality import neighbor_purity
 
 matplotlib.use("Agg")
@@ -397,3 +397,38 @@ def test_bad_input_of_paths(estimators, error, message):
     with pytest.raises(error, match=message):
         plot_path(estimators)
     assert not plt.get_fignums()
+
+
+def test_outlier_is_drawn_against_its_conditionals():
+    detector = DensityOutlierDetector(LCA(reg=0.01)).fit(TABLE)
+    row = TABLE[:1].copy()
+    row.iloc[0, 1] = 50.0
+    found = detector.explain(row)
+    ax = plot_outlier(detector, row)
+    assert ax.get_yticklabels()[0].get_text() == "$width"
+    assert len(ax.patches) == 4
+    assert ax.patches[0].get_width() == 2.0
+    dots = [line for line in ax.lines if line.get_marker() in ("o", ">", "<")]
+    assert dots[0].get_marker() == ">"  # beyond the edge
+    k = found.ranking()[0][-1]
+    low, high, value = found.lows[0, k], found.highs[0, k], found.values[0, k]
+    expected = (value - 0.5 * (low + high)) / (0.5 * (high - low))
+    assert dots[-1].get_xdata()[0] == pytest.approx(np.clip(expected, -3, 3))
+    assert any("got 50" in text.get_text() for text in ax.texts)
+    assert len(plot_outlier(detector, 3, most=2).patches) == 2
+    own = detector.explain(rows=[3])
+    assert f"got {own.values[0, own.ranking()[0][0]]:.3g}" in plot_outlier(detector, 3).texts[0].get_text()
+
+
+def test_outlier_in_a_constant_column_and_bad_rows():
+    rows = np.column_stack([X[:, :2], np.ones(N)])
+    detector = DensityOutlierDetector(ParzenWindows(1.0)).fit(rows)
+    ax = plot_outlier(detector, [0.0, 0.0, 0.5])
+    assert ax.get_yticklabels()[0].get_text() == "x2"
+    assert ax.lines[1].get_marker() == "<"
+    with pytest.raises(ValueError, match="row must be one row, got 2"):
+        plot_outlier(detector, rows[:2])
+    with pytest.raises(ValueError, match="row=90 must be the position of one of 90 training rows"):
+        plot_outlier(detector, 90)
+    with pytest.raises(TypeError, match="fitted DensityOutlierDetector, got LCA"):
+        plot_outlier(LCA(), 0)

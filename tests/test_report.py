@@ -127,7 +127,11 @@ def test_outliers_are_left_out_scores():
     assert first["row"] == "r99"
     assert first["p_value"] == 0.01
     assert first["outlier"]
-    assert first["why"][0]["name"] == "x0"
+    reason = first["why"][0]
+    assert reason["name"] == "x0"
+    assert reason["value"] == 900.0
+    assert -400 < reason["low"] < reason["high"] < 400
+    assert reason["share"] == 0.01
     assert first["log_density"] < found["typical"] - 5
 
 
@@ -313,7 +317,7 @@ def several_data_sets():
     nca, lca = {"metrics": ["z-scored", "nca"]}, {"metrics": ["z-scored", "lca"]}
     yield "many columns", wide, labels[:90], {**few, **nca, "densities": ["gaussian", "manifold-parzen"]}, ["PCA(n_components=30, random_state=0)", "PCA(n_components=15, random_state=0)", "n_neighbors=10"]  # fmt: skip
     yield "many columns, LCA", wide, labels[:90], {**few, **lca, "densities": ["gaussian", "lca-gauss"]}, ["PCA(n_components=30", "LCA(tol=1e-05", "LCAGauss(tol=1e-05"]  # fmt: skip
-    yield "numbers", small, numbers, few, ["NCA(match='gaussian'", "KNeighborsRegressor()"]
+    yield "numbers", small, numbers, few, ["NCA(objective=Objective(match='gaussian')", "KNeighborsRegressor()"]
     yield "numbers, RCA", small, numbers, {**few, "metrics": ["z-scored", "rca"], "densities": ["gaussian", "manifold-parzen"]}, ["BinnedTargetMetric(metric=RCA())", "n_neighbors=10"]  # fmt: skip
     yield (
         "labels, densities only",

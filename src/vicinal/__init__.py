@@ -25,8 +25,56 @@ and samples with the estimators and tools of scikit-learn.
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from vicinal._version import __version__ as __version__
+
+if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __all__
+    from vicinal import datasets as datasets
+    from vicinal import io as io
+    from vicinal import plot as plot
+    from vicinal import quality as quality
+    from vicinal._compare.compare import compare as compare
+    from vicinal._compare.results import Comparison as Comparison
+    from vicinal._density.classifier import DensityClassifier as DensityClassifier
+    from vicinal._density.outliers import DensityOutlierDetector as DensityOutlierDetector
+    from vicinal._density.outliers import TrainingRowsWarning as TrainingRowsWarning
+    from vicinal._density.parzen import ParzenWindows as ParzenWindows
+    from vicinal._density.parzen_mean_shift import ParzenMeanShift as ParzenMeanShift
+    from vicinal._density.selection import Selection as Selection
+    from vicinal._engine import Engine as Engine
+    from vicinal._engine import which_engine as which_engine
+    from vicinal._lca.lca import LCA as LCA
+    from vicinal._lca.lca_gauss import LCAGauss as LCAGauss
+    from vicinal._lca.local_lca import LocalLCA as LocalLCA
+    from vicinal._lca.options import StochasticEM as StochasticEM
+    from vicinal._manifold_parzen.manifold_parzen import ManifoldParzen as ManifoldParzen
+    from vicinal._nca.nca import NCA as NCA
+    from vicinal._nca.neural_nca import NeuralNCA as NeuralNCA
+    from vicinal._nca.options import Adam as Adam
+    from vicinal._nca.options import MultiStart as MultiStart
+    from vicinal._nca.options import Objective as Objective
+    from vicinal._nca.options import StochasticGradient as StochasticGradient
+    from vicinal._nca.pair_nca import PairNCA as PairNCA
+    from vicinal._nca.soft_neighbors import SoftNeighborsClassifier as SoftNeighborsClassifier
+    from vicinal._nca.soft_neighbors import SoftNeighborsRegressor as SoftNeighborsRegressor
+    from vicinal._rca.binned_target_metric import BinnedTargetMetric as BinnedTargetMetric
+    from vicinal._rca.constrained_kmeans import ConstrainedKMeans as ConstrainedKMeans
+    from vicinal._rca.constrained_mixture import ConstrainedGaussianMixture as ConstrainedGaussianMixture
+    from vicinal._rca.mmc import MMC as MMC
+    from vicinal._rca.online_rca import OnlineRCA as OnlineRCA
+    from vicinal._rca.rca import RCA as RCA
+    from vicinal._report import Report as Report
+    from vicinal._report import report as report
+    from vicinal._supervision import ChunkletReport as ChunkletReport
+    from vicinal._supervision import ChunkletRows as ChunkletRows
+    from vicinal._supervision import chunklets_from_groups as chunklets_from_groups
+    from vicinal._supervision import chunklets_from_labels as chunklets_from_labels
+    from vicinal._supervision import chunklets_from_pairs as chunklets_from_pairs
+    from vicinal._supervision import expected_chunklet_size as expected_chunklet_size
+    from vicinal._supervision import simulate_chunklets as simulate_chunklets
+    from vicinal._supervision import simulate_pairs as simulate_pairs
+    from vicinal._supervision import simulate_teachers as simulate_teachers
 
 # One re-export list.  Modules load on first use: `import vicinal` imports
 # neither numba, torch nor matplotlib, nor scikit-learn's estimators.
@@ -61,6 +109,7 @@ _HOME = {
     "SoftNeighborsRegressor": "_nca.soft_neighbors",
     "StochasticEM": "_lca.options",
     "StochasticGradient": "_nca.options",
+    "TrainingRowsWarning": "_density.outliers",
     "chunklets_from_groups": "_supervision",
     "chunklets_from_labels": "_supervision",
     "chunklets_from_pairs": "_supervision",
@@ -77,16 +126,18 @@ _MODULES = {"datasets", "io", "plot", "quality"}
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])
 
 
-def __getattr__(name):
-    if name in _HOME:
-        value = getattr(import_module(f"vicinal.{_HOME[name]}"), name)
-    elif name in _MODULES:
-        value = import_module(f"vicinal.{name}")
-    else:
-        raise AttributeError(f"module 'vicinal' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a __getattr__ would make every name known to type checkers
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOME:
+            value = getattr(import_module(f"vicinal.{_HOME[name]}"), name)
+        elif name in _MODULES:
+            value = import_module(f"vicinal.{name}")
+        else:
+            raise AttributeError(f"module 'vicinal' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

@@ -1,30 +1,71 @@
 """Checks of what the user passes in: every message says what, expected, got, remedy."""
 
 import numbers
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils import validation
+from sklearn.utils.validation import _check_sample_weight
+
+from vicinal._tensors import as_host, remember
 
 
-def check_rows(estimator, X, *, reset, min_rows=1, dtype=(np.float64, np.float32)):
+def check_array(array: Any, **options: Any) -> NDArray[Any]:
+    """scikit-learn's ``check_array`` with the type of its answer, which scikit-learn does not declare."""
+    return validation.check_array(array, **options)
+
+
+def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
+    """scikit-learn's ``validate_data`` for rows without a target, with the type of its answer."""
+    return validation.validate_data(estimator, X, **options)
+
+
+def check_rows(
+    estimator: Any, X: Any, *, reset: bool, min_rows: int = 1, dtype: tuple[type, ...] = (np.float64, np.float32)
+) -> NDArray[Any]:
     """Validate a table of rows as scikit-learn does, keeping float32 and refusing what cannot be squared.
 
     Squares and products of the entries must stay finite, so magnitudes beyond
-    1e150 (1e18 in float32) are refused here rather than answered with ``inf`` later.
+    1e150 (1e18 in float32) are refused here rather than answered with ``inf`` later.  A tensor on a GPU is copied.
     """
-    X = validate_data(estimator, X, reset=reset, dtype=list(dtype), order="C", ensure_min_samples=min_rows)
+    given = X
+    X = validate_data(estimator, as_host(X), reset=reset, dtype=list(dtype), order="C", ensure_min_samples=min_rows)
     check_magnitude(X)
+    if reset:
+        remember(estimator, X, given)
     return X
 
 
-def check_magnitude(X, name="X"):
+def check_device_rows(estimator: Any, X: Any) -> Any:
+    """Validate a tensor of rows where it is, for a fitted estimator, as `check_rows` does; return it in float64 or float32."""
+    name, expected = type(estimator).__name__, estimator.n_features_in_
+    if X.ndim != 2 or len(X) == 0:
+        raise ValueError(f"X must be a table of at least one row, got a tensor of shape {tuple(X.shape)}.")
+    if X.shape[1] != expected:
+        raise ValueError(f"X has {X.shape[1]} features, but {name} is expecting {expected} features as input.")
+    if not X.is_floating_point():
+        X = X.double()
+    elif X.dtype.itemsize < 4:
+        X = X.float()
+    largest = float(X.abs().max())
+    if not np.isfinite(largest):
+        raise ValueError(f"X contains NaN or infinity, and {name} needs finite numbers. Drop or fill such rows.")
+    _check_largest(largest, str(X.dtype).removeprefix("torch."), "X")
+    return X.detach()
+
+
+def check_magnitude(X: np.ndarray, name: str = "X") -> None:
     """Refuse entries whose squares would overflow."""
-    limit = 1e150 if X.dtype == np.float64 else 1e18
-    largest = max(-float(X.min(initial=0.0)), float(X.max(initial=0.0)))
+    _check_largest(max(-float(X.min(initial=0.0)), float(X.max(initial=0.0))), str(X.dtype), name)
+
+
+def _check_largest(largest: float, dtype: str, name: str) -> None:
+    limit = 1e150 if dtype == "float64" else 1e18
     if largest > limit:
         raise ValueError(
-            f"{name} holds values of magnitude {largest:.3g}, whose squares overflow {X.dtype}; expected at most "
+            f"{name} holds values of magnitude {largest:.3g}, whose squares overflow {dtype}; expected at most "
             f"{limit:g}. Rescale the columns, for example with sklearn.preprocessing.StandardScaler."
         )
 
@@ -40,11 +81,11 @@ def check_spread(X, name="X"):
         )
 
 
-def check_weights(sample_weight, X):
+def check_weights(sample_weight: Any, X: Any) -> NDArray[Any] | None:
     """Return weights that are finite, non-negative and not all zero, as a vector with mean one; None stays None."""
     if sample_weight is None:
         return None
-    weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    weight = _check_sample_weight(as_host(sample_weight), X, dtype=np.float64)
     if weight.min() < 0:
         raise ValueError(
             f"sample_weight must not be negative, got {int((weight < 0).sum())} negative entries (smallest "
@@ -56,7 +97,7 @@ def check_weights(sample_weight, X):
     return weight * (len(weight) / weight.sum())
 
 
-def check_positive(value, name, *, strict=True):
+def check_positive(value: Any, name: str, *, strict: bool = True) -> float:
     """Return a finite number that is positive (or, with ``strict=False``, not negative)."""
     relation = "greater than 0" if strict else "at least 0"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
@@ -67,7 +108,7 @@ def check_positive(value, name, *, strict=True):
     return number
 
 
-def check_integer(value, name, *, least=1):
+def check_integer(value: Any, name: str, *, least: int = 1) -> int:
     """Return an integer of at least ``least``."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer of at least {least}, got {type(value).__name__}.")
@@ -76,7 +117,7 @@ def check_integer(value, name, *, least=1):
     return int(value)
 
 
-def check_flag(value, name):
+def check_flag(value: Any, name: str) -> bool:
     """Return True or False; refuse everything else, "no" for example."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be True or False, got {value!r}.")

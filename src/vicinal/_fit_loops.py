@@ -19,7 +19,7 @@ the user interrupts the fit (KeyboardInterrupt) after a point was kept. The loop
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from itertools import count
 from types import MappingProxyType
@@ -28,6 +28,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
+
+# What the user passes as `callback`: called with the parameters of an iteration and the number of iterations.
+Callback = Callable[[np.ndarray, int], Any]
 
 
 class Reason(Enum):

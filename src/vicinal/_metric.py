@@ -6,16 +6,18 @@ rows is the Euclidean distance of their images,
     d(x, y) = |A x - A y| = sqrt((x - y)' M (x - y)),        M = A' A.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, eigh, eigvalsh, lapack
 from scipy.spatial.distance import cdist
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from vicinal._checks import check_rows
+from vicinal._checks import check_device_rows, check_rows
 from vicinal._supervision import check_pairs
+from vicinal._tensors import on_device
 
 
 class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -33,7 +35,7 @@ class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> Any:
         """Map rows to where the learned distance is Euclidean: ``X @ components_.T``, not centred.
 
         Parameters
@@ -43,17 +45,21 @@ class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         Z : array of shape (n, n_components), float32 when X is float32, else float64
+            A tensor on the same device when X is a tensor on a GPU.
         """
         check_is_fitted(self, "components_")
+        if on_device(X):
+            there = check_device_rows(self, X)
+            return there @ there.new_tensor(self.components_).T
         X = check_rows(self, X, reset=False)
         return X @ self.components_.T.astype(X.dtype, copy=False)
 
-    def get_mahalanobis_matrix(self):
+    def get_mahalanobis_matrix(self) -> NDArray[Any]:
         """Return ``M = components_.T @ components_`` of shape (n_features, n_features)."""
         check_is_fitted(self, "components_")
         return self.components_.T @ self.components_
 
-    def mahalanobis(self, X, Y=None):
+    def mahalanobis(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray[Any]:
         """Distances between all rows of X and all rows of Y.
 
         Parameters
@@ -77,7 +83,7 @@ class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         others = images if Y is X else (Y - shift) @ self.components_.T
         return cdist(images, others)
 
-    def pair_distance(self, pairs, X=None):
+    def pair_distance(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray[Any]:
         """Distance within each pair.
 
         Parameters

@@ -52,3 +52,7 @@ __all__ = [
     "spiral_log_density",
     "usps_blurred",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -8,8 +8,11 @@
 import json
 import os
 import warnings
+from os import PathLike
+from typing import Any
 
 import sklearn
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from vicinal._model_files.exports import to_faiss, to_onnx, to_torch
@@ -22,7 +25,11 @@ from vicinal._version import __version__
 __all__ = ["describe", "load", "load_components", "save", "to_faiss", "to_onnx", "to_torch"]
 
 
-def save(estimator, path, *, training_rows=True):
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def save(estimator: BaseEstimator, path: str | PathLike[str], *, training_rows: bool = True) -> None:
     """Write an estimator, fitted or not, to one file.
 
     Parameters
@@ -88,7 +95,7 @@ def save(estimator, path, *, training_rows=True):
         )
 
 
-def load(path):
+def load(path: str | PathLike[str]) -> Any:
     """Read an estimator that `save` wrote.
 
     Parameters
@@ -118,7 +125,7 @@ def load(path):
     return _read(path, _estimator_of)
 
 
-def describe(path):
+def describe(path: str | PathLike[str]) -> dict[str, Any]:
     """Say what a model file holds, without making the estimator.
 
     Parameters
@@ -144,7 +151,7 @@ def describe(path):
     return _read(path, _description_of)
 
 
-def load_components(path):
+def load_components(path: str | PathLike[str]) -> NDArray[Any]:
     """Read the learned matrix of a metric alone: ``X @ load_components(path).T`` is its ``transform``.
 
     Parameters

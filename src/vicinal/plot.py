@@ -3,13 +3,19 @@
 matplotlib is imported when a picture is made: ``pip install 'vicinal[plot]'``.
 """
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike
 from sklearn.decomposition import PCA
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_integer
+from vicinal._checks import check_array, check_integer
 from vicinal._plot.density import prepared_density, range_of, share_inside, warn_if_too_coarse
+from vicinal._plot.outlier import plot_outlier
 from vicinal._plot.parts import (
     COLOURS,
     GREY,
@@ -23,13 +29,29 @@ from vicinal._plot.parts import (
 )
 from vicinal.quality import neighbor_purity
 
-__all__ = ["plot_density", "plot_embedding", "plot_metric", "plot_path", "plot_purity"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_density", "plot_embedding", "plot_metric", "plot_outlier", "plot_path", "plot_purity"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 _SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99)
 _MOST_IN_LEGEND = 12
 
 
-def plot_embedding(X, y=None, *, metric=None, ax=None, max_rows=20_000, random_state=0):
+def plot_embedding(
+    X: ArrayLike,
+    y: ArrayLike | None = None,
+    *,
+    metric: Any = None,
+    ax: Any = None,
+    max_rows: int | None = 20_000,
+    random_state: RandomState | int | None = 0,
+) -> "Axes":
     """Scatter rows in two dimensions, as a metric sees them.
 
     Parameters
@@ -104,7 +126,14 @@ def plot_embedding(X, y=None, *, metric=None, ax=None, max_rows=20_000, random_s
     return ax
 
 
-def plot_density(density, X=None, *, features=None, ax=None, resolution=120):
+def plot_density(
+    density: Any,
+    X: ArrayLike | None = None,
+    *,
+    features: Sequence[int | str] | ArrayLike | None = None,
+    ax: Any = None,
+    resolution: int = 120,
+) -> "Axes":
     """Draw a density of one or two features.
 
     Parameters
@@ -174,7 +203,15 @@ def plot_density(density, X=None, *, features=None, ax=None, resolution=120):
     return ax
 
 
-def plot_purity(X, y, metrics=None, *, n_neighbors=30, baseline=True, ax=None):
+def plot_purity(
+    X: ArrayLike,
+    y: ArrayLike,
+    metrics: Any = None,
+    *,
+    n_neighbors: int = 30,
+    baseline: bool = True,
+    ax: Any = None,
+) -> "Axes":
     """Draw how many of the k nearest neighbours are of the right class, for metrics side by side.
 
     Parameters
@@ -220,7 +257,8 @@ def plot_purity(X, y, metrics=None, *, n_neighbors=30, baseline=True, ax=None):
     own = neighbor_purity(rows, y, k) if baseline else None
     places = np.arange(1, k + 1)
     ax = axes_or_new(ax)
-    handles, names = [], []
+    handles: list[Any] = []
+    names: list[str] = []
     if own is not None:
         handles += ax.plot(places, own, color=GREY, linewidth=2, linestyle="--")
         names.append("X as it is")
@@ -239,7 +277,9 @@ def plot_purity(X, y, metrics=None, *, n_neighbors=30, baseline=True, ax=None):
     return ax
 
 
-def plot_metric(metric, X=None, *, feature_names=None, ax=None):
+def plot_metric(
+    metric: Any, X: ArrayLike | None = None, *, feature_names: Sequence[str] | None = None, ax: Any = None
+) -> "Axes":
     r"""Draw a Mahalanobis matrix as a heat map: which features, and which pairs of them, make rows differ.
 
     Parameters
@@ -304,7 +344,7 @@ def plot_metric(metric, X=None, *, feature_names=None, ax=None):
     return ax
 
 
-def plot_path(estimators, *, ax=None):
+def plot_path(estimators: Any, *, ax: Any = None) -> "Axes":
     """Draw the objective of a fit pass by pass.
 
     Parameters
@@ -332,7 +372,8 @@ def plot_path(estimators, *, ax=None):
         raise ValueError("estimators must hold at least one fitted estimator, got an empty dict.")
     paths = {name: _objectives_of(name, estimator) for name, estimator in named.items()}
     ax = axes_or_new(ax)
-    handles, names = [], []
+    handles: list[Any] = []
+    names: list[str] = []
     for i, (name, path) in enumerate(paths.items()):
         colour = COLOURS[i % len(COLOURS)]
         line = LINES[i % len(LINES)]

@@ -10,15 +10,15 @@ Every score here is exact and is a plain function of arrays:
 - `condition_numbers`: how far from round the classes are, before and after a metric.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import chi2, norm
 from sklearn.metrics.cluster import contingency_matrix, pair_confusion_matrix
-from sklearn.utils import check_array
 
-from vicinal._checks import check_integer
+from vicinal._checks import check_array, check_integer
 from vicinal._purity import right_neighbors_by_place
 from vicinal._supervision import code_labels
 
@@ -35,6 +35,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class NegativeLogLikelihood(NamedTuple):
     """The mean of ``-log p(x)`` over rows, in nats, and the standard error of that mean."""
 
@@ -42,7 +46,7 @@ class NegativeLogLikelihood(NamedTuple):
     standard_error: float
 
 
-def negative_log_likelihood(log_density):
+def negative_log_likelihood(log_density: ArrayLike) -> NegativeLogLikelihood:
     r"""Average negative log-likelihood of a density, with its standard error.
 
     .. math:: \mathrm{NLL} = -\frac1n \sum_i \log p(x_i), \qquad
@@ -94,7 +98,7 @@ def negative_log_likelihood(log_density):
     return NegativeLogLikelihood(mean, float(values.std(ddof=1)) * scale / len(values) ** 0.5)
 
 
-def clustering_accuracy(y_true, y_pred):
+def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     r"""Share of rows put into the right cluster, under the best one-to-one naming of the clusters.
 
     .. math:: \frac1n \max_P \operatorname{tr}(E P)
@@ -132,7 +136,7 @@ def clustering_accuracy(y_true, y_pred):
     return float(table[rows, columns].sum() / len(true))
 
 
-def balanced_rand_score(y_true, y_pred, *, balance="predicted"):
+def balanced_rand_score(y_true: ArrayLike, y_pred: ArrayLike, *, balance: str = "predicted") -> float:
     r"""Rand index with pairs of the same cluster and pairs of different clusters weighing one half each.
 
     .. math:: \tfrac12 P\bigl(c_i = c_j \mid \hat c_i = \hat c_j\bigr)
@@ -186,7 +190,7 @@ def balanced_rand_score(y_true, y_pred, *, balance="predicted"):
     return sum(shares) / len(shares)
 
 
-def neighbor_purity(X, y, n_neighbors):
+def neighbor_purity(X: ArrayLike, y: ArrayLike, n_neighbors: int) -> NDArray[Any]:
     r"""Cumulative neighbour purity: share of right neighbours among the first k, for k = 1 .. n_neighbors.
 
     .. math:: \mathrm{purity}(k) = \frac1n \sum_i \frac1k \sum_{j \in N_k(i)} 1[y_j = y_i]
@@ -252,7 +256,7 @@ class MardiaTest(NamedTuple):
     n_dimensions: int
 
 
-def mardia_test(X, *, small_sample=False):
+def mardia_test(X: ArrayLike, *, small_sample: bool = False) -> MardiaTest:
     r"""Mardia's (1970) tests of multivariate normality, by skewness and by kurtosis.
 
     With :math:`g_{ij} = (x_i - \bar x)^T S^{-1} (x_j - \bar x)` and S the covariance (divided by n),
@@ -327,7 +331,7 @@ class ConditionNumbers(NamedTuple):
     after: np.ndarray
 
 
-def condition_numbers(X, y, metric=None):
+def condition_numbers(X: ArrayLike, y: ArrayLike, metric: Any = None) -> ConditionNumbers:
     """Ratio of the largest to the smallest eigenvalue of each class's covariance, before and after a metric.
 
     A metric that suits all classes makes each of them rounder, so its condition number falls (RCA paper,

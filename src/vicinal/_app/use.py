@@ -27,6 +27,7 @@ def transform(arguments, console):
 def score(arguments, console):
     """Run `vicinal score`."""
     import pandas as pd
+    from scipy.stats import false_discovery_control
 
     if (arguments.data is None) != arguments.training:
         raise UsageFailure("score needs either DATA or --training.")
@@ -34,31 +35,32 @@ def score(arguments, console):
     _method(model, "score_samples", "a metric without a density")
     if np.isnan(model.log_scale):
         console.warn("the model changes the features before the density sees them: log_density is in those units.")
+    if arguments.fdr is not None and arguments.training:
+        raise UsageFailure(
+            "--fdr is for new rows: the p-values of training rows are their ranks, among which no rate can be held. Leave "
+            "--fdr or --training out."
+        )
     detector = _detector(model, arguments.contamination)
+    own = np.full(0 if features is None else len(features), -1)
     if arguments.training:
-        scores, p_values = detector.training_scores_, detector.training_p_values_
-        rows = np.arange(len(scores))
-    else:
-        scores = _ask(model.whole.score_samples, features)
-        p_values = detector.p_values_from_scores(scores)
-        own = np.full(len(scores), -1) if arguments.as_new else _training_rows(model, features)
-        if (own >= 0).any():
-            console.say(
-                f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
-                "without that row (--as-new scores them as new)."
-            )
-            scores = np.where(own >= 0, detector.training_scores_[own], scores)
-            p_values = np.where(own >= 0, detector.training_p_values_[own], p_values)
-    outliers = scores < detector.offset_
-    console.say(f"{count(int(outliers.sum()), 'outlier')} in {count(len(scores), 'row')}.")
+        own = rows = np.arange(len(detector.training_scores_))
+    elif not arguments.as_new:
+        own = _training_rows(model, features)
+    judged = _judged(model, detector, features, own, console)
+    outliers = judged["score"] < detector.offset_
+    if arguments.fdr is not None:
+        outliers = false_discovery_control(judged["p_value"]) <= arguments.fdr
+    console.say(f"{count(int(outliers.sum()), 'outlier')} in {count(len(outliers), 'row')}.")
     result = pd.DataFrame(
         {
             "row": rows,
-            "log_density": scores - np.nan_to_num(model.log_scale),
-            "p_value": p_values,
+            "log_density": judged["log_density"] - np.nan_to_num(model.log_scale),
+            "p_value": judged["p_value"],
             "outlier": outliers.astype(int),
         }
     )
+    if arguments.explain:
+        result["why"] = _reasons(model, detector, features, own, outliers)
     if table is not None:
         result = pd.concat([_kept(arguments, table, rows), result], axis=1)
     _give(result, arguments, console, model)
@@ -67,7 +69,8 @@ def score(arguments, console):
 def neighbors(arguments, console):
     """Run `vicinal neighbors`."""
     import pandas as pd
-    from sklearn.neighbors import NearestNeighbors
+
+    from vicinal._engine import prepare
 
     if arguments.query == "-" == arguments.data:
         raise UsageFailure("DATA and --query cannot both be stdin. Name a file for one of them.")
@@ -88,10 +91,9 @@ def neighbors(arguments, console):
         raise UsageFailure(
             f"-k {arguments.k} needs at least {arguments.k} other rows in DATA, got {available}. Lower -k."
         )
-    # A common shift changes no distance, and keeps the digits of the search's matrix products.
-    centre = images.mean(axis=0)
-    search = NearestNeighbors(n_neighbors=arguments.k).fit(images - centre)
-    distances, positions = search.kneighbors(None if queries is None else queries - centre)
+    # All CPU backends find the same neighbours; "reference" is the one that loads no compiler.
+    found = prepare("reference", images, leave_one_out=queries is None).at().nearest(arguments.k, queries)
+    positions, distances = found.indices, np.sqrt(found.scores)
     n, k = positions.shape
     result = pd.DataFrame(
         {
@@ -137,13 +139,79 @@ def _ask(method, features):
         raise DataFailure(one_line(error)) from error
 
 
+def _judged(model, detector, features, own, console):
+    """Scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows."""
+    from vicinal._density.training_rows import last_step, left_out_scores
+
+    known = own >= 0
+    if features is None:
+        judged = {name: np.empty(len(own)) for name in ("score", "p_value", "log_density")}
+    else:
+        scores = _ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
+        judged = {
+            "score": scores,
+            "p_value": detector.p_values_from_scores(scores),
+            "log_density": _ask(detector.density_.score_samples, _as_detector_sees(model, features)),
+        }
+        if known.any():
+            console.say(
+                f"{count(int(known.sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
+                "without that row (--as-new scores them as new)."
+            )
+    if known.any():
+        plain = left_out_scores(last_step(detector.density_))
+        of_training = {
+            "score": detector.training_scores_,
+            "p_value": detector.training_p_values_,
+            "log_density": detector.training_scores_ if plain is None else plain,  # None: they come from folds
+        }
+        judged = {name: np.where(known, of_training[name][own], values) for name, values in judged.items()}
+    return judged
+
+
+def _reasons(model, detector, features, own, outliers):
+    """Why the outliers are outliers, a text per row; empty for the others."""
+    flagged = np.flatnonzero(outliers)
+    why = [""] * len(outliers)
+    new, known = flagged[own[flagged] < 0], flagged[own[flagged] >= 0]
+    try:
+        if len(new):
+            rows = _as_detector_sees(model, features).iloc[new]
+            found = detector.explain(rows if hasattr(detector, "feature_names_in_") else rows.to_numpy())
+            for place, i in enumerate(new):
+                why[i] = "; ".join(found.reasons(place))
+        if len(known):
+            found = detector.explain(None, rows=own[known])
+            for place, i in enumerate(known):
+                why[i] = "; ".join(found.reasons(place))
+    except TypeError as error:
+        raise ModelFailure(f"--explain: {one_line(error)}") from error
+    return why
+
+
+def _is_detector(model):
+    from vicinal import DensityOutlierDetector
+
+    return isinstance(model.estimator, DensityOutlierDetector)
+
+
+def _as_detector_sees(model, features):
+    """Rows as the detector takes them: after the steps before it, where it was saved as the end of a pipeline."""
+    import pandas as pd
+    from sklearn.pipeline import Pipeline
+
+    if not _is_detector(model) or not isinstance(model.whole, Pipeline) or len(model.whole) == 1:
+        return features
+    return pd.DataFrame(np.asarray(model.whole[:-1].transform(features)), index=features.index)
+
+
 def _detector(model, contamination):
     """The detector that was saved, or one of the density as it was fitted: nothing is fitted again."""
     from sklearn.exceptions import NotFittedError
 
     from vicinal import DensityOutlierDetector
 
-    if isinstance(model.estimator, DensityOutlierDetector):  # saved from Python
+    if _is_detector(model):  # saved from Python
         if contamination not in ("auto", model.estimator.contamination):
             raise UsageFailure(
                 "--contamination: the model is a DensityOutlierDetector, whose threshold was chosen when it was fitted. Leave "
@@ -160,10 +228,10 @@ def _detector(model, contamination):
 
 def _training_rows(model, features):
     """For each row the position of an equal training row, or -1."""
-    from scipy.spatial import cKDTree
     from sklearn.pipeline import Pipeline
 
     from vicinal import DensityOutlierDetector
+    from vicinal._engine import prepare
 
     density, rows = model.whole, features
     while isinstance(density, (Pipeline, DensityOutlierDetector)):
@@ -180,9 +248,9 @@ def _training_rows(model, features):
         # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.
         if not len(density.components_):
             return np.full(len(rows), -1)
-        images = cKDTree(centres @ density.components_.T)
-        gaps, nearest = images.query(rows @ density.components_.T, distance_upper_bound=1e-9)
-        return np.where(np.isfinite(gaps), nearest, -1)
+        images = prepare("reference", centres @ density.components_.T, n_queries=len(rows)).at()
+        found = images.nearest(1, rows @ density.components_.T)
+        return np.where(np.sqrt(found.scores[:, 0]) < 1e-9, found.indices[:, 0], -1)
     position = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(centres) + 0.0)}
     return np.array([position.get(row.tobytes(), -1) for row in rows])
 

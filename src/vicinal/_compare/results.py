@@ -1,6 +1,7 @@
 """What a comparison found: `MethodResult` a method, `Comparison` the whole."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -126,14 +127,14 @@ class Comparison:
     def __str__(self):
         return comparison_table(self)
 
-    def result(self, kind, name):
+    def result(self, kind: str, name: str) -> Any:
         """The MethodResult of a kind ("metric" or "density") and name."""
         for result in self.metrics if kind == "metric" else self.densities:
             if result.name == name:
                 return result
         raise KeyError(f"there is no {kind} {name!r} in this comparison.")
 
-    def estimator(self, kind, name):
+    def estimator(self, kind: str, name: str) -> Any:
         """Return the unfitted estimator behind a line of the table, as it was cross-validated.
 
         It takes the raw columns: scaling and projections are its first steps. Where a penalty was needed in some fold
@@ -153,7 +154,7 @@ class Comparison:
         penalised = self.result(kind, name).penalised
         return clone(self.methods[kind][name].candidates[1 if penalised else 0])
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON."""
         return {
             "verdict": self.verdict,

@@ -1,6 +1,10 @@
 """The data of `vicinal demo`: two problems that plain densities and metrics get wrong."""
 
+from typing import Any
+
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_integer
@@ -8,7 +12,9 @@ from vicinal._checks import check_integer
 _STATES = ("idle", "running", "hot", "failing")
 
 
-def make_slanted_bars(n_samples=300, *, random_state=None):
+def make_slanted_bars(
+    n_samples: int = 300, *, random_state: RandomState | int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Rows along four thin, parallel, slanted bars: far apart along a bar, close across it.
 
     A kernel of one width must be narrow for the gaps and is then lonely along the bars; a covariance taken from
@@ -44,7 +50,9 @@ def make_slanted_bars(n_samples=300, *, random_state=None):
     return np.column_stack([along, across + 0.6 * bar]) @ turn, bar
 
 
-def make_machine_states(n_samples=600, *, random_state=None):
+def make_machine_states(
+    n_samples: int = 600, *, random_state: RandomState | int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Readings of eight sensors on a machine with four states, under a drift that the sensors share.
 
     What tells the states apart moves the readings little; the drift moves them much. Each state occurs in two

@@ -1,13 +1,18 @@
 """Pictures that are turned and scaled, in pairs that nearly agree (NCA paper, sec. 5 and Fig. 3)."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter, map_coordinates
-from sklearn.utils import Bunch, check_array, check_random_state
+from sklearn.utils import Bunch, check_random_state
 
-from vicinal._checks import check_integer, check_positive
+from vicinal._checks import check_array, check_integer, check_positive
 
 
-def make_faces(n_samples=100, *, size=35, random_state=None):
+def make_faces(n_samples: int = 100, *, size: int = 35, random_state: RandomState | int | None = None) -> NDArray[Any]:
     """Drawn faces, upright: a stand-in where no photographs are at hand.
 
     An oval with two eyes, a nose and a mouth, whose places, sizes and shades vary from face to face.
@@ -55,18 +60,18 @@ def make_faces(n_samples=100, *, size=35, random_state=None):
 
 
 def make_face_pairs(
-    images,
-    n_pairs=1000,
+    images: ArrayLike,
+    n_pairs: int = 1000,
     *,
-    groups=None,
-    size=35,
-    max_angle=45.0,
-    heights=(25.0, 35.0),
-    angle_noise=1.22,
-    height_noise=1.5,
-    background=0.0,
-    random_state=None,
-):
+    groups: Any = None,
+    size: int = 35,
+    max_angle: float = 45.0,
+    heights: Sequence[float] = (25.0, 35.0),
+    angle_noise: float = 1.22,
+    height_noise: float = 1.5,
+    background: float = 0.0,
+    random_state: RandomState | int | None = None,
+) -> Bunch:
     r"""Pairs of pictures of different people that nearly agree in rotation and size (NCA paper, sec. 5).
 
     The first picture is turned by an angle :math:`\theta \sim U(-45°, 45°)` and

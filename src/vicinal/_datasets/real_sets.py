@@ -3,19 +3,22 @@
 import os
 import zipfile
 from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter
 from sklearn import datasets as sklearn_datasets
-from sklearn.utils import Bunch, check_array
+from sklearn.utils import Bunch
 
-from vicinal._checks import check_positive
+from vicinal._checks import check_array, check_positive
 from vicinal._datasets.real_set_table import REAL_SETS, RealSet
 from vicinal._datasets.toy_sets import make_balance_scale
 
 
-def available():
+def available() -> dict[str, str]:
     """Names that `load` knows, each with one line on what it is.
 
     Returns
@@ -31,7 +34,14 @@ def available():
     return {name: real_set.about for name, real_set in REAL_SETS.items()}
 
 
-def load(name, data_home=None, *, subset="all", return_X_y=False, download_if_missing=True):
+def load(
+    name: str,
+    data_home: str | PathLike[str] | None = None,
+    *,
+    subset: str | None = "all",
+    return_X_y: bool = False,
+    download_if_missing: bool = True,
+) -> Any:
     """Load a real data set of the papers or the benchmarks.
 
     Looked for, in this order: the set's ``.npz`` file in ``data_home``; in
@@ -111,7 +121,13 @@ def load(name, data_home=None, *, subset="all", return_X_y=False, download_if_mi
     return result
 
 
-def usps_blurred(data_home=None, *, subset="pool", return_X_y=False, download_if_missing=True):
+def usps_blurred(
+    data_home: str | PathLike[str] | None = None,
+    *,
+    subset: str | None = "pool",
+    return_X_y: bool = False,
+    download_if_missing: bool = True,
+) -> Any:
     """USPS digits as the LCA and Manifold Parzen papers prepared them.
 
     Pixels in [-1, 1], blurred by a Gaussian of standard deviation 0.75 pixel
@@ -148,7 +164,9 @@ def usps_blurred(data_home=None, *, subset="pool", return_X_y=False, download_if
     return (usps.data, usps.target) if return_X_y else usps
 
 
-def blur_images(X, image_shape, *, sd=0.75, background=-1.0):
+def blur_images(
+    X: ArrayLike, image_shape: tuple[int, int], *, sd: float = 0.75, background: float = -1.0
+) -> NDArray[Any]:
     """Blur flattened pictures with a Gaussian.
 
     Parameters

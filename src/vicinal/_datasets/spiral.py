@@ -1,14 +1,20 @@
 """The noisy spiral of the Manifold Parzen paper (sec. 4.1), and its true density."""
 
-import numpy as np
-from sklearn.utils import check_array, check_random_state
+from typing import Any
 
-from vicinal._checks import check_integer, check_magnitude, check_positive
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+from vicinal._checks import check_array, check_integer, check_magnitude, check_positive
 
 _STEP, _FIRST, _LAST = 0.04, 3.0, 15.0  # x = 0.04 t sin t, y = 0.04 t cos t, t from 3 to 15
 
 
-def make_spiral(n_samples=300, *, noise_std=0.01, random_state=None):
+def make_spiral(
+    n_samples: int = 300, *, noise_std: float = 0.01, random_state: RandomState | int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
     r"""Points along a spiral, with Gaussian noise (Manifold Parzen paper, sec. 4.1).
 
     .. math:: x = 0.04\, t \sin t + \varepsilon_x, \qquad y = 0.04\, t \cos t + \varepsilon_y, \qquad
@@ -47,7 +53,7 @@ def make_spiral(n_samples=300, *, noise_std=0.01, random_state=None):
     return _curve(t) + noise * rng.standard_normal((n, 2)), t
 
 
-def spiral_log_density(X, *, noise_std=0.01):
+def spiral_log_density(X: ArrayLike, *, noise_std: float = 0.01) -> NDArray[Any]:
     r"""Log-density of the spiral's true distribution, by quadrature over its parameter.
 
     .. math:: \log p(x) = \log \frac{1}{12} \int_3^{15} N\bigl(x;\, c(t), \mathrm{noise\_std}^2 I\bigr)\, dt

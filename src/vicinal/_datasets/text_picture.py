@@ -1,6 +1,10 @@
 """A word sequence as a cloud of points (LCA paper, Fig. 1), from a small bitmap font."""
 
+from typing import Any
+
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_integer
@@ -18,7 +22,9 @@ _FONT = {
 }
 
 
-def make_text(text="To be or not to be", n_samples=2000, *, random_state=None):
+def make_text(
+    text: str = "To be or not to be", n_samples: int = 2000, *, random_state: RandomState | int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """A word sequence as a cloud of points in the plane (LCA paper, Fig. 1).
 
     Points are spread evenly over the ink; a pixel is one unit wide and high,

@@ -1,15 +1,20 @@
 """Clusters, rings and mixtures: the papers' synthetic problems, by their stated rules."""
 
 import itertools
+from typing import Any
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import ortho_group
-from sklearn.utils import Bunch, check_array, check_random_state, shuffle
+from sklearn.utils import Bunch, check_random_state, shuffle
 
-from vicinal._checks import check_integer, check_magnitude, check_positive
+from vicinal._checks import check_array, check_integer, check_magnitude, check_positive
 
 
-def make_two_gaussians(n_samples=500, *, random_state=None):
+def make_two_gaussians(
+    n_samples: int = 500, *, random_state: RandomState | int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Two round Gaussians of unit variance with means (-3, 0) and (3, 0) (LCA paper, Fig. 2, left).
 
     Parameters
@@ -37,7 +42,9 @@ def make_two_gaussians(n_samples=500, *, random_state=None):
     return _gaussians(np.array([[-3.0, 0.0], [3.0, 0.0]]), _shares(n, [1, 1]), rng)
 
 
-def make_two_circles(n_samples=500, *, noise_std=0.1, random_state=None):
+def make_two_circles(
+    n_samples: int = 500, *, noise_std: float = 0.1, random_state: RandomState | int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Two concentric circles of radii 1 and 2 with Gaussian noise (LCA paper, Fig. 2, centre).
 
     Parameters
@@ -69,7 +76,9 @@ def make_two_circles(n_samples=500, *, noise_std=0.1, random_state=None):
     return _circles([1.0, 2.0], n, noise, rng)
 
 
-def make_five_gaussians(n_samples=800, *, radius=5.0, random_state=None):
+def make_five_gaussians(
+    n_samples: int = 800, *, radius: float = 5.0, random_state: RandomState | int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Five round Gaussians of unit variance, the central one four times as large (LCA paper, Fig. 2, right).
 
     The paper gives neither centres nor widths.  Here the outer four sit on
@@ -108,7 +117,9 @@ def make_five_gaussians(n_samples=800, *, radius=5.0, random_state=None):
     return _gaussians(centers, _shares(n, [4, 1, 1, 1, 1]), rng)
 
 
-def add_noise_dimensions(X, n_dimensions, *, random_state=None):
+def add_noise_dimensions(
+    X: ArrayLike, n_dimensions: int, *, random_state: RandomState | int | None = None
+) -> NDArray[Any]:
     r"""Whiten the data, then append columns of white Gaussian noise (LCA paper, sec. 6.1).
 
     The columns are standardised and multiplied by the symmetric root of their
@@ -139,12 +150,12 @@ def add_noise_dimensions(X, n_dimensions, *, random_state=None):
     >>> noisy.shape, bool(np.allclose(np.cov(noisy[:, :2].T, bias=True), np.eye(2)))
     ((1000, 5), True)
     """
-    X = check_array(X, dtype=np.float64, ensure_min_samples=2, input_name="X")
+    X = check_array(X, dtype=np.float64, ensure_min_samples=2, input_name="X", copy=True)
     check_magnitude(X)
     k = check_integer(n_dimensions, "n_dimensions", least=0)
     rng = check_random_state(random_state)
     n, d = X.shape
-    X = X - X.mean(axis=0)
+    X -= X.mean(axis=0)
     X /= np.maximum(np.abs(X).max(axis=0), np.finfo(np.float64).tiny)  # then squares neither overflow nor vanish
     X /= np.maximum(X.std(axis=0), np.finfo(np.float64).tiny)
     values, vectors = np.linalg.eigh(X.T @ X / n)
@@ -159,7 +170,14 @@ def add_noise_dimensions(X, n_dimensions, *, random_state=None):
     return np.hstack([whitened, rng.standard_normal((n, k))])
 
 
-def make_rings(n_samples=500, *, n_classes=5, thickness=0.1, noise_std=4.0, random_state=None):
+def make_rings(
+    n_samples: int = 500,
+    *,
+    n_classes: int = 5,
+    thickness: float = 0.1,
+    noise_std: float = 4.0,
+    random_state: RandomState | int | None = None,
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Concentric rings in a plane, with a third column of pure noise (NCA paper, Fig. 2, top row).
 
     The paper gives neither radii nor widths.  Here class c has radius c + 1,
@@ -203,7 +221,7 @@ def make_rings(n_samples=500, *, n_classes=5, thickness=0.1, noise_std=4.0, rand
     return np.column_stack([plane, noise * rng.standard_normal(n)]), y
 
 
-def make_balance_scale():
+def make_balance_scale() -> tuple[NDArray[Any], NDArray[Any]]:
     """Balance scale (UCI), all 625 rows by its rule: which side goes down?
 
     Every combination of a left weight, left distance, right weight and right
@@ -229,8 +247,14 @@ def make_balance_scale():
 
 
 def make_anisotropic_mixture(
-    n_samples=500, n_features=2, *, n_components=3, condition=100.0, separation=4.0, random_state=None
-):
+    n_samples: int = 500,
+    n_features: int = 2,
+    *,
+    n_components: int | None = 3,
+    condition: float = 100.0,
+    separation: float = 4.0,
+    random_state: RandomState | int | None = None,
+) -> Bunch:
     r"""Gaussian mixture with one narrow, rotated covariance, and its truth: a test for density estimates.
 
     .. math:: p(x) = \frac1m \sum_{c=1}^m N(x; \mu_c, \Sigma), \qquad

@@ -1,11 +1,14 @@
 """Bayes' rule with one density for each class."""
 
+from typing import Any, Self
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_weights
+from vicinal._checks import check_weights, validate_data
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._supervision import code_classes
@@ -54,11 +57,11 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
     0.96
     """
 
-    def __init__(self, density=None, *, priors=None):
+    def __init__(self, density: Any = None, *, priors: Any = None) -> None:
         self.density = density
         self.priors = priors
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit a density to the rows of each class.
 
         Parameters
@@ -126,7 +129,7 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
             )
         return priors / priors.sum()
 
-    def predict_joint_log_proba(self, X):
+    def predict_joint_log_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return ``log(prior_c) + log p_c(x)`` for each row and class, shape (n_samples, n_classes)."""
         check_is_fitted(self)
         passed = X
@@ -141,19 +144,19 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
             )
         return joint
 
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return the logarithm of the probability of each class, shape (n_samples, n_classes)."""
         joint = self.predict_joint_log_proba(X)
         with np.errstate(divide="ignore"):
             joint[np.all(joint == -np.inf, axis=1)] = np.log(self.priors_)
         return joint - logsumexp(joint, axis=1, keepdims=True)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return the probability of each class, shape (n_samples, n_classes); rows sum to 1."""
         probabilities = np.exp(self.predict_log_proba(X))
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class of each row, shape (n_samples,)."""
         best = np.argmax(self.predict_log_proba(X), axis=1)
         return self.classes_[best]

@@ -1,14 +1,18 @@
 """What an estimator can do whose density is a mixture."""
 
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from vicinal._checks import check_rows, constant_columns, shown_columns
-from vicinal._engine import Work
+from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns
+from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
+from vicinal._tensors import on_device
 
 
 class MixtureDensityMixin:
@@ -123,7 +127,7 @@ class MixtureDensityMixin:
         self.mixture_.engine = self.engine
         return self.mixture_
 
-    def score_samples(self, X=None):
+    def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 
         Parameters
@@ -134,17 +138,20 @@ class MixtureDensityMixin:
         Returns
         -------
         ndarray of shape (n_samples,)
+            A tensor on the same device when X is a tensor on a GPU, unless `engine` names another backend.
         """
         mixture = self._mixture()
         if X is None:
             return mixture.left_out_score_samples()
+        if on_device(X) and works_there(self.engine):
+            return mixture.score_samples(self._active(check_device_rows(self, X)))
         return mixture.score_samples(self._active(check_rows(self, X, reset=False)))
 
-    def score(self, X=None, y=None):
+    def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows of X; of the training rows, leave-one-out, when X is None."""
         return float(self.score_samples(X).mean())
 
-    def score_incomplete(self, X):
+    def score_incomplete(self, X: ArrayLike) -> NDArray[Any]:
         """Return the log-density of rows with missing values: of what is known of each row, exactly.
 
         A row is scored under the marginal of its known features, so rows with different gaps have densities of
@@ -164,7 +171,7 @@ class MixtureDensityMixin:
         X = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite="allow-nan")
         return mixture.score_incomplete(self._active(X))
 
-    def sample(self, n_samples=1, random_state=None):
+    def sample(self, n_samples: int = 1, random_state: RandomState | int | None = None) -> NDArray[Any]:
         """Draw rows from the density.
 
         Parameters
@@ -183,7 +190,7 @@ class MixtureDensityMixin:
         rows[:, self.active_features_] = drawn
         return rows
 
-    def marginal(self, features):
+    def marginal(self, features: Sequence[int | str] | ArrayLike) -> Any:
         """Return the exact density of some features alone.
 
         Parameters
@@ -206,7 +213,7 @@ class MixtureDensityMixin:
             )
         return mixture.marginal(np.searchsorted(self.active_features_, positions))
 
-    def conditional(self, given):
+    def conditional(self, given: Mapping[Any, float]) -> Any:
         """Return the exact density of the remaining features given the values of some.
 
         Parameters

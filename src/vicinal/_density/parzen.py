@@ -1,14 +1,15 @@
 """Gaussian Parzen windows: the plain kernel density estimate, done right."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import bandwidth_covariance, check_rows, check_spread, check_weights, is_positive_definite
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, as_engine, choose
+from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
 from vicinal._mixtures import SharedMixture
@@ -55,6 +56,9 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     converged_ : bool
     engine_ : str
         The backend of the pair work of the fit; without any, the one that would score the training rows.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -82,11 +86,11 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     _isotropic = True
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
-    def __init__(self, bandwidth="loo", *, engine=None):
+    def __init__(self, bandwidth: str | float | ArrayLike = "loo", *, engine: Engine | str | None = None) -> None:
         self.bandwidth = bandwidth
         self.engine = engine
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density to rows.
 
         Parameters
@@ -105,8 +109,9 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         given = not isinstance(self.bandwidth, str)  # then the kernel has a width along constant columns too
         kept = np.full(X.shape[1], given or len(X) < 2)
         X = self._keep_active(X, weight, width="bandwidth", kept=kept, stacklevel=3)
-        self.engine_ = choose(as_engine(self.engine), self._pair_work(*X.shape)).backend
+        self.engine_ = choose(as_engine(fit_engine(self)), self._pair_work(*X.shape)).backend
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
+        self.certified_row_error_ = 0.0
         if isinstance(self.bandwidth, str):  # "loo" is LCA's EM (Eqs. 3 and 4) for Sigma = h^2 I (sec. 6.2)
             self.covariance_ = self._covariance_by_rule(X, weight)
         else:
@@ -135,9 +140,10 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         check_spread(X)
         if self.bandwidth != "loo":
             return _rule_of_thumb(X, weight, self.bandwidth)
-        problem = leave_one_out(*merged_twins(X, weight), self.engine, passes=LOO_PASSES)
+        problem = leave_one_out(*merged_twins(X, weight), fit_engine(self), passes=LOO_PASSES)
         self.engine_ = problem.pairs.backend
         path = loo_variance(problem)
+        self.certified_row_error_ = problem.pairs.certified_row_error
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_", stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path.parameters * np.eye(X.shape[1])

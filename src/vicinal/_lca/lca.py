@@ -1,9 +1,11 @@
 """Local Component Analysis (Le Roux and Bach, 2011): the metric in which data are locally isotropic."""
 
 import sys
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 
@@ -17,8 +19,8 @@ from vicinal._checks import (
     check_weights,
 )
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, quiet_blas
-from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
+from vicinal._engine import Engine, Work, fit_engine, quiet_blas
+from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
     LCA_ADVICE,
@@ -31,6 +33,7 @@ from vicinal._lca.checks import (
     is_answerable,
 )
 from vicinal._lca.folds import LCAFold
+from vicinal._lca.levels import multilevel_start, predicted_pairs
 from vicinal._lca.options import StochasticEM
 from vicinal._lca.partial_fit import PartialFitMixin
 from vicinal._lca.penalty import (
@@ -63,8 +66,10 @@ _SOLVERS = ("auto", "em", "accelerated", "stochastic")
 
 # Up to here a pass over all pairs takes seconds on two cores, and the accelerated solver needs 10 to 30.
 _EXACT_ROWS = 20_000
-_MAX_PASSES, _EXACT_TOL = 500, 1e-8
-_MAX_SWEEPS, _SWEEP_TOL = 50, 1e-3
+# Beyond, a pass must be expected to visit no more pairs than these.
+_EXACT_PAIRS = 2e9
+# The default max_iter and tol, exact and stochastic.
+_LIMITS = (500, 1e-8), (50, 1e-3)
 # Passes (or sweeps) that a fit makes, about; the engine chooses by it.
 _PASSES = 20
 
@@ -103,7 +108,8 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         fewer passes over the pairs, by quasi-Newton steps that EM safeguards. "stochastic" (sec. 5) sees
         minibatches of rows and samples of neighbours: time and memory are linear in n; its options are those of
         :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is
-        "accelerated" up to 20,000 rows, then "stochastic"; see ``solver_``.
+        "accelerated" up to 20,000 rows, and beyond where a pass is expected to visit at most two billion pairs (most are
+        skipped where kernels are narrow, see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
     init : "covariance", float or array, default="covariance"
         The start: the covariance of the data, or a number or vector (standard deviations) or a matrix (a
         covariance).
@@ -154,6 +160,9 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         The solver that was used.
     engine_ : str
         The backend of the pair work.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
         \lambda_{ij})`. After "stochastic", among ``n_candidates`` (3000) sampled rows.
@@ -210,19 +219,19 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
 
     def __init__(
         self,
-        covariance_type="full",
+        covariance_type: str = "full",
         *,
-        rank=None,
-        reg="auto",
-        solver="auto",
-        init="covariance",
-        max_iter=None,
-        tol=None,
-        callback=None,
-        engine=None,
-        random_state=None,
-        verbose=0,
-    ):
+        rank: int | None = None,
+        reg: str | float | ArrayLike = "auto",
+        solver: StochasticEM | str = "auto",
+        init: str | float | ArrayLike = "covariance",
+        max_iter: int | None = None,
+        tol: float | None = None,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        random_state: RandomState | int | None = None,
+        verbose: int | bool = 0,
+    ) -> None:
         self.covariance_type = covariance_type
         self.rank = rank
         self.reg = reg
@@ -235,7 +244,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric and the density of the rows of X.
 
         Parameters
@@ -254,36 +263,38 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
 
     def _fit(self, X, sample_weight, advice):
         """Fit, with the remedies that the caller's users have; return the path."""
-        X, weight, structure, limits = self._check_input(X, sample_weight)
+        X, weight, structure = self._check_input(X, sample_weight)
         X, reg = self._penalty(X, weight, structure, advice)
         try:
-            path = self._climb(X, weight, reg, structure, limits)
+            path = self._climb(X, weight, reg, structure)
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
                 raise ValueError(collapse_message(X, weight, self.covariance_type, advice)) from None
             # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
             reg = least_penalty(*counted_rows(X, weight))
-            path = self._climb(X, weight, reg, structure, limits)
+            path = self._climb(X, weight, reg, structure)
         self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
         warn_if_not_converged("LCA", path, stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
 
-    def _climb(self, X, weight, reg, structure, limits):
+    def _climb(self, X, weight, reg, structure):
         """Find the metric under a penalty, and keep it with its density."""
         queries = self._pair_work(*X.shape).n_queries
-        problem = leave_one_out(X, weight, self.engine, reg=reg, n_queries=queries, passes=_PASSES)
+        problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=_PASSES)
         self.engine_ = problem.pairs.backend
         spread = scatter_of_rows(problem.rows, problem.weight)
         # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
         start, record, neighbors = self._start(spread, reg, structure), Recorder.of(self), None
+        reference = self._spread_metric(spread, reg, structure)
+        start = self._choose_solver(problem, start, structure, reference)
+        limits = self._limits(*_LIMITS[self.solver_ == "stochastic"])
         if self.solver_ == "stochastic":
             # Local covariances of minibatches, each blended with what is known (Eq. 7).
             path, neighbors = self._sweep(problem, start, structure, record, limits)
         else:
             # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
             # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
-            reference = self._spread_metric(spread, reg, structure)
             steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
             with quiet_blas(*problem.rows.shape):  # the algebra between the passes, too
                 if self.solver_ == "em":
@@ -295,18 +306,31 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         return path
 
     def _check_input(self, X, sample_weight):
-        """The rows, their weights, the structure and the limits of the loop; chooses the solver."""
+        """The rows, their weights and the structure."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
         structure = self._check_parameters(X.shape[1])
         check_callback(self.callback)
         self._stream: dict | None = None
-        self.solver_ = self._pick_solver(len(X))
-        if self.verbose and self.solver == "auto":
-            print(f"[LCA] solver={self.solver_!r} for {len(X)} rows", file=sys.stderr, flush=True)
-        stochastic = self.solver_ == "stochastic"
-        limits = self._limits(_MAX_SWEEPS, _SWEEP_TOL) if stochastic else self._limits(_MAX_PASSES, _EXACT_TOL)
-        return X, weight, structure, limits
+        return X, weight, structure
+
+    def _choose_solver(self, problem, start, structure, spread):
+        """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
+        n = len(problem.rows)
+        self.solver_ = self._pick_solver(n)
+        many = n > _EXACT_ROWS and isinstance(self.init, str)
+        with quiet_blas(*problem.rows.shape):
+            if self.solver == "auto" and many and predicted_pairs(problem, start, structure, spread) <= _EXACT_PAIRS:
+                self.solver_ = "accelerated"
+            if self.verbose and self.solver == "auto":
+                self._say(f"solver={self.solver_!r} for {n} rows")
+            if many and self.solver_ == "accelerated":
+                return multilevel_start(problem, start, structure, spread, self._say)
+        return start
+
+    def _say(self, text):
+        if self.verbose:
+            print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
     def _penalty(self, X, weight, structure, advice=LCA_ADVICE):
         """The columns that vary, and the penalty on them; refuses what has no answer, and searches for "auto"."""
@@ -334,7 +358,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         if has_plenty(X, structure):
             answerable = is_answerable(X, *structure)
             return np.zeros(2 * X.shape[1:]) if answerable else least_penalty(X, weight)
-        folds = [LCAFold(*parts, structure=structure, engine=self.engine) for parts in split_folds(X, weight)]
+        folds = [LCAFold(*parts, structure=structure, engine=fit_engine(self)) for parts in split_folds(X, weight)]
         choice = choose_penalty(folds, structure)
         if choice is None:
             return family_matrix("diagonal", X, weight)
@@ -438,3 +462,4 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         self.mixture_ = SharedMixture(X, self.covariance_, log_weights, self.engine, self._active_names)
         metric = self.components_[:, self.active_features_]
         self.effective_neighbors_ = perplexities(problem, metric, X, weight, neighbors)
+        self.certified_row_error_ = problem.pairs.certified_row_error

@@ -1,16 +1,17 @@
 """LCA-Gauss (Le Roux and Bach, sec. 4): a Gaussian times a Parzen model; the directions that need the latter."""
 
 from itertools import count
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_weights
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work
-from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
+from vicinal._engine import Engine, Work, fit_engine
+from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import (
     Advice,
     check_answerable,
@@ -127,6 +128,9 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     converged_ : bool
     engine_ : str
         The backend of the pair work.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
         Perplexities of the rows' neighbours in the local subspace.
     mixture_ : SharedMixture
@@ -175,15 +179,15 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     def __init__(
         self,
         *,
-        reg="auto",
-        reg_gauss="auto",
-        reduce=False,
-        max_iter=500,
-        tol=1e-7,
-        callback=None,
-        engine=None,
-        verbose=0,
-    ):
+        reg: str | float | ArrayLike = "auto",
+        reg_gauss: str | float | ArrayLike = "auto",
+        reduce: bool = False,
+        max_iter: int = 500,
+        tol: float = 1e-7,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None:
         self.reg = reg
         self.reg_gauss = reg_gauss
         self.reduce = reduce
@@ -193,7 +197,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self.engine = engine
         self.verbose = verbose
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Find the local and the Gaussian directions and the density of the rows of X.
 
         Parameters
@@ -230,7 +234,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         if reg_gauss.any():
             check_representable(gaussian, "reg_gauss", self.reg_gauss)
         # In the coordinates w = R (x - mu) the Gaussian's covariance, C_G + R_G, is the identity.
-        rows, problem = whitened(X, weight, self.engine, reg, gaussian, _PASSES)
+        rows, problem = whitened(X, weight, fit_engine(self), reg, gaussian, _PASSES)
         self.engine_ = problem.pairs.backend
         iterations = count(1)
 
@@ -244,9 +248,10 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         if self.reduce and not path.reason.by_user:
             path = search_directions(run, path, self.tol)  # LCA-Gauss-Red (sec. 4)
         self._keep(X, weight, rows, problem, path.parameters)
+        self.certified_row_error_ = problem.pairs.certified_row_error
         return path
 
-    def _check_input(self, X, sample_weight):
+    def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """The rows and their weights; refuses bad parameters."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
@@ -294,11 +299,11 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         parts = split_folds(X, weight)
         regs = [given_rule(reg)]
         if reg is None:
-            lca = [LCAFold(*part, structure=structure, engine=self.engine) for part in parts]
+            lca = [LCAFold(*part, structure=structure, engine=fit_engine(self)) for part in parts]
             regs = local_rules(choose_penalty(lca, structure))
         chosen = Penalties(regs[0], gaussians[-1])
         if parts:
-            folds = [LCAGaussFold(*part, engine=self.engine) for part in parts]
+            folds = [LCAGaussFold(*part, engine=fit_engine(self)) for part in parts]
             chosen, self.reg_search_ = choose_both(folds, regs, gaussians)
         return chosen.local(X, weight), chosen.gaussian(X, weight)
 
@@ -327,7 +332,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self._left_out_scores = left_out_scores(problem, split, rows, counted)
         self.effective_neighbors_ = perplexities(problem, local_metric(split), rows, weight)
 
-    def score_samples(self, X=None):
+    def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 
         Parameters

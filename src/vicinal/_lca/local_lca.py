@@ -1,14 +1,15 @@
 """Local LCA (experimental): LCA with a covariance of its own at every row, under a prior."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Covariances, Engine, prepare
-from vicinal._fit_loops import Reason, Recorder, fixed_point, warn_if_not_converged
+from vicinal._engine import Covariances, Engine, fit_engine, prepare
+from vicinal._fit_loops import Callback, Reason, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import Advice
 from vicinal._lca.lca import LCA
 from vicinal._lca.penalty import check_reg
@@ -81,6 +82,9 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         Whether this fit and LCA's converged.
     engine_ : str
         The backend of the pair work, after LCA's own.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : LocalMixture
         The density.
     n_features_in_ : int
@@ -110,8 +114,17 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
     def __init__(
-        self, smoothing=0.7, *, pool=1, reg="auto", max_iter=100, tol=1e-5, callback=None, engine=None, verbose=0
-    ):
+        self,
+        smoothing: float = 0.7,
+        *,
+        pool: int = 1,
+        reg: str | float | ArrayLike = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-5,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        verbose: int | bool = 0,
+    ) -> None:
         self.smoothing = smoothing
         self.pool = pool
         self.reg = reg
@@ -121,7 +134,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         self.engine = engine
         self.verbose = verbose
 
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Learn a covariance for every row of X.
 
         Parameters
@@ -139,8 +152,8 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         # Sigma_0, the centre of the prior; exact for any n, so that nothing is random.
         reg = self.reg
         if np.ndim(reg):
-            reg = check_reg(reg, X.shape[1])[np.ix_(self.active_features_, self.active_features_)]
-        self.base_ = LCA(reg=reg, solver="accelerated", engine=self.engine, verbose=self.verbose)
+            reg = check_reg(reg, self.n_features_in_)[np.ix_(self.active_features_, self.active_features_)]
+        self.base_ = LCA(reg=reg, solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
         base_path = self.base_._fit(X, None, _ADVICE)
         problem = self._problem(X)  # in the frame of LCA, where Sigma_0 is the identity
         self.engine_ = problem.backend
@@ -163,6 +176,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
                 "prior weighs too little, or far rows stretch it. Pass a larger smoothing, pass a larger reg (a variance, "
                 "in squared units of the data), or drop far rows."
             ) from None
+        self.certified_row_error_ = problem.certified_row_error
         warn_if_not_converged("LocalLCA", path)
         self.objectives_, self.n_iter_ = path.objectives, path.n_iter
         self.converged_ = path.converged and self.base_.converged_
@@ -191,7 +205,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         """The rows in the frame of LCA, where the prior's covariance is the identity."""
         work = self._pair_work(*X.shape)
         rows = (X - mean_of_rows(X)) @ self.base_.components_.T
-        return prepare(self.engine, rows, leave_one_out=True, n_dims=work.n_dims, passes=work.passes)
+        return prepare(fit_engine(self), rows, leave_one_out=True, n_dims=work.n_dims, passes=work.passes)
 
     def _as_lca(self, covariances, record):
         """Every row with LCA's covariance; one pass tells the objective, in which LCA's penalty has no part."""

@@ -7,6 +7,7 @@ from sklearn.exceptions import NotFittedError
 
 from vicinal._checks import bandwidth_covariance
 from vicinal._engine import robust_centre
+from vicinal._tensors import on_device
 
 
 def check_soft_rows(n_rows, least, purpose):
@@ -38,7 +39,7 @@ def rows_under_metric(metric, rows, X):
             "Fit LCA, RCA, NCA or a scikit-learn transformer first and pass it."
         )
     try:
-        Z = np.asarray(metric.transform(rows))
+        Z = np.asarray(metric.transform(X if on_device(rows) else rows))
     except NotFittedError as error:
         raise NotFittedError(
             f"metric must be fitted before it is passed, and this {type(metric).__name__} is not."

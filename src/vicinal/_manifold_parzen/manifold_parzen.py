@@ -1,9 +1,10 @@
 """Manifold Parzen Windows: a Gaussian pancake at every training row, flat across the local manifold."""
 
 import numbers
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -11,7 +12,7 @@ from vicinal._checks import check_integer, check_rows, check_spread, check_weigh
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection
-from vicinal._engine import Engine, Work, available_threads, settled
+from vicinal._engine import Engine, Work, available_threads, fit_engine, settled
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
 from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
@@ -104,6 +105,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         With ``noise="auto"``: the variances tried and their mean held-out log-densities.
     engine_ : str
         The backend of the pair work of the fit.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : FrameMixture, or SharedMixture with ``n_components=0``
         The density itself.
     n_features_in_ : int
@@ -142,17 +146,17 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
 
     def __init__(
         self,
-        n_components="auto",
-        n_neighbors="auto",
-        noise="auto",
+        n_components: int | str = "auto",
+        n_neighbors: int | str = "auto",
+        noise: str | float = "auto",
         *,
-        vicinity="nearest",
-        bandwidth=None,
-        metric=None,
-        neighbor_search="exact",
-        selection=None,
-        engine=None,
-    ):
+        vicinity: str = "nearest",
+        bandwidth: float | ArrayLike | None = None,
+        metric: Any = None,
+        neighbor_search: str = "exact",
+        selection: Selection | None = None,
+        engine: Engine | str | None = None,
+    ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
         self.noise = noise
@@ -166,7 +170,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     def __sklearn_clone__(self):
         return clone_but_keep_metric(self)
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density to rows.
 
         Parameters
@@ -185,8 +189,8 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         X = self._active(X)
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
         d, k = self._check_sizes(X, len(counted), d, k, noise)
-        engine = settled(self.engine, self._fit_work(*X.shape, d, noise))
-        self.engine_ = searched or engine.kind
+        engine = settled(fit_engine(self), self._fit_work(*X.shape, d, noise))
+        self.engine_, self.certified_row_error_ = searched or engine.kind, 0.0
         self.n_components_, self.n_neighbors_ = d, k
         self._weight, self._neighbors, self._soft_rows = weight, None, None
         if d == 0:
@@ -210,7 +214,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         self.mixture_: SharedMixture | FrameMixture = self._make_mixture(X, frames, variances)  # Eq. 1
         return self
 
-    def selected(self, X, y=None, sample_weight=None):
+    def selected(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Return an unfitted copy whose n_components, n_neighbors and noise are numbers, chosen on some rows.
 
         :class:`vicinal.DensityClassifier` calls this before it fits the density of each class, so that a classification
@@ -232,7 +236,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         d, k, noise, _ = copy._settle(X, rows, y, weight)
         return clone(self).set_params(n_components=d, n_neighbors=k, noise=noise, selection=None)
 
-    def _check_input(self, X, sample_weight):
+    def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], Any]:
         """The rows and their weights; refuses bad parameters, and finds the columns that vary."""
         # Plain Parzen windows of a given width need no second row.
         given = isinstance(self.noise, numbers.Real)
@@ -256,7 +260,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         options = Selection() if self.selection is None else self.selection
         names = ("n_components", "n_neighbors", "noise")
         own = [getattr(options, n) if isinstance(getattr(self, n), str) else getattr(self, n) for n in names]
-        return ParameterSearch(options, *own, neighbor_search=self.neighbor_search, engine=self.engine)
+        return ParameterSearch(options, *own, neighbor_search=self.neighbor_search, engine=fit_engine(self))
 
     def _settle(self, named_rows, X, y, weight):
         """d, k, the noise ("auto" if it is chosen after the frames are known), and the backend of a search or None."""
@@ -399,7 +403,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             return held_out_log_density(X, self._neighbors, frames, variances, noises, **options)
         return fold_log_density(X, self._soft_rows, len(frames), noises, n_folds=_FOLDS, **options)
 
-    def score_samples(self, X=None):
+    def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 
         Parameters
@@ -415,7 +419,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         """
         return super().score_samples(X)
 
-    def held_out_score_samples(self):
+    def held_out_score_samples(self) -> NDArray[Any]:
         """Return the log-density of each training row under the estimate built without it.
 
         Without row i, a point that has i among its k neighbours gets its frame from the others and its
@@ -445,7 +449,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return check_log_density(scores[0])
 
     @property
-    def local_frames_(self):
+    def local_frames_(self) -> NDArray[Any]:
         """The directions of each row's neighbourhood, shape (n_samples, n_components, n_features)."""
         check_is_fitted(self)
         if isinstance(self.mixture_, SharedMixture):
@@ -453,7 +457,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return self.mixture_.frames.transpose(1, 0, 2)
 
     @property
-    def local_variances_(self):
+    def local_variances_(self) -> NDArray[Any]:
         """The variances along them, without the noise, shape (n_samples, n_components)."""
         check_is_fitted(self)
         if isinstance(self.mixture_, SharedMixture):
@@ -461,7 +465,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return self.mixture_.variances.T
 
     @property
-    def neighbors_(self):
+    def neighbors_(self) -> NDArray[Any]:
         """The neighbours of each row, nearest first, shape (n_samples, n_neighbors)."""
         check_is_fitted(self)
         if self._neighbors is None:

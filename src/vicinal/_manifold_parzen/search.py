@@ -86,7 +86,7 @@ class ParameterSearch:
         components = _powers(n_features) if isinstance(self.n_components, str) else np.ravel(self.n_components)
         n_noises = _AUTO_NOISES if isinstance(self.noise, str) else np.size(self.noise)
         cv, most = self.selection.cv, self.selection.max_rows
-        folds = cv if isinstance(cv, numbers.Integral) else 5
+        folds = int(cv) if isinstance(cv, numbers.Integral) else 5
         held_out = -(-n_samples // folds)
         shape = max(components), n_samples - held_out, n_features
         scored = held_out if most is None else min(held_out, -(-most // folds))

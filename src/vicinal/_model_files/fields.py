@@ -230,6 +230,10 @@ def number(*, least=None, above=None, most=None, finite=True):
 
 
 FLAG = Kind("True or False", lambda value: isinstance(value, (bool, np.bool_)))
+DIGEST = Kind(
+    "64 hexadecimal digits",
+    lambda value: isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef"),
+)
 RANDOM_STATE = Kind("a RandomState", lambda value: isinstance(value, np.random.RandomState))
 
 

@@ -1,6 +1,6 @@
 """What a model file may hold in the records of options: `Engine`, and those of solvers, starts and objectives."""
 
-from vicinal._model_files.fields import FLAG, Kind, State, count, field, number, one_of
+from vicinal._model_files.fields import FLAG, Kind, State, count, field, maybe, number, one_of
 from vicinal._model_files.parameters import ENGINE_KIND, INTEGER, NUMBER, NUMBERS, SPLITS, SPLITTER, TORCH_DEVICE
 from vicinal._model_files.sklearn_states import MOST_THREADS
 
@@ -22,6 +22,7 @@ OPTION_STATES: dict[str, State] = {
             # Engine itself reads the text.
             "memory": field(None, number(above=0), Kind("a text such as '512 MB'", lambda x: type(x) is str)),
             "precision": field(None, one_of("float64", "float32")),
+            "error": maybe(None, number(least=0, most=0.1)),
             "device": field(None, TORCH_DEVICE),
         }
     ),

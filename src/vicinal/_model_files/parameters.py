@@ -149,7 +149,11 @@ _OWN: dict[str, dict[str, list]] = {
         "n_clusters": [INTEGER],
     },
     "DensityClassifier": {"priors": [None, one_of("uniform"), NUMBERS, _PRIORS]},
-    "DensityOutlierDetector": {"contamination": [one_of("auto"), NUMBER]},
+    "DensityOutlierDetector": {
+        "contamination": [one_of("auto"), NUMBER],
+        "fdr": [None, NUMBER],
+        "largest_group": [None, NUMBER],
+    },
     "LCA": {
         "covariance_type": [one_of("full", "diag", "spherical", "low_rank")],
         "init": [one_of("covariance"), NUMBER, NUMBERS],

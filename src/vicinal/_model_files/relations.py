@@ -11,6 +11,11 @@ def sums_to_one(weights):
     return bool(abs(weights.sum(dtype=np.float64) - 1.0) <= 1e-4)
 
 
+def has_widths(spreads):
+    """Whether all widths of (median, width) pairs are greater than 0; None has none."""
+    return spreads is None or bool((spreads[:, 1] > 0).all())
+
+
 def has_rows(array):
     """Whether a table has a row and a column."""
     return array.shape[0] > 0 and array.shape[1] > 0

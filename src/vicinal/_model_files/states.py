@@ -8,6 +8,7 @@ n training rows, d features, k components, c classes or clusters and p passes, u
 import numpy as np
 
 from vicinal._model_files.fields import (
+    DIGEST,
     FLAG,
     RANDOM_STATE,
     Kind,
@@ -35,6 +36,7 @@ from vicinal._model_files.relations import (
     fits_type,
     has_neighbors,
     has_rows,
+    has_widths,
     is_cholesky,
     is_gram,
     is_increasing,
@@ -81,8 +83,8 @@ def _is_reg_search(value):
 
 # -- fields that several classes have ----------------------------------------------------------------------------------
 
-# Files of version 1 have no engine_, and its NCA no solver_.
-_ENGINE_USED = {"engine_": maybe(one_of(*BACKENDS))}
+# Files of version 1 have no engine_, nor certified_row_error_, and its NCA no solver_.
+_ENGINE_USED = {"engine_": maybe(one_of(*BACKENDS)), "certified_row_error_": maybe(number(least=0))}
 _PATH = {"objectives_": floats("p", finite=False), "n_iter_": count(), "converged_": FLAG}
 # A last entry may be that of the best pass again.
 _PATH_OF_PASSES = relation("n_iter_, objectives_", "at most the length of objectives_", lambda n, path: n <= len(path))
@@ -252,8 +254,19 @@ STATES: dict[str, State] = {
             "sorted_scores": private("_sorted_scores", floats("n", finite=False)),
             "cumulated_weights": private("_cumulated", floats("n", least=0)),
             "offset_": number(),
+            # Files of version 1 have none of these.
+            "trust_": maybe(None, floats(2, "n", least=0, most=1)),
+            "spreads": maybe(None, floats(3, 2), attribute="_spreads"),
+            "constants": maybe(floats("d", nan=True), attribute="_constants"),
+            "fingerprint": maybe(None, DIGEST, attribute="_fingerprint"),
         },
         [
+            relation(
+                "trust_, spreads",
+                "given where spreads is given, and only there",
+                lambda trust, spreads: (trust is None) == (spreads is None),
+            ),
+            relation("spreads", "three medians, each with a width greater than 0", has_widths),
             relation(
                 "sorted_scores, training_scores_",
                 "training_scores_ in increasing order",

@@ -66,6 +66,11 @@ def _lca_gauss(trees: Trees) -> Trees:
     return trees
 
 
+def _detector(trees: Trees) -> Trees:
+    """Detectors of version 1 scored by the density alone."""
+    return {**trees, "largest_group": None}
+
+
 def _structure(trees: Trees) -> Trees:
     """``diagonal=True`` is ``structure="diag"``."""
     if "diagonal" in trees:
@@ -123,6 +128,7 @@ def _neural_nca(trees: Trees) -> Trees:
 
 
 _REGROUPED: dict[str, Callable[[Trees], Trees]] = {
+    "DensityOutlierDetector": _detector,
     "LCA": _lca,
     "LCAGauss": _lca_gauss,
     "MMC": _structure,

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.spatial.distance import cdist
 from sklearn.covariance import ledoit_wolf
 from sklearn.decomposition import PCA
 from sklearn.utils.validation import check_array
 
 from vicinal._checks import check_choice
+from vicinal._engine import prepare
 from vicinal._nca.options import MultiStart
 
 INITS = ("auto", "pca", "lda", "identity", "random")
@@ -319,9 +319,9 @@ def best_scale(score, A, X):
     neighbours do not count, and go on as long as the end is the best.
     """
     some = X[:: max(len(X) // _QUERIES, 1)]
-    images = some * A if A.ndim == 1 else some @ A.T
-    squares = cdist(images, images, "sqeuclidean")
-    squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # a row and its duplicates are no neighbours here
+    # The distances of each row to all others, nearest first.
+    squares = prepare("reference", some, leave_one_out=True).at(A).nearest(len(some) - 1).scores
+    squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # duplicates are no neighbours here
     apart = squares[np.isfinite(squares)]
     if apart.size == 0:
         return score(A), A

@@ -3,9 +3,11 @@
 import warnings
 from contextlib import nullcontext
 from itertools import count
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
@@ -19,8 +21,8 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._engine import Engine, Work, quiet_blas
-from vicinal._fit_loops import Reason, best_path, warn_if_not_converged
+from vicinal._engine import Engine, Work, fit_engine, quiet_blas
+from vicinal._fit_loops import Callback, Reason, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import climb, relevance, value_after
 from vicinal._nca.init import (
@@ -135,6 +137,9 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         The solver that was used.
     engine_ : str
         The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -181,20 +186,20 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_components=None,
+        n_components: int | None = None,
         *,
-        init="auto",
-        objective="accuracy",
-        structure="full",
-        solver="auto",
-        max_iter=50,
-        tol=1e-5,
-        warm_start=False,
-        callback=None,
-        engine=None,
-        verbose=0,
-        random_state=None,
-    ):
+        init: MultiStart | ArrayLike | str = "auto",
+        objective: Objective | str = "accuracy",
+        structure: str = "full",
+        solver: StochasticGradient | str = "auto",
+        max_iter: int = 50,
+        tol: float = 1e-5,
+        warm_start: bool = False,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        verbose: int | bool = 0,
+        random_state: RandomState | int | None = None,
+    ) -> None:
         self.n_components = n_components
         self.init = init
         self.objective = objective
@@ -214,7 +219,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         tags.target_tags.one_d_labels = getattr(self.objective, "match", "class") == "class"
         return tags
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric.
 
         Parameters
@@ -232,7 +237,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self._check_parameters()
         objective, starts = self._objective(), as_starts(self.init, INITS)
         X, rows = self._read(X, y, sample_weight, objective)
-        rows = rows.resident(self.engine, self._pair_work(*rows.X.shape))
+        rows = rows.resident(fit_engine(self), self._pair_work(*rows.X.shape))
         solver, penalty = self._pick_solver(len(rows.X)), objective.penalty * rows.spread**2
 
         def evaluate(A):
@@ -253,10 +258,11 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             )
             self._store(X, rows, path)
         self.solver_, self.engine_ = solver, rows.problem.backend
+        self.certified_row_error_ = rows.problem.certified_row_error
         warn_if_not_converged("NCA", path)
         return self
 
-    def _read(self, X, y, sample_weight, objective):
+    def _read(self, X: Any, y: Any, sample_weight: Any, objective: Objective) -> tuple[NDArray[Any], Any]:
         """The checked rows, and those that count with their targets."""
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)

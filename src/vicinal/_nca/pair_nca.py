@@ -1,8 +1,10 @@
 """NCA from close pairs only (Eq. 8 of the paper, sec. 5)."""
 
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
@@ -16,8 +18,8 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._engine import Engine, Work, prepare
-from vicinal._fit_loops import best_path, warn_if_not_converged
+from vicinal._engine import Engine, Work, fit_engine, prepare
+from vicinal._fit_loops import Callback, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import METHODS, climb, relevance
 from vicinal._nca.init import (
@@ -101,6 +103,9 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         The solver that was used.
     engine_ : str
         The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -140,20 +145,20 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_components=None,
+        n_components: int | None = None,
         *,
-        init="auto",
-        objective="pairs",
-        structure="full",
-        solver="lbfgs",
-        max_iter=50,
-        tol=1e-5,
-        warm_start=False,
-        callback=None,
-        engine=None,
-        verbose=0,
-        random_state=None,
-    ):
+        init: MultiStart | ArrayLike | str = "auto",
+        objective: Objective | str = "pairs",
+        structure: str = "full",
+        solver: str = "lbfgs",
+        max_iter: int = 50,
+        tol: float = 1e-5,
+        warm_start: bool = False,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        verbose: int | bool = 0,
+        random_state: RandomState | int | None = None,
+    ) -> None:
         self.n_components = n_components
         self.init = init
         self.objective = objective
@@ -172,7 +177,15 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         tags.target_tags.required = True  # y, or else pairs
         return tags
 
-    def fit(self, X, y=None, *, pairs=None, pair_weight=None, sample_weight=None):
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        pairs: ArrayLike | None = None,
+        pair_weight: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Learn the metric.
 
         Parameters
@@ -199,7 +212,12 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         spread = column_spread(X)
         work = self._pair_work(*X.shape)
         problem = prepare(
-            self.engine, X, log_weights=log_or_none(weight), leave_one_out=True, n_dims=work.n_dims, passes=work.passes
+            fit_engine(self),
+            X,
+            log_weights=log_or_none(weight),
+            leave_one_out=True,
+            n_dims=work.n_dims,
+            passes=work.passes,
         )
         pull, penalty = close.pull(problem.n_points), objective.penalty * spread**2
 
@@ -213,7 +231,9 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         warn_if_not_converged("PairNCA", path)
         return self
 
-    def _read(self, X, y, pairs, pair_weight, sample_weight):
+    def _read(
+        self, X: Any, y: Any, pairs: Any, pair_weight: Any, sample_weight: Any
+    ) -> tuple[NDArray[Any], Any, NDArray[Any] | None]:
         """The checked rows, the close pairs, and the weights of the rows."""
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
@@ -278,3 +298,4 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.effective_neighbors_ = placed_at(problem, A).perplexities()
         self.solver_, self.engine_ = self.solver, problem.backend
+        self.certified_row_error_ = problem.certified_row_error

@@ -1,16 +1,17 @@
 """The stochastic neighbour rule at test time (NCA paper, sec. 6): predictions from softmax neighbours."""
 
 import numbers
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
 from vicinal._checks import check_positive, check_rows, check_weights
-from vicinal._engine import Engine, Match, Work, as_engine, choose, forget, prepare, resident
+from vicinal._engine import Engine, Match, Work, as_engine, choose, fit_engine, forget, prepare, resident
 from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
 from vicinal._records import Record, RecordParametersMixin
@@ -25,7 +26,9 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
 
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
-    def __init__(self, metric=None, *, bandwidth=None, engine=None):
+    def __init__(
+        self, metric: Any = None, *, bandwidth: float | ArrayLike | None = None, engine: Engine | str | None = None
+    ) -> None:
         self.metric = metric
         self.bandwidth = bandwidth
         self.engine = engine
@@ -73,7 +76,7 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
         """Choose the bandwidth, and the engine for it: the best of a search that `_score_of_scales` judges."""
         work = self._pair_work(*X.shape)
         self.bandwidth_ = self._own_bandwidth(self.metric_)
-        self.engine_ = choose(as_engine(self.engine), work).backend
+        self.engine_, self.certified_row_error_ = choose(as_engine(fit_engine(self)), work).backend, 0.0
         if self.bandwidth_ is not None:
             return
         points, queries = sample_rows(len(self.points_), _QUERIES, _POINTS)
@@ -82,7 +85,7 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
             return
         weight = None if weight is None else weight[points]
         problem = prepare(
-            self.engine,
+            fit_engine(self),
             self.points_[points],
             log_weights=log_or_none(weight),
             leave_one_out=True,
@@ -94,6 +97,7 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
         self.engine_ = problem.backend
         score = self._score_of_scales(problem, points, queries, weight)
         found = best_scale(score, np.ones(problem.n_features), problem.points.rows)[1]
+        self.certified_row_error_ = problem.certified_row_error
         self.bandwidth_ = _ROOT_HALF / float(found[0])
 
     def _asked(self, X):
@@ -121,7 +125,7 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
 
         return resident(self, self.engine, work, place), queries
 
-    def effective_neighbors(self, X=None):
+    def effective_neighbors(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """How many training rows a prediction really rests on: the perplexity of the softmax.
 
         Parameters
@@ -167,6 +171,9 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     bandwidth_ : float
     engine_ : str
         The backend of the pair engine that the fit used; a prediction uses the one that suits its number of rows.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -189,7 +196,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     array([[1., 0., 0.]])
     """
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Store the images of the training rows.
 
         Parameters
@@ -224,7 +231,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
             return lambda A: 0.0
         return lambda A: neighbor_value(A, problem, objective="likelihood", weight=weight, rows=queries)
 
-    def predict_proba(self, X=None):
+    def predict_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Class probabilities.
 
         Parameters
@@ -240,12 +247,12 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         shares = placed.class_shares(queries)
         return shares / shares.sum(axis=1, keepdims=True)
 
-    def predict_log_proba(self, X=None):
+    def predict_log_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """The logarithm of `predict_proba`; -inf for a class without a neighbour."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
-    def predict(self, X=None):
+    def predict(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """The most probable class.
 
         Parameters
@@ -285,6 +292,9 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     bandwidth_ : float
     engine_ : str
         The backend of the pair engine that the fit used; a prediction uses the one that suits its number of rows.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -305,7 +315,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Store the images of the training rows.
 
         Parameters
@@ -347,7 +357,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
 
         return score
 
-    def predict(self, X=None, return_std=False):
+    def predict(self, X: ArrayLike | None = None, return_std: bool = False) -> Any:
         """The softmax mean of the training targets.
 
         Parameters

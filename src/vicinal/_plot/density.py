@@ -4,9 +4,9 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._checks import check_array
 from vicinal._mixtures import feature_positions
 from vicinal._plot.parts import short
 

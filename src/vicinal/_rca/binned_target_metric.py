@@ -1,10 +1,13 @@
 """A metric from a numeric target, for methods that learn from groups."""
 
-import numpy as np
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import column_or_1d, validate_data
+from typing import Any, Self
 
-from vicinal._checks import check_integer
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import column_or_1d
+
+from vicinal._checks import check_integer, validate_data
 from vicinal._metric import LinearMetricMixin
 from vicinal._rca.rca import RCA
 from vicinal._supervision import read_numbers
@@ -57,7 +60,7 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
     [4.1 1. ]
     """
 
-    def __init__(self, metric=None, *, n_bins=10):
+    def __init__(self, metric: Any = None, *, n_bins: int = 10) -> None:
         self.metric = metric
         self.n_bins = n_bins
 
@@ -66,7 +69,7 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
         tags.target_tags.required = True
         return tags
 
-    def fit(self, X, y):
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the metric from bins of the target.
 
         Parameters
@@ -82,10 +85,12 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
         n_bins = check_integer(self.n_bins, "n_bins", least=2)
         passed = X
         X = validate_data(self, X, dtype=[np.float64, np.float32], order="C", ensure_min_samples=2)
-        y = column_or_1d(read_numbers(y, len(X)), warn=True)
-        self.bin_edges_ = quantile_edges(y, n_bins)
+        numbers = column_or_1d(read_numbers(y, len(X)), warn=True)
+        self.bin_edges_ = quantile_edges(numbers, n_bins)
         rows = passed if hasattr(passed, "columns") else X
-        self.metric_ = clone(RCA() if self.metric is None else self.metric).fit(rows, np.digitize(y, self.bin_edges_))
+        self.metric_ = clone(RCA() if self.metric is None else self.metric).fit(
+            rows, np.digitize(numbers, self.bin_edges_)
+        )
         if not hasattr(self.metric_, "components_"):
             raise TypeError(
                 f"metric must set components_ when it is fitted, got {type(self.metric).__name__}. Pass a linear metric such "

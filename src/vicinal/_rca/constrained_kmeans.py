@@ -1,8 +1,11 @@
 """K-means in which chunklets stay together (Wagstaff et al. 2001, positive constraints)."""
 
 from copy import copy
+from typing import Any, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, clone
 from sklearn.cluster import KMeans
@@ -10,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows
-from vicinal._fit_loops import FitPath, Reason, Recorder, best_path, warn_if_not_converged
+from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, best_path, warn_if_not_converged
 from vicinal._supervision import read_partition
 
 
@@ -79,15 +82,15 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
 
     def __init__(
         self,
-        n_clusters=8,
+        n_clusters: int = 8,
         *,
-        init="k-means++",
-        n_init=10,
-        max_iter=300,
-        center_tol=1e-4,
-        callback=None,
-        random_state=None,
-    ):
+        init: Any = "k-means++",
+        n_init: int = 10,
+        max_iter: int = 300,
+        center_tol: float = 1e-4,
+        callback: Callback | None = None,
+        random_state: RandomState | int | None = None,
+    ) -> None:
         self.n_clusters = n_clusters
         self.init = init
         self.n_init = n_init
@@ -96,7 +99,7 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         self.callback = callback
         self.random_state = random_state
 
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Find the clusters.
 
         Parameters
@@ -145,25 +148,25 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
         warn_if_not_converged(type(self).__name__, path, remedy="Raise max_iter")
         return self
 
-    def fit_predict(self, X, y=None):
+    def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> NDArray[Any]:
         """Find the clusters and return those of the rows; see :meth:`fit`."""
         return self.fit(X, y).labels_
 
-    def fit_transform(self, X, y=None):
+    def fit_transform(self, X: ArrayLike, y: ArrayLike | None = None) -> Any:
         """Find the clusters and return distances to their centres; see :meth:`fit`."""
         return self.fit(X, y).transform(X)
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Nearest centre of each row, without constraints."""
         check_is_fitted(self)
         return self._kmeans.predict(check_rows(self, X, reset=False))
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> Any:
         """Distance of each row to each centre."""
         check_is_fitted(self)
         return self._kmeans.transform(check_rows(self, X, reset=False))
 
-    def score(self, X, y=None):
+    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Minus the sum of squared distances of the rows to their nearest centres."""
         check_is_fitted(self)
         return self._kmeans.score(check_rows(self, X, reset=False))

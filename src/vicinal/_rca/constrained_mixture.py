@@ -1,8 +1,11 @@
 """A Gaussian mixture whose chunklets come from one component each (Shental et al. 2004)."""
 
 import warnings
+from typing import Any, Self
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
@@ -12,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_rows
-from vicinal._fit_loops import Recorder, best_path, fixed_point, warn_if_not_converged
+from vicinal._fit_loops import Callback, Recorder, best_path, fixed_point, warn_if_not_converged
 from vicinal._rca.constrained_kmeans import ConstrainedKMeans, chunklet_means
 
 
@@ -87,17 +90,17 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_components=1,
+        n_components: int = 1,
         *,
-        covariance_type="full",
-        count_by="chunklets",
-        tol=1e-4,
-        reg_covar=1e-6,
-        max_iter=300,
-        n_init=1,
-        callback=None,
-        random_state=None,
-    ):
+        covariance_type: str = "full",
+        count_by: str = "chunklets",
+        tol: float = 1e-4,
+        reg_covar: float = 1e-6,
+        max_iter: int = 300,
+        n_init: int = 1,
+        callback: Callback | None = None,
+        random_state: RandomState | int | None = None,
+    ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type
         self.count_by = count_by
@@ -108,7 +111,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         self.callback = callback
         self.random_state = random_state
 
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Fit the mixture.
 
         Parameters
@@ -182,7 +185,7 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         warn_if_not_converged(type(self).__name__, best)
         return self
 
-    def fit_predict(self, X, y=None):
+    def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> NDArray[Any]:
         """Fit the mixture and return the component of each row; see :meth:`fit`."""
         return self.fit(X, y).labels_
 
@@ -206,19 +209,19 @@ class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
         check_is_fitted(self)
         return check_rows(self, X, reset=False).astype(np.float64, copy=False)
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most likely component of each row, without constraints."""
         return self._log_shares(X).argmax(axis=1)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Probability of each component for each row, without constraints."""
         return softmax(self._log_shares(X), axis=1)
 
-    def score_samples(self, X):
+    def score_samples(self, X: ArrayLike) -> NDArray[Any]:
         """Log-density of each row under the mixture; -inf where its square distances overflow."""
         return logsumexp(self._log_joint(self._check(X)), axis=1)
 
-    def score(self, X, y=None):
+    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Mean log-density of the rows."""
         return float(self.score_samples(X).mean())
 

@@ -1,14 +1,16 @@
 """Xing et al.'s metric from pairs alike and pairs that differ (NIPS 2002), solved to a certificate."""
 
 from functools import partial
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
 
 from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_rows, check_spread
-from vicinal._fit_loops import Reason, Recorder, warn_if_not_converged
+from vicinal._fit_loops import Callback, Reason, Recorder, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._supervision import check_pairs, read_partition
 
@@ -86,7 +88,9 @@ class MMC(LinearMetricMixin, BaseEstimator):
     (True, 4)
     """
 
-    def __init__(self, *, structure="full", max_iter=500, gap_tol=1e-3, callback=None):
+    def __init__(
+        self, *, structure: str = "full", max_iter: int = 500, gap_tol: float = 1e-3, callback: Callback | None = None
+    ) -> None:
         self.structure = structure
         self.max_iter = max_iter
         self.gap_tol = gap_tol
@@ -97,7 +101,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
         tags.target_tags.required = True
         return tags
 
-    def fit(self, X, y, cannot_link=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, cannot_link: ArrayLike | None = None) -> Self:
         """Learn the metric.
 
         Parameters

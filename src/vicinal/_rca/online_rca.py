@@ -1,8 +1,9 @@
 """Relevant Component Analysis of a stream (Bar-Hillel et al. 2005, sec. 7 and Appendix C)."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from vicinal._checks import check_positive, check_rows
@@ -78,7 +79,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
     [0.07 0.72 7.16]
     """
 
-    def __init__(self, step="auto"):
+    def __init__(self, step: str | float = "auto") -> None:
         self.step = step
 
     def __sklearn_tags__(self):
@@ -86,7 +87,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         tags.target_tags.required = True
         return tags
 
-    def fit(self, X, y):
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Forget, and go once through the chunklets of y.
 
         Parameters
@@ -106,7 +107,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
             )
         return self._keep(state, report)
 
-    def partial_fit(self, X, y):
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Take in the chunklets of y, one after the other.
 
         Ids are local to one call.  Until the first chunklet with two different points has come, the
@@ -160,7 +161,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         if overshot:
             raise ValueError(
                 f"step={self.step!r} diverges: one step turns the map over. A constant step must stay well "
-                f"below 1/n_features; try step={min(0.1 / d, self.step / 4):.1g}, or step='auto', which limits itself."
+                f"below 1/n_features; try step={min(0.1 / d, float(self.step) / 4):.1g}, or step='auto', which limits itself."
             )
         raise ValueError(
             "The map grows without bound: along some direction, points of a chunklet never differ. Drop "

@@ -3,8 +3,10 @@
 import math
 import numbers
 import warnings
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -114,7 +116,14 @@ class RCA(LinearMetricMixin, BaseEstimator):
     [ 0.3 14.8]
     """
 
-    def __init__(self, n_components=None, *, alpha=0.5, unbiased=False, shrinkage="auto"):
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        alpha: float = 0.5,
+        unbiased: bool = False,
+        shrinkage: str | float = "auto",
+    ) -> None:
         self.n_components = n_components
         self.alpha = alpha
         self.unbiased = unbiased
@@ -125,7 +134,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         tags.target_tags.required = True
         return tags
 
-    def fit(self, X, y):
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the metric.
 
         Parameters
@@ -151,7 +160,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
             )
         return self._solve(sums, report)
 
-    def partial_fit(self, X, y):
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Take in more rows; the result equals one fit of all rows, as long as no chunklet is split.
 
         Ids are local to one call: an id that was used before is a new chunklet.  Until the first chunklet
@@ -171,7 +180,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         sums, report = self._sum(X, y, reset=first, min_rows=1)
         return self._solve(sums if first else self._sums + sums, report, may_wait=True)
 
-    def merge(self, other):
+    def merge(self, other: "RCA") -> Self:
         """Take in what another fitted RCA has seen; the result equals one fit of the rows of both.
 
         Parameters
@@ -198,7 +207,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self._check_parameters()
         return self._solve(self._sums + other._sums, other.chunklet_report_, may_wait=True)
 
-    def inverse_transform(self, X):
+    def inverse_transform(self, X: ArrayLike) -> Any:
         """Map images back into the feature space ("RCAfaces").
 
         ``x = mean_ + B (z - A mean_)`` with ``B = C A'``: of all rows with image z this is the one that the

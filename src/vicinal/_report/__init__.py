@@ -9,10 +9,17 @@
 import html
 import json
 import os
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike
 
 from vicinal._compare.compare import compare
+from vicinal._compare.results import Comparison
+from vicinal._engine import Engine
 from vicinal._report.summarise import summarise
 
 __all__ = ["Report", "report"]
@@ -27,23 +34,23 @@ class Report:
         All that the report says, as plain values.
     """
 
-    def __init__(self, summary):
+    def __init__(self, summary: dict[str, Any]) -> None:
         self.summary = summary
 
     def __repr__(self):
         return f"<vicinal report: {self.summary['verdict']['text']}>"
 
-    def html(self):
+    def html(self) -> str:
         """Return the report as one HTML document that needs no network."""
         from vicinal._report.render import render
 
         return render(self.summary)
 
-    def json(self):
+    def json(self) -> str:
         """Return what the report says as JSON text."""
         return json.dumps(self.summary, indent=1, ensure_ascii=False, allow_nan=False)
 
-    def save(self, path):
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the report to a file, replaced whole or not at all: JSON by the ending .json, else HTML."""
         from vicinal._model_files.replacing import replacing
 
@@ -60,20 +67,20 @@ class Report:
 
 
 def report(
-    X,
-    y=None,
+    X: ArrayLike,
+    y: ArrayLike | None = None,
     *,
-    comparison=None,
-    title="vicinal report",
-    feature_names=None,
-    row_names=None,
-    notes=(),
-    loading=None,
-    n_neighbors=5,
-    random_state=0,
-    engine=None,
-    progress=None,
-):
+    comparison: Comparison | None = None,
+    title: str = "vicinal report",
+    feature_names: Sequence[str] | None = None,
+    row_names: Sequence[Any] | None = None,
+    notes: Sequence[str] = (),
+    loading: Any = None,
+    n_neighbors: int = 5,
+    random_state: RandomState | int | None = 0,
+    engine: Engine | str | None = None,
+    progress: Any = None,
+) -> Report:
     """Say whether a learned metric or density helps on these data, in one HTML document.
 
     Runs :func:`vicinal.compare` (or takes its result) and shows: the verdict in words; held-out scores before and

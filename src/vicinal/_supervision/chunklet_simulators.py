@@ -7,6 +7,8 @@ Each returns :class:`ChunkletRows` ``(rows, ids)``, because teachers may share p
 import math
 
 import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_integer, check_positive
@@ -14,7 +16,15 @@ from vicinal._supervision.chunklets import ChunkletRows, merge_shared
 from vicinal._supervision.groups import code_groups
 
 
-def simulate_teachers(y, n_teachers, n_points=None, *, ratio=2.0, merge=False, random_state=None):
+def simulate_teachers(
+    y: ArrayLike,
+    n_teachers: int,
+    n_points: int | None = None,
+    *,
+    ratio: float = 2.0,
+    merge: bool = False,
+    random_state: RandomState | int | None = None,
+) -> ChunkletRows:
     """Draw the chunklets of teachers who each group a random part of the data (sec. 8.1.2, Appendix D).
 
     Every teacher sees ``L`` random rows and says which of them belong together, in words of his own.  With
@@ -65,7 +75,7 @@ def simulate_teachers(y, n_teachers, n_points=None, *, ratio=2.0, merge=False, r
     return _collect(seen, groups, len(codes), merge)
 
 
-def expected_chunklet_size(ratio):
+def expected_chunklet_size(ratio: float) -> float:
     """Mean size of a teacher's chunklets when classes are equally likely (Appendix D).
 
     ``E(x | x >= 2) = r (1 - exp(-r)) / (1 - (r + 1) exp(-r))`` with ``r = L / M`` rows a class and teacher.
@@ -82,7 +92,9 @@ def expected_chunklet_size(ratio):
     return float(ratio * -math.expm1(-ratio) / (-math.expm1(-ratio) - ratio * math.exp(-ratio)))
 
 
-def simulate_pairs(y, fraction=0.9, *, merge=True, random_state=None):
+def simulate_pairs(
+    y: ArrayLike, fraction: float = 0.9, *, merge: bool = True, random_state: RandomState | int | None = None
+) -> ChunkletRows:
     """Draw random pairs of one class until ``K_c`` connected components are left (sec. 8.3).
 
     Pairs are drawn evenly from all pairs of rows that share a class, without repetition.
@@ -141,7 +153,14 @@ def simulate_pairs(y, fraction=0.9, *, merge=True, random_state=None):
     return _collect(seen, np.repeat(np.arange(len(pairs)), 2), n, merge)
 
 
-def simulate_chunklets(y, size=2, *, fraction=0.3, remainder=True, random_state=None):
+def simulate_chunklets(
+    y: ArrayLike,
+    size: int = 2,
+    *,
+    fraction: float = 0.3,
+    remainder: bool = True,
+    random_state: RandomState | int | None = None,
+) -> ChunkletRows:
     """Draw a share of the rows and cut each class of it into chunklets of one size (sec. 8.1.6).
 
     Parameters

@@ -11,9 +11,10 @@ A *chunklet* is a set of two or more rows known to share a class, whichever clas
 import warnings
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -64,22 +65,24 @@ class ChunkletReport:
     n_conflicts: int = 0
 
     @classmethod
-    def from_labels(cls, y):
+    def from_labels(cls, y: ArrayLike) -> "ChunkletReport":
         """Return the report on the chunklets of :func:`vicinal.chunklets_from_labels`, which has the parameters."""
         return _from_codes(code_groups(y))[1]
 
     @classmethod
-    def from_pairs(cls, pairs, n_samples, *, cannot_link=None, labels=None):
+    def from_pairs(
+        cls, pairs: ArrayLike, n_samples: int, *, cannot_link: ArrayLike | None = None, labels: ArrayLike | None = None
+    ) -> "ChunkletReport":
         """Return the report on the chunklets of :func:`vicinal.chunklets_from_pairs`, which has the parameters."""
         return _read_pairs(pairs, n_samples, cannot_link, labels)[1]
 
     @classmethod
-    def from_groups(cls, groups, n_samples):
+    def from_groups(cls, groups: Any, n_samples: int) -> "ChunkletReport":
         """Return the report on the chunklets of :func:`vicinal.chunklets_from_groups`, which has the parameters."""
         return _from_groups(groups, check_integer(n_samples, "n_samples"), "groups")[1]
 
     @property
-    def degrees_of_freedom(self):
+    def degrees_of_freedom(self) -> int:
         """``R = sum(|C_j| - 1)``: independent contrasts within chunklets (Algorithm 2, step 1)."""
         return self.n_points - self.n_chunklets
 
@@ -99,7 +102,7 @@ class ChunkletReport:
         return "; ".join(parts) + "."
 
 
-def chunklets_from_labels(y):
+def chunklets_from_labels(y: ArrayLike) -> NDArray[Any]:
     """Turn full or partial labels into chunklets: rows with the same label share one.
 
     Parameters
@@ -124,7 +127,9 @@ def chunklets_from_labels(y):
     return as_array(entries, report.n_samples)
 
 
-def chunklets_from_pairs(pairs, n_samples, *, cannot_link=None, labels=None):
+def chunklets_from_pairs(
+    pairs: ArrayLike, n_samples: int, *, cannot_link: ArrayLike | None = None, labels: ArrayLike | None = None
+) -> NDArray[Any]:
     """Turn pairs of rows known to be alike into chunklets, by transitive closure (sec. 2).
 
     Parameters
@@ -190,7 +195,7 @@ def _read_pairs(pairs, n_samples, cannot_link, labels):
     return chunklets, report
 
 
-def chunklets_from_groups(groups, n_samples):
+def chunklets_from_groups(groups: Any, n_samples: int) -> NDArray[Any]:
     """Turn lists of rows known to be alike into chunklets; lists that share a row are joined.
 
     Parameters

@@ -39,7 +39,7 @@ def measure(setting, n_neighbors):
         model = max(
             (ParzenWindows(np.sqrt(noise)).fit(train) for noise in noises), key=lambda model: model.score(valid)
         )
-        chosen = {"noise": float(model.bandwidth**2)}
+        chosen = {"noise": float(np.asarray(model.bandwidth) ** 2)}
     else:
         split = PredefinedSplit(np.repeat([-1, 0], [len(train), len(valid)]))
         kept = [n_neighbors // 2, n_neighbors]

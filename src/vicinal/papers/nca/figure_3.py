@@ -8,6 +8,7 @@ is cut out), and drawn faces in quick mode. Each point is a face of a person tha
 """
 
 import warnings
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -49,7 +50,7 @@ def measure(setting, run):
 
 def _pairs(setting, run):
     if not setting.full:
-        shape = {"size": 14, "heights": (9.0, 14.0), "height_noise": 0.6}
+        shape: dict[str, Any] = {"size": 14, "heights": (9.0, 14.0), "height_noise": 0.6}
         drawn = [make_faces(n, size=28, random_state=seed) for n, seed in ((60, run), (30, 100 + run))]
         return [make_face_pairs(f, n, random_state=run, **shape) for f, n in zip(drawn, (500, 150), strict=True)]
     olivetti = setting.load("olivetti_faces")

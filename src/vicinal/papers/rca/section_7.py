@@ -17,7 +17,7 @@ COVERS = ("section 7",)
 ORDER = 3
 
 _D, _BLOCK = 5, 100
-_STEPS = {"decreasing step": "auto", "step 0.006": 0.006, "step 0.0015": 0.0015}
+_STEPS: dict[str, str | float] = {"decreasing step": "auto", "step 0.006": 0.006, "step 0.0015": 0.0015}
 
 
 def units(setting):
