@@ -17,6 +17,7 @@ from vicinal._engine._accuracy import scatter_is_accurate
 from vicinal._engine._plan import Hands, Masses, Tiles
 from vicinal._engine._pool import in_order
 from vicinal._engine._tuning import (
+    DENSE_PAIR,
     HAND,
     PIECES,
     PRUNED_EXPONENTIAL,
@@ -233,6 +234,8 @@ class PrunedSweeps:
 
     def pays(self, shares: Shares) -> bool:
         """Whether pruned work with these shares is clearly less than a dense pass."""
-        k = self.tiles.k
-        cost = shares.visited * (k + PRUNED_PAIR) + shares.taken * (k + PRUNED_EXPONENTIAL)
-        return cost <= PRUNED_SAVING * (1.5 * k + PRUNED_PAIR + PRUNED_EXPONENTIAL)
+        dense, visited, taken = (
+            fixed + per_coordinate * self.tiles.k
+            for fixed, per_coordinate in (DENSE_PAIR, PRUNED_PAIR, PRUNED_EXPONENTIAL)
+        )
+        return shares.visited * visited + shares.taken * taken <= PRUNED_SAVING * dense

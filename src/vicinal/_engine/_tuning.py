@@ -90,7 +90,8 @@ LARGEST_ERROR = 0.1
 PRUNED_FROM_POINTS = 4096
 PRUNED_FROM_QUERIES = 512
 SAMPLED_HANDS = 32  # hands that tell what share of the pairs a pass would visit
-# What a pair costs beside its coordinates, in their units: for its distance and for its exponential.  Pruned work must
-# promise this share of the dense cost to be taken.  Measured.
-PRUNED_PAIR, PRUNED_EXPONENTIAL, PRUNED_SAVING = 8.0, 24.0, 0.75
+# What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in a dense pass, for its distance
+# alone, and for its exponential and sums.  Pruned work must promise this share of the dense cost to be taken.  Measured.
+DENSE_PAIR, PRUNED_PAIR, PRUNED_EXPONENTIAL = (13.0, 1.55), (10.0, 1.0), (25.0, 2.0)
+PRUNED_SAVING = 0.8
 ORDER_WEARS = 1.5  # an order is made again when a pass visits this many times the share that it did
