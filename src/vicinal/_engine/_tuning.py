@@ -90,8 +90,11 @@ LARGEST_ERROR = 0.1
 PRUNED_FROM_POINTS = 4096
 PRUNED_FROM_QUERIES = 512
 SAMPLED_HANDS = 32  # hands that tell what share of the pairs a pass would visit
-# What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in a dense pass, for its distance
-# alone, and for its exponential and sums.  Pruned work must promise this share of the dense cost to be taken.  Measured.
-DENSE_PAIR, PRUNED_PAIR, PRUNED_EXPONENTIAL = (13.0, 1.55), (10.0, 1.0), (25.0, 2.0)
+# What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in dense passes over all rows, for
+# sums alone and for scatters or means; and pruned, for its distance, for its exponential, and for the rest of a scatter.
+# Pruned work must promise this share of the dense cost to be taken.  Measured.
+DENSE_COST = {"sums": (8.0, 0.5), "scatter": (13.0, 1.55)}
+VISITED_COST = (12.0, 1.35)
+TAKEN_COST = {"sums": (15.0, 0.1), "scatter": (40.0, 2.2)}
 PRUNED_SAVING = 0.8
 ORDER_WEARS = 1.5  # an order is made again when a pass visits this many times the share that it did
