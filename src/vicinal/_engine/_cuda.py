@@ -48,7 +48,9 @@ class CudaPlaced(RowByRow):
             return None
         if not (own is None or np.array_equal(own, np.arange(n))):
             return None
-        if weights is not None and not np.ptp(weights) <= _WIDEST_LOG_WEIGHTS[self._real]:
+        if weights is not None and not (
+            np.isfinite(weights).all() and np.ptp(weights) <= _WIDEST_LOG_WEIGHTS[self._real]
+        ):
             return None
         tiles: Tiles | None = self._compact if about_tiles else self._tiles()
         if tiles is not None and tiles.local:
