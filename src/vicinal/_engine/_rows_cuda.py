@@ -105,19 +105,24 @@ class RowByRow(ArrayPlaced):
         index = in_given_order(self._n, self._tile_size, self._exact.device)
         return Tiles(self._exact, self._log2_weights, index, self._images.dtype, False)
 
+    @property
+    def _order(self) -> Tensor:
+        """An order of the rows that has neighbours together, made under the first metric that asks for it."""
+        if "order" not in self._backend.kept:
+            self._backend.kept["order"] = halved(self._exact, self._tile_size)
+        return self._backend.kept["order"]
+
     @cached_property
     def _compact(self) -> Tiles | None:
         """Tiles of rows so near each other that products about their centres are accurate; None where there are none.
 
         The order is made once per problem and made anew when the metric has changed so much that it does not serve.
         """
-        size, largest = self._tile_size, largest_accurate_square(self._real)
-        order, index = self._backend.kept.get("order"), None
-        if order is not None:
-            index = compact_tiles(self._exact, order, size, largest)
-        if index is None:
-            order = self._backend.kept["order"] = halved(self._exact, size)
-            index = compact_tiles(self._exact, order, size, largest)
+        size, largest, known = self._tile_size, largest_accurate_square(self._real), "order" in self._backend.kept
+        index = compact_tiles(self._exact, self._order, size, largest)
+        if index is None and known:
+            del self._backend.kept["order"]
+            index = compact_tiles(self._exact, self._order, size, largest)
         return None if index is None else Tiles(self._exact, self._log2_weights, index, self._images.dtype, True)
 
     @cached_property
@@ -125,7 +130,7 @@ class RowByRow(ArrayPlaced):
         """Tiles for differences: compact ones, or else rows in an order that has neighbours together."""
         if self._compact is not None:
             return self._compact
-        index = ordered_tiles(self._backend.kept["order"], self._tile_size)
+        index = ordered_tiles(self._order, self._tile_size)
         return Tiles(self._exact, self._log2_weights, index, self._images.dtype, True)
 
     def _tiles(self, largest: float = 0.0) -> Tiles:

@@ -122,6 +122,7 @@ GPU_BOX_TILES = 64
 GPU_PRUNED_PROGRAMS = 4096
 GPU_PRUNED_FROM = 16_384
 GPU_PRUNED_SHARE = 0.3
+GPU_SAMPLED_TILES = 32  # whose boxes tell whether pruning may pay at all
 GPU_FEW_ROWS = 64  # this many rows, and that share of all, are done again in float64 without much time,
 GPU_FEW_PAIRS = 2**28  # if their pairs with all rows are no more than this
 ORDER_SAMPLE = 256  # rows whose variance says where to cut
