@@ -29,13 +29,13 @@ def level_sizes(n: int) -> list[int]:
     return sizes
 
 
-def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: float) -> np.ndarray:
+def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: np.ndarray | None) -> np.ndarray:
     """The metric of a sample of n_old rows for n_new of them: its covariance, beyond the penalty, is narrowed."""
     factor = (n_old / n_new) ** (2.0 / (len(metric) + 4.0))
-    if reg == 0:
+    if reg is None or not reg.any():
         return metric / np.sqrt(factor)
     inverse = np.linalg.inv(metric)
-    penalty = reg * np.eye(len(metric))
+    penalty = reg
     return inverse_root(penalty + factor * (inverse @ inverse.T - penalty))
 
 
