@@ -8,7 +8,7 @@ from sklearn.preprocessing import StandardScaler
 
 from vicinal import LCA, LCAGauss, LocalLCA, io
 from vicinal._density.selection import fixed_folds
-from vicinal._lca.penalty import check_reg, family_matrix, free_parameters, has_plenty, shrunk_covariance
+from vicinal._lca.penalty import check_reg, family_matrix, free_parameters, has_plenty, shrunk_covariance, split_folds
 from vicinal._lca.steps import Structure
 
 WINE = load_wine().data
@@ -146,6 +146,18 @@ def test_folds_never_split_equal_rows():
     assert [set(map(tuple, X[::-1][fold])) for fold in turned] == owners
     assert sum(map(len, fixed_folds(np.arange(9000.0)[:, None], 5, 2000))) == 2000
     assert fixed_folds(X[:4]) == []
+
+
+def test_a_row_that_alone_makes_a_column_vary_is_never_held_out():
+    """Digits have pixels that are lit in one row of 500; the fold without it had no scale there."""
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    X[:, 2] = 0.0
+    X[7, 2] = 1.0
+    for train, _, test, _ in split_folds(X, None):
+        assert np.ptp(train, axis=0).all()
+        assert len(train) + len(test) == 60
+    assert np.isfinite(LCA().fit(X).score())
+    assert np.isfinite(LCAGauss(tol=1e-3).fit(X).score())
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def constant_columns(X):
     return np.ptp(X, axis=0) <= 4 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
 
 
-def count_twins(X):
+def count_twins(X: np.ndarray) -> int:
     """The number of rows that are exactly equal to another row, in O(n log n)."""
     # A random combination of the columns separates different rows; sums in a fixed order are equal for
     # equal rows.

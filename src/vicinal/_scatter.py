@@ -9,7 +9,7 @@ import numpy as np
 from vicinal._engine import Engine, available_threads, in_order, one_blas_thread, prepare
 
 _Job = tuple[int, int, int]  # the size of chunklets, and where their rows begin and end
-_JobSums = tuple[np.ndarray, np.ndarray, np.ndarray, float]
+_JobSums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class ChunkletEntries(Protocol):
@@ -215,7 +215,7 @@ def _sum_jobs(
     edges = np.linspace(0, len(jobs), n_parts + 1).astype(np.int64)
     parts = [jobs[lo:hi] for lo, hi in pairwise(edges)]
     with one_blas_thread():
-        within, about_origin, moment, fourth = np.zeros((d, d)), np.zeros((d, d)), np.zeros(d), 0.0
+        within, about_origin, moment, fourth = np.zeros((d, d)), np.zeros((d, d)), np.zeros(d), np.zeros((d, d))
         for part in in_order(part_sums, parts, min(n_parts, available_threads())):
             within += part[0]
             about_origin += part[1]

@@ -14,7 +14,6 @@ from vicinal._checks import check_array, check_integer, check_magnitude
 from vicinal._compare.folds import Outcome, Rows, density_outcome, metric_outcome, usable_dimensions
 from vicinal._compare.intervals import corrected_interval
 from vicinal._compare.methods import (
-    FALLBACK_REG,
     Method,
     density_methods,
     metric_dimensions,
@@ -288,7 +287,6 @@ def _results(kind, chosen: list[Method], outcomes, share):
     results = []
     for method in chosen:
         scores, failure, curve, note, seconds = kept[method.name]
-        penalised = any(outcome.candidate > 0 for outcome in outcomes[kind, method.name])
         intervals = {name: corrected_interval(values, share) for name, values in scores.items()}
         differences = {}
         if reference is not None and method is not reference:
@@ -311,7 +309,6 @@ def _results(kind, chosen: list[Method], outcomes, share):
                 failure=failure,
                 note=note,
                 seconds=seconds,
-                penalised=penalised,
             )
         )
     return results
@@ -325,9 +322,6 @@ def _gather(outcomes):
         where = "" if len(failures) == len(outcomes) else f" (in {len(failures)} of {len(outcomes)} folds)"
         return {}, f"{failures[0]}{where}", None, None, seconds
     notes = []
-    penalised = sum(outcome.candidate > 0 for outcome in outcomes)
-    if penalised:
-        notes.append(f"needed reg={FALLBACK_REG} in {penalised} of {len(outcomes)} fits")
     unfinished = sum(not outcome.converged for outcome in outcomes)
     if unfinished:
         notes.append(f"stopped before convergence in {unfinished} of {len(outcomes)} fits")

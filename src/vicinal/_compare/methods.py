@@ -7,7 +7,6 @@ are what people do without learning a metric; the learned ones are judged agains
 
 from typing import Any, NamedTuple
 
-from sklearn.base import clone
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -20,8 +19,6 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 WIDE = 64
 # Share of the standardised variance that may be dropped as rounding or exact dependence of columns.
 ALL_VARIANCE = 1.0 - 1e-6
-# A penalty in units of a standardised column's variance, for data on which LCA has no answer without one.
-FALLBACK_REG = 0.01
 # Directions of partial least squares, the plain method that sees a numeric target, as LDA sees classes.
 PLS_DIRECTIONS = 5
 
@@ -78,13 +75,13 @@ def metric_methods(n_features, n_dimensions, seed, engine, task="classes"):
             False,
             (make_pipeline(StandardScaler(), BinnedTargetMetric(RCA()) if numbers else RCA()),),
         ),
-        Method("lca", "LCA", True, True, _with_fallback(narrow, lca, reg=FALLBACK_REG)),
+        Method("lca", "LCA", True, True, (make_pipeline(*narrow, lca),)),
         Method(
             "lca-gauss",
             "LCA-Gauss",
             True,
             True,
-            _with_fallback(narrow, lca_gauss, reg=FALLBACK_REG, reg_gauss=FALLBACK_REG),
+            (make_pipeline(*narrow, lca_gauss),),
         ),
         Method("nca", "NCA", True, True, (make_pipeline(*narrow, nca),)),
     ]
@@ -102,18 +99,18 @@ def density_methods(n_features, n_dimensions, seed, engine):
     columns = prepared_columns(n_features, n_dimensions, seed)
     gaussian = GaussianMixture(1, reg_covar=1e-6, random_state=seed)
     scott, loo = ParzenWindows("scott", engine=engine), ParzenWindows("loo", engine=engine)
-    manifold = ManifoldParzen(n_components=min(n_dimensions, 3), n_neighbors=10, engine=engine)
+    manifold = ManifoldParzen(engine=engine)
     methods = [
         Method("gaussian", "Gaussian", False, False, (make_pipeline(*columns, gaussian),)),
         Method("parzen-scott", "Parzen (Scott)", False, True, (make_pipeline(*columns, scott),)),
         Method("parzen-loo", "Parzen (leave-one-out)", False, True, (make_pipeline(*columns, loo),)),
-        Method("lca", "LCA", True, True, _with_fallback(columns, lca, reg=FALLBACK_REG)),
+        Method("lca", "LCA", True, True, (make_pipeline(*columns, lca),)),
         Method(
             "lca-gauss",
             "LCA-Gauss",
             True,
             True,
-            _with_fallback(columns, lca_gauss, reg=FALLBACK_REG, reg_gauss=FALLBACK_REG),
+            (make_pipeline(*columns, lca_gauss),),
         ),
         Method("manifold-parzen", "Manifold Parzen", True, True, (make_pipeline(*columns, manifold),)),
     ]
@@ -155,9 +152,3 @@ def _lca_pair(seed, engine):
     # Scores are told apart to hundredths of a nat: the last digits of the optimum are not waited for.
     settings = {"tol": 1e-5, "engine": engine}
     return LCA(**settings, random_state=seed), LCAGauss(**settings)
-
-
-def _with_fallback(steps, estimator, **penalty):
-    """The estimator after some steps, without a penalty and, should that have no answer, with one."""
-    penalised = clone(estimator).set_params(**penalty)
-    return make_pipeline(*steps, estimator), make_pipeline(*map(clone, steps), penalised)

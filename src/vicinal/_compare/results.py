@@ -41,11 +41,9 @@ class MethodResult:
     failure : str or None
         Why there is no score.
     note : str or None
-        What else to know, such as a penalty that was needed.
+        What else to know, such as fits that did not converge.
     seconds : float
         For all folds.
-    penalised : bool
-        Whether a penalty was needed in some fold (``reg=0.01``, in units of the standardised variance).
     """
 
     name: str
@@ -59,7 +57,6 @@ class MethodResult:
     failure: str | None
     note: str | None
     seconds: float
-    penalised: bool = False
 
     @property
     def main(self):
@@ -137,8 +134,7 @@ class Comparison:
     def estimator(self, kind: str, name: str) -> Any:
         """Return the unfitted estimator behind a line of the table, as it was cross-validated.
 
-        It takes the raw columns: scaling and projections are its first steps. Where a penalty was needed in some fold
-        (``penalised``), it has the penalty.
+        It takes the raw columns: scaling and projections are its first steps.
 
         Parameters
         ----------
@@ -151,8 +147,7 @@ class Comparison:
             With ``transform`` (a metric) or ``score_samples`` (a density; subtract ``np.log(fitted[0].scale_).sum()``
             to have log-densities in the units of the data).
         """
-        penalised = self.result(kind, name).penalised
-        return clone(self.methods[kind][name].candidates[1 if penalised else 0])
+        return clone(self.methods[kind][name].candidates[0])
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON."""

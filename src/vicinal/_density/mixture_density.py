@@ -43,7 +43,15 @@ class MixtureDensityMixin:
         check_is_fitted(self, "_constants")
         return np.array([]) if self._constants is None else self._constants[~np.isnan(self._constants)]
 
-    def _keep_active(self, X, weight=None, *, width, kept=None, stacklevel=4):
+    def _keep_active(
+        self,
+        X: NDArray[Any],
+        weight: NDArray[Any] | None = None,
+        *,
+        width: str,
+        kept: NDArray[Any] | None = None,
+        stacklevel: int = 4,
+    ) -> NDArray[Any]:
         """The columns of the training rows that vary, with a warning that names the others.
 
         Parameters
@@ -84,22 +92,22 @@ class MixtureDensityMixin:
         )
         return np.ascontiguousarray(X[:, ~constant])
 
-    def _active(self, X):
+    def _active(self, X: Any) -> Any:
         """The columns that the mixture knows."""
         return X if self._constants is None else X[:, self.active_features_]
 
     @property
-    def _active_names(self):
+    def _active_names(self) -> NDArray[Any] | None:
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else names[self.active_features_]
 
-    def _in_all_columns(self, matrix):
+    def _in_all_columns(self, matrix: NDArray[Any]) -> NDArray[Any]:
         """A matrix whose columns are the active features, with columns of zeros for the others."""
         whole = np.zeros((len(matrix), self.n_features_in_))
         whole[:, self.active_features_] = matrix
         return whole
 
-    def off_constants(self, X):
+    def off_constants(self, X: ArrayLike) -> NDArray[Any]:
         """Return which rows have another value than all training rows in a column that was constant there.
 
         Parameters
@@ -204,7 +212,11 @@ class MixtureDensityMixin:
         mixture = self._mixture()
         if self._constants is None:
             return mixture.marginal(features)
-        positions = feature_positions(features, self.n_features_in_, getattr(self, "feature_names_in_", None))
+        positions = feature_positions(
+            list(np.atleast_1d(np.asarray(features, dtype=object))),
+            self.n_features_in_,
+            getattr(self, "feature_names_in_", None),
+        )
         constant = np.setdiff1d(positions, self.active_features_)
         if len(constant):
             raise ValueError(

@@ -77,7 +77,8 @@ def check_answerable(X, covariance, rank=None, *, names=None, advice=LCA_ADVICE)
             f"a full covariance of {d} features needs more than {d} rows, got {n}: the likelihood is "
             f"unbounded. {advice.remedy}, {advice.simpler}or reduce the dimension with sklearn.decomposition.PCA."
         )
-    needed, rank, dependent = d if covariance == "full" else rank + 1, *_rank(X, covariance)
+    needed = d if covariance == "full" else rank + 1
+    rank, dependent = _rank(X, covariance)
     if rank < needed:
         raise ValueError(
             f"the rows span only {rank} dimensions of {d} and a {covariance.replace('_', '-')} covariance needs "

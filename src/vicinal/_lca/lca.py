@@ -311,7 +311,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         weight = check_two_rows(check_weights(sample_weight, X))
         structure = self._check_parameters(X.shape[1])
         check_callback(self.callback)
-        self._stream: dict | None = None
+        self._stream = None
         return X, weight, structure
 
     def _choose_solver(self, problem, start, structure, spread):

@@ -211,16 +211,16 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         -------
         self
         """
-        X, weight = self._check_input(X, sample_weight)
-        X, reg, reg_gauss = self._penalties(X, weight)
+        rows, weight = self._check_input(X, sample_weight)
+        rows, reg, reg_gauss = self._penalties(rows, weight)
         try:
-            path = self._climb(X, weight, reg, reg_gauss)
+            path = self._climb(rows, weight, reg, reg_gauss)
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
-                raise ValueError(collapse_message(X, weight, "full", _ADVICE)) from None
+                raise ValueError(collapse_message(rows, weight, "full", _ADVICE)) from None
             # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
-            reg = least_penalty(*counted_rows(X, weight))
-            path = self._climb(X, weight, reg, reg_gauss)
+            reg = least_penalty(*counted_rows(rows, weight))
+            path = self._climb(rows, weight, reg, reg_gauss)
         self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
         self.reg_gauss_ = self._in_all_columns(self._in_all_columns(reg_gauss).T)
         warn_if_not_converged("LCAGauss", path)
@@ -267,10 +267,12 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         reg, reg_gauss = (check_reg(getattr(self, name), X.shape[1], name) for name in ("reg", "reg_gauss"))
         both = reg is not None and reg_gauss is not None
         # Penalties give both parts a width along constant columns, so that these stay.
-        kept = (np.diag(reg) > 0) & (np.diag(reg_gauss) > 0) if both else None
+        kept = None
+        if reg is not None and reg_gauss is not None:
+            kept = (np.diag(reg) > 0) & (np.diag(reg_gauss) > 0)
         X = self._keep_active(X, weight, width="reg and reg_gauss", kept=kept)
         rows, weight = counted_rows(X, weight)
-        if not both or not reg.any() or not reg_gauss.any():
+        if any(given is None or not given.any() for given in (reg, reg_gauss)):
             check_scale(rows, "full", self._active_names)
         active = np.ix_(self.active_features_, self.active_features_)
         reg, reg_gauss = (given if given is None else given[active] for given in (reg, reg_gauss))

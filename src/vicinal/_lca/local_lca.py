@@ -151,8 +151,9 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         X = self._keep_active(X, width="reg", stacklevel=3)
         # Sigma_0, the centre of the prior; exact for any n, so that nothing is random.
         reg = self.reg
-        if np.ndim(reg):
-            reg = check_reg(reg, self.n_features_in_)[np.ix_(self.active_features_, self.active_features_)]
+        given = check_reg(reg, self.n_features_in_) if np.ndim(reg) else None
+        if given is not None:
+            reg = given[np.ix_(self.active_features_, self.active_features_)]
         self.base_ = LCA(reg=reg, solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
         base_path = self.base_._fit(X, None, _ADVICE)
         problem = self._problem(X)  # in the frame of LCA, where Sigma_0 is the identity

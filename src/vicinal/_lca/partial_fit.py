@@ -20,6 +20,7 @@ class PartialFitMixin:
     """``partial_fit`` of LCA, which has the rest."""
 
     # What LCA has.
+    _stream: dict[str, Any] | None
     reg: Any
     init: Any
     engine: Any

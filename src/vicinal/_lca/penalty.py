@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from sklearn.covariance import ledoit_wolf_shrinkage
 
-from vicinal._checks import check_positive, count_twins, shown_columns
+from vicinal._checks import check_positive, constant_columns, count_twins, shown_columns
 from vicinal._density.selection import fixed_folds
 from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
@@ -230,12 +230,20 @@ def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:
 
 
 def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarray, Any, np.ndarray, Any]]:
-    """The fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones."""
+    """The fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones.
+
+    Rows that alone make a column vary are never held out: without them the column would have no scale.
+    """
     parts = fixed_folds(X, _FOLDS, _MOST_ROWS)
     everyone = np.sort(np.concatenate(parts)) if parts else np.array([], dtype=int)
     folds = []
-    for test in parts:
-        train = np.setdiff1d(everyone, test, assume_unique=True)
+    for part in parts:
+        rest = np.setdiff1d(everyone, part, assume_unique=True)
+        constant = constant_columns(X[rest])
+        telling = np.any(X[part][:, constant] != X[rest[0], constant], axis=1)
+        train, test = np.sort(np.concatenate([rest, part[telling]])), part[~telling]
+        if len(test) == 0 or constant_columns(X[train]).any():
+            continue
         weights = (None, None) if weight is None else (weight[train], weight[test])
         folds.append((X[train], weights[0], X[test], weights[1]))
     return folds

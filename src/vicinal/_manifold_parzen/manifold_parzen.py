@@ -184,12 +184,12 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         -------
         self
         """
-        named_rows, (X, weight) = X, self._check_input(X, sample_weight)
-        d, k, noise, searched = self._settle(named_rows, X, y, weight)
-        X = self._active(X)
+        named_rows, (rows, weight) = X, self._check_input(X, sample_weight)
+        d, k, noise, searched = self._settle(named_rows, rows, y, weight)
+        X = np.asarray(self._active(rows))
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
         d, k = self._check_sizes(X, len(counted), d, k, noise)
-        engine = settled(fit_engine(self), self._fit_work(*X.shape, d, noise))
+        engine = settled(fit_engine(self), self._fit_work(len(X), X.shape[1], d, noise))
         self.engine_, self.certified_row_error_ = searched or engine.kind, 0.0
         self.n_components_, self.n_neighbors_ = d, k
         self._weight, self._neighbors, self._soft_rows = weight, None, None
@@ -197,9 +197,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
         elif self.vicinity == "nearest":
             # MParzen::Train, step 2: the k nearest rows; and one more, who would take a vacant place when a row is held out.
-            rows, more = rows_under_metric(self.metric, named_rows, X), min(k + 1, len(counted) - 1)
+            places, more = rows_under_metric(self.metric, named_rows, X), min(k + 1, len(counted) - 1)
             self._neighbors = nearest_neighbors(
-                rows, more, counted, neighbor_search=self.neighbor_search, engine=engine
+                places, more, counted, neighbor_search=self.neighbor_search, engine=engine
             )
             # Step 3: singular vectors V_il and singular values s of the differences x_j - x_i; v_il = s^2 / k.
             options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}

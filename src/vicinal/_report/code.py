@@ -1,12 +1,10 @@
 """The Python code that reproduces a report's figures, written from the comparison and its estimators."""
 
-import numpy as np
-from sklearn.base import clone
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 
 from vicinal._compare.estimator_code import CodeWriter, laid_out
-from vicinal._compare.folds import fit_first, steps_of
+from vicinal._compare.folds import steps_of
 
 
 def reproducing_code(comparison, loading, X, y):
@@ -90,22 +88,7 @@ def _for_all_rows(comparison, kind, name, X, y=None):
         remarks.append(
             _comment(f"(the comparison fitted it to {settings['fit_rows']:,} of the training rows of each fold)")
         )
-    elif not result.penalised and _needs_penalty(method, X, y):
-        estimator = clone(method.candidates[1])
-        remarks.append(
-            _comment("(the penalty is for all rows together, among which more rows repeat than in the folds)")
-        )
     return estimator, remarks
-
-
-def _needs_penalty(method, X, y):
-    """Whether a fit to all rows has an answer with a penalty only: rows may have twins that folds part."""
-    if len(method.candidates) == 1 or len(np.unique(X, axis=0)) == len(X):
-        return False
-    try:
-        return fit_first(method.candidates, X, y)[1] == 1
-    except (ValueError, np.linalg.LinAlgError):
-        return False
 
 
 def _comment(text):

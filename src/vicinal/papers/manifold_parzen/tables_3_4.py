@@ -49,8 +49,8 @@ def measure(setting, model, criterion):
             split = PredefinedSplit(np.repeat([-1, 0], [len(train), len(valid)]))
             both = np.concatenate([train, valid]), np.concatenate([y, v])
             selection = Selection(criterion, cv=split, max_rows=None, **grid)
-            found = ManifoldParzen(selection=selection).selected(*both)
-            chosen = {name: getattr(found, name) for name in grid}
+            selected = ManifoldParzen(selection=selection).selected(*both)
+            chosen = {name: getattr(selected, name) for name in grid}
         best = DensityClassifier(ManifoldParzen(**chosen)).fit(train, y)
     parts = {"valid": (valid, v), "test": (test, labels)}
     found = {name: _scores(best, X, c) for name, (X, c) in parts.items()}
