@@ -30,7 +30,6 @@ AS_NEW = (
     "fit_predict judges the training rows leave-one-out, predict treats the same rows as new ones that "
     "happen to lie on training rows: they differ on purpose"
 )
-TWINS = "the check's data hold every row several times: the leave-one-out bandwidth refuses them and says why"
 REPETITION = "a weighted row is left out as a whole, a repeated one is explained by its twin"
 EXPECTED_FAILURES = {
     "check_outliers_fit_predict": AS_NEW,
@@ -45,14 +44,7 @@ EXPECTED_FAILURES = {
         DensityOutlierDetector(ParzenWindows(0.5)),
         DensityOutlierDetector(KernelDensity()),
     ],
-    expected_failed_checks=lambda estimator: {
-        **EXPECTED_FAILURES,
-        **(
-            {"check_sample_weights_shape": TWINS, "check_sample_weights_not_overwritten": TWINS}
-            if estimator.density is None
-            else {}
-        ),
-    },
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.TrainingRowsWarning")
 def test_scikit_learn_checks(estimator, check):
