@@ -18,6 +18,7 @@ class MixtureDensityMixin:
 
     mixture_: Mixture
     engine: Any
+    _left_out_scores: np.ndarray  # only where the mixture cannot leave its rows out: of a fit to rows with gaps
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):
         """The pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""
@@ -35,7 +36,8 @@ class MixtureDensityMixin:
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
-            None scores each training row under the density of the *other* training rows (leave-one-out).
+            None scores each training row under the density of the *other* training rows (leave-one-out): what is known
+            of it, where it has missing values.
 
         Returns
         -------
@@ -43,7 +45,8 @@ class MixtureDensityMixin:
         """
         mixture = self._mixture()
         if X is None:
-            return mixture.left_out_score_samples()
+            left_out = getattr(self, "_left_out_scores", None)
+            return mixture.left_out_score_samples() if left_out is None else left_out.copy()
         return mixture.score_samples(check_rows(self, X, reset=False))
 
     def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:

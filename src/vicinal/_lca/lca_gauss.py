@@ -29,6 +29,7 @@ from vicinal._lca.gauss_steps import (
     local_metric,
     search_directions,
 )
+from vicinal._lca.missing import fit_lca_gauss_to_gaps
 from vicinal._lca.steps import CollapseError, inverse_root
 from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
@@ -166,12 +167,18 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self.engine = engine
         self.verbose = verbose
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Find the local and the Gaussian directions and the density of the rows of X.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            NaN where a value is missing: see the notes of :class:`vicinal.LCA`, of which the same holds here.
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
             Importance of the rows; not negative, at least two of them positive.
@@ -181,6 +188,9 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self
         """
         X, weight, reg, reg_gauss = self._check_input(X, sample_weight)
+        if np.isnan(X).any():
+            fit_lca_gauss_to_gaps(self, X, weight, reg, reg_gauss)
+            return self
         # In the coordinates w = R (x - mu) the Gaussian's covariance, C_G + nu_G I, is the identity.
         rows, problem = self._whiten(X, weight, reg, reg_gauss)
         self.engine_ = problem.pairs.backend
@@ -204,7 +214,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
 
     def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], NDArray[Any] | None, float, float]:
         """The rows, their weights and the two penalties; refuses what has no answer."""
-        X = check_rows(self, X, reset=True, min_rows=2)
+        X = check_rows(self, X, reset=True, min_rows=2, gaps=True)
         weight = check_two_rows(check_weights(sample_weight, X))
         if not isinstance(self.reduce, (bool, np.bool_)):
             raise TypeError(f"reduce must be True or False, got {type(self.reduce).__name__}.")
@@ -213,6 +223,8 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         check_integer(self.max_iter, "max_iter")
         check_positive(self.tol, "tol", strict=False)
         check_callback(self.callback)
+        if np.isnan(X).any():
+            return X, weight, reg, reg_gauss
         if reg == 0 or reg_gauss == 0:
             names = getattr(self, "feature_names_in_", None)
             zero = " and ".join(name for name, value in (("reg", reg), ("reg_gauss", reg_gauss)) if value == 0)
