@@ -282,7 +282,8 @@ def test_the_code_in_the_report_runs_and_says_the_same(tmp_path, monkeypatch, ca
         "--drop",
         "id",
         "--one-hot",
-        "--drop-missing",
+        "--missing",
+        "drop",
         "--methods",
         methods,
         "--repeats",
@@ -326,7 +327,7 @@ def several_data_sets():
     yield "no labels, dependent columns", dependent, None, {**few, "densities": ["gaussian", "manifold-parzen"], "random_state": 7}, ["PCA(n_components=3, random_state=7)", "n_neighbors=10"]  # fmt: skip
     yield "an engine", states, labels, {**few, "metrics": ["z-scored", "nca"], "densities": ["gaussian", "lca"], "engine": vicinal.Engine("reference", threads=1)}, ["engine=Engine(kind='reference', threads=1)"]  # fmt: skip
     own = {
-        "metrics": {"mine": make_pipeline(StandardScaler(), vicinal.NCA(2, random_state=0))},
+        "metrics": {"mine": make_pipeline(StandardScaler(), vicinal.NCA(2, max_iter=500, random_state=0))},
         "densities": {"ours\n": vicinal.ParzenWindows(np.full(8, 0.5))},
     }
     yield "estimators of one's own", states, labels, {**few, **own}, ["metrics={'mine': make_pipeline", "np.array([0.5"]
@@ -382,16 +383,22 @@ def test_the_code_says_where_the_folds_differ_from_a_fit_to_all_rows():
     assert code.count("# (the comparison fitted it to 100 of the training rows of each fold)\n") == 2
     # With six copies of each row no fold has an answer without a penalty.
     copies = np.repeat(X[:20, :2], 6, axis=0)
-    folds = vicinal.compare(copies, densities=["gaussian", "lca"], n_repeats=1, n_splits=3)
-    code = vicinal.report(copies, comparison=folds).summary["code"]
-    assert "# (in the comparison it needed reg=0.01 in 3 of 3 fits)\n" in code
-    assert "reg=0.01" in code.split("density = ")[1]
+    # A penalty that is forced is no ground for a verdict, and its method is no recommendation.
+    folds = vicinal.compare(
+        copies, types={0: "continuous", 1: "continuous"}, densities=["gaussian", "lca"], n_repeats=1, n_splits=3
+    )
+    assert folds.result("density", "lca").not_judged == "needed reg=0.01 in 3 of 3 fits"
+    assert folds.helped["density"] is None
+    summary = vicinal.report(copies, comparison=folds).summary
+    assert "density = " not in summary["code"]
+    assert summary["densities"][1]["not_judged"]
 
 
 def test_the_code_runs_where_only_all_rows_together_need_a_penalty(capsys):
     """Every row has one twin, and folds part many of them: LCA has an answer in the folds, and none for all rows."""
     X = np.repeat(np.random.default_rng(0).normal(size=(60, 3)), 2, axis=0)
-    comparison = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
+    types = dict.fromkeys(range(3), "continuous")  # or no density would be judged: every value is repeated
+    comparison = vicinal.compare(X, types=types, densities=["gaussian", "lca"], n_repeats=1)
     assert not comparison.result("density", "lca").penalised
     code = vicinal.report(X, comparison=comparison).summary["code"]
     assert "# (the penalty is for all rows together" in code

@@ -86,7 +86,9 @@ _HOME = {
     "ConstrainedGaussianMixture": "_rca.constrained_mixture",
     "ConstrainedKMeans": "_rca.constrained_kmeans",
     "DensityClassifier": "_density.classifier",
+    "DensityImputer": "_lca.imputer",
     "DensityOutlierDetector": "_density.outliers",
+    "Dequantizer": "_tables",
     "Engine": "_engine",
     "LCA": "_lca.lca",
     "LCAGauss": "_lca.lca_gauss",
@@ -108,6 +110,7 @@ _HOME = {
     "SoftNeighborsRegressor": "_nca.soft_neighbors",
     "StochasticEM": "_lca.options",
     "StochasticGradient": "_nca.options",
+    "TableEncoder": "_tables",
     "chunklets_from_groups": "_supervision",
     "chunklets_from_labels": "_supervision",
     "chunklets_from_pairs": "_supervision",
@@ -119,7 +122,7 @@ _HOME = {
     "simulate_teachers": "_supervision",
     "which_engine": "_engine",
 }
-_MODULES = {"datasets", "io", "plot", "quality"}
+_MODULES = {"datasets", "io", "plot", "quality", "tables"}
 
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])
 

@@ -1,5 +1,7 @@
 """`vicinal transform`, `vicinal score` and `vicinal neighbors`: use a saved model."""
 
+from functools import partial
+
 import numpy as np
 
 from vicinal._app.columns import check_columns, pick_features, split_names
@@ -8,18 +10,20 @@ from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFail
 from vicinal._app.models import load_model, make_engine
 from vicinal._app.outputs import check_writable, write_json, write_table
 from vicinal._app.tables import TableOptions, format_of, read_table
+from vicinal._tables import dequantizer_of, draw_scores
 
 
 def transform(arguments, console):
     """Run `vicinal transform`."""
     import pandas as pd
 
-    model, table, features, rows = _open(arguments, console)
-    images = _ask(_method(model, "transform", "a density without a metric"), features)
+    model, table, picked = _open(arguments, console)
+    images = _ask(_method(model, "transform", "a density without a metric"), picked.features)
+    rows = picked.rows
     kept = _kept(arguments, table, rows)
     names = _output_names(model, images.shape[1])
     parts = [kept, pd.DataFrame(images, columns=names)]
-    if arguments.drop_missing:
+    if arguments.missing == "drop":
         parts.insert(0, pd.DataFrame({"row": rows}))
     _give(pd.concat(parts, axis=1), arguments, console, model)
 
@@ -30,7 +34,7 @@ def score(arguments, console):
 
     if (arguments.data is None) != arguments.training:
         raise UsageFailure("score needs either DATA or --training.")
-    model, table, features, rows = _open(arguments, console)
+    model, table, picked = _open(arguments, console, marginalise=True)
     _method(model, "score_samples", "a metric without a density")
     if np.isnan(model.log_scale):
         console.warn("the model changes the features before the density sees them: log_density is in those units.")
@@ -39,29 +43,38 @@ def score(arguments, console):
         scores, p_values = detector.training_scores_, detector.training_p_values_
         rows = np.arange(len(scores))
     else:
-        scores = _ask(model.whole.score_samples, features)
-        p_values = detector.p_values_from_scores(scores)
-        own = np.full(len(scores), -1) if arguments.as_new else _training_rows(model, features)
-        if (own >= 0).any():
-            console.say(
-                f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
-                "without that row (--as-new scores them as new)."
-            )
-            scores = np.where(own >= 0, detector.training_scores_[own], scores)
-            p_values = np.where(own >= 0, detector.training_p_values_[own], p_values)
+        scores, p_values = _scores(model, picked, detector, arguments, console)
+        rows = picked.rows
     outliers = scores < detector.offset_
     console.say(f"{count(int(outliers.sum()), 'outlier')} in {count(len(scores), 'row')}.")
-    result = pd.DataFrame(
-        {
-            "row": rows,
-            "log_density": scores - np.nan_to_num(model.log_scale),
-            "p_value": p_values,
-            "outlier": outliers.astype(int),
-        }
-    )
+    log_density = scores - np.nan_to_num(model.log_scale)
+    columns = {"row": rows, "log_density": log_density, "p_value": p_values, "outlier": outliers.astype(int)}
+    noise = dequantizer_of(model.whole)
+    if noise is not None and noise.steps_.all():
+        columns["log_probability"] = log_density + np.log(noise.steps_).sum()
+    result = pd.DataFrame(columns)
     if table is not None:
         result = pd.concat([_kept(arguments, table, rows), result], axis=1)
     _give(result, arguments, console, model)
+
+
+def _scores(model, picked, detector, arguments, console):
+    """Scores and p-values of rows: means over draws of the noise, or the training rows' own for rows that equal one."""
+    incomplete = np.isnan(picked.numbers).any(axis=1)
+    method = "score_incomplete" if incomplete.any() and arguments.missing == "marginalise" else "score_samples"
+    draws = _ask(partial(draw_scores, model.whole, method=method), picked.features, model.whole)
+    scores = draws.mean(axis=0)
+    # The training rows' scores are of one draw each, so that the p-value of a draw is that of a training row.
+    p_values = np.mean([detector.p_values_from_scores(draw) for draw in draws], axis=0)
+    own = np.full(len(scores), -1) if arguments.as_new else _training_rows(model, picked)
+    if (own >= 0).any():
+        console.say(
+            f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
+            "without that row (--as-new scores them as new)."
+        )
+        scores = np.where(own >= 0, detector.training_scores_[own], scores)
+        p_values = np.where(own >= 0, detector.training_p_values_[own], p_values)
+    return scores, p_values
 
 
 def neighbors(arguments, console):
@@ -71,19 +84,17 @@ def neighbors(arguments, console):
 
     if arguments.query == "-" == arguments.data:
         raise UsageFailure("DATA and --query cannot both be stdin. Name a file for one of them.")
-    model, table, features, rows = _open(arguments, console)
+    model, table, picked = _open(arguments, console)
     map_rows = _method(model, "transform", "a density without a metric")
-    images = _ask(map_rows, features)
-    names = _row_names(arguments, table, rows, "DATA")
+    images = _ask(map_rows, picked.features)
+    names = _row_names(arguments, table, picked.rows, "DATA")
     if arguments.query is None:
         queries, query_names, available = None, names, len(images) - 1
     else:
         query_table = read_table(arguments.query, TableOptions.from_arguments(arguments)._replace(format=None), console)
-        query_features, query_rows = pick_features(
-            query_table, model.names, model.n_features, console, drop_missing=arguments.drop_missing
-        )
-        queries, available = _ask(map_rows, query_features), len(images)
-        query_names = _row_names(arguments, query_table, query_rows, "--query")
+        found = pick_features(query_table, model, console, _about_missing(arguments, model))
+        queries, available = _ask(map_rows, found.features), len(images)
+        query_names = _row_names(arguments, query_table, found.rows, "--query")
     if arguments.k > available:
         raise UsageFailure(
             f"-k {arguments.k} needs at least {arguments.k} other rows in DATA, got {available}. Lower -k."
@@ -104,17 +115,37 @@ def neighbors(arguments, console):
     _give(result, arguments, console, model)
 
 
-def _open(arguments, console):
+def _open(arguments, console, *, marginalise=False):
     """The model, the table and the model's columns of it (None for ``score --training``)."""
     if arguments.output not in (None, "-"):
         format_of(arguments.output, what="output")
         check_writable(arguments.output)
     model = load_model(arguments.model, make_engine(arguments))
+    missing = _about_missing(arguments, model, marginalise=marginalise)
     if arguments.data is None:
-        return model, None, None, None
+        return model, None, None
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
-    features, rows = pick_features(table, model.names, model.n_features, console, drop_missing=arguments.drop_missing)
-    return model, table, features, rows
+    return model, table, pick_features(table, model, console, missing)
+
+
+def _about_missing(arguments, model, *, marginalise=False):
+    """What is done about missing values: "refuse", "drop", or "keep" where the model can use such rows."""
+    from vicinal import DensityImputer
+
+    steps = getattr(model.whole, "steps", [])
+    imputes = any(isinstance(step, DensityImputer) for _, step in steps)
+    if arguments.missing == "impute" and not imputes:
+        raise UsageFailure("--missing impute: the model has no imputer. Learn it with --missing impute.")
+    if arguments.missing in ("refuse", "impute") and imputes:
+        return "keep"
+    if arguments.missing != "marginalise":
+        return arguments.missing
+    if not marginalise or imputes or not hasattr(model.estimator, "score_incomplete"):
+        raise UsageFailure(
+            f"--missing marginalise is for the scores of densities; {model.kind} cannot use what is known of a row"
+            f"{' here' if marginalise else ' to map it'}. Pass --missing drop."
+        )
+    return "keep"
 
 
 def _method(model, name, otherwise):
@@ -124,11 +155,12 @@ def _method(model, name, otherwise):
     return getattr(model.whole, name)
 
 
-def _ask(method, features):
+def _ask(method, features, owner=None):
     """Call a method on rows; what it refuses is the data's fault, what it lacks the model's."""
     from sklearn.exceptions import NotFittedError
 
-    rows = features if getattr(method.__self__, "feature_names_in_", None) is not None else features.to_numpy()
+    owner = method.__self__ if owner is None else owner
+    rows = features if getattr(owner, "feature_names_in_", None) is not None else features.to_numpy()
     try:
         return np.asarray(method(rows))
     except NotFittedError as error:
@@ -158,23 +190,28 @@ def _detector(model, contamination):
         raise FitFailure(f"the training rows cannot be scored without themselves: {one_line(error)}") from error
 
 
-def _training_rows(model, features):
+def _training_rows(model, picked):
     """For each row the position of an equal training row, or -1."""
     from scipy.spatial import cKDTree
     from sklearn.pipeline import Pipeline
 
     from vicinal import DensityOutlierDetector
 
-    density, rows = model.whole, features
+    density, rows = model.whole, picked.features
+    if model.encoder is not None:
+        density, rows, noise = density[1:], picked.numbers, dequantizer_of(model.whole)
+        # The first draw of the noise is that of the first of equal training rows.
+        rows = rows if noise is None else noise.transform(rows)
     while isinstance(density, (Pipeline, DensityOutlierDetector)):
         if isinstance(density, Pipeline):
-            rows = density[:-1].transform(rows) if len(density) > 1 else rows
+            for _, step in density.steps[:-1]:
+                rows = step.transform(rows)
             density = density[-1]
         else:
             density = density.density_
     centres = getattr(getattr(density, "mixture_", None), "centres", None)
     if centres is None:
-        return np.full(len(features), -1)
+        return np.full(len(rows), -1)
     rows = np.ascontiguousarray(rows, dtype=centres.dtype) + 0.0  # + 0.0 turns -0.0 into 0.0
     if hasattr(density, "gaussian_components_"):
         # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.

@@ -69,7 +69,7 @@ def _density(comparison, writer, X):
     return "\n".join(
         [
             _comment(f"the best learned density, {name}, for new rows; in the units of the data a log-density is"),
-            _comment("density.score_samples(rows) - np.log(density[0].scale_).sum()"),
+            _comment("vicinal.tables.score_rows(density, rows), averaged over the noise on rounded columns"),
             *remarks,
             f"density = {writer.expression(density, name)}",
             "density.fit(X)",
@@ -91,7 +91,7 @@ def _for_all_rows(comparison, kind, name, X, y=None):
             _comment(f"(the comparison fitted it to {settings['fit_rows']:,} of the training rows of each fold)")
         )
     elif not result.penalised and _needs_penalty(method, X, y):
-        estimator = clone(method.candidates[1])
+        estimator = comparison.with_imputer(clone(method.candidates[1]))
         remarks.append(
             _comment("(the penalty is for all rows together, among which more rows repeat than in the folds)")
         )

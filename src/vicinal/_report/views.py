@@ -10,8 +10,10 @@ import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.folds import fit_first, images_of, log_scale, steps_of
+from vicinal._compare.folds import fit_first, images_of, steps_of
+from vicinal._tables import log_volume
 
 MOST_POINTS = 1_000
 MOST_COLUMNS_SHOWN = 40
@@ -134,7 +136,7 @@ def outliers(method, X, names, row_names, fit_rows, seed, most=10):
             detector = _detector(density, method.candidates[which], X[rows])
     except (ValueError, np.linalg.LinAlgError):
         return None
-    Z, volume = density[0].transform(X[rows]), log_scale(density)
+    Z, volume = StandardScaler().fit_transform(X[rows]), log_volume(density)
     found = []
     for i in np.argsort(detector.training_scores_, kind="stable")[:most]:
         strange = np.argsort(-np.abs(Z[i]), kind="stable")[:3]
