@@ -62,7 +62,10 @@ def measure(X: np.ndarray, share: float, seed: int) -> dict[str, dict[str, float
     mean = density.fit_transform(holed)
     draws = density.draw(holed, N_DRAWS, random_state=seed, training=True)
     theirs = np.stack(
-        [IterativeImputer(sample_posterior=True, max_iter=5, random_state=s).fit_transform(holed) for s in range(N_DRAWS)]
+        [
+            IterativeImputer(sample_posterior=True, max_iter=5, random_state=s).fit_transform(holed)
+            for s in range(N_DRAWS)
+        ]
     )
     iterative = IterativeImputer(max_iter=20, random_state=0).fit_transform(holed)
     return {
@@ -92,7 +95,9 @@ def main() -> None:
             found[f"{share:.0%}"]["DensityImputer"]["error"] / found[f"{share:.0%}"]["IterativeImputer"]["error"]
             for found in results.values()
         ]
-        print(f"{share:.0%}: error beside IterativeImputer's, median of the sets {np.median(ratios):.3f}", file=sys.stderr)
+        print(
+            f"{share:.0%}: error beside IterativeImputer's, median of the sets {np.median(ratios):.3f}", file=sys.stderr
+        )
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump({"rows": arguments.rows, "seed": arguments.seed, "results": results}, file, indent=1)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal import io as io
     from vicinal import plot as plot
     from vicinal import quality as quality
+    from vicinal import tables as tables
     from vicinal._compare.compare import compare as compare
     from vicinal._compare.results import Comparison as Comparison
     from vicinal._density.classifier import DensityClassifier as DensityClassifier
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal._density.parzen_mean_shift import ParzenMeanShift as ParzenMeanShift
     from vicinal._engine import Engine as Engine
     from vicinal._engine import which_engine as which_engine
+    from vicinal._lca.imputer import DensityImputer as DensityImputer
     from vicinal._lca.lca import LCA as LCA
     from vicinal._lca.lca_gauss import LCAGauss as LCAGauss
     from vicinal._lca.local_lca import LocalLCA as LocalLCA
@@ -74,6 +76,8 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal._supervision import simulate_chunklets as simulate_chunklets
     from vicinal._supervision import simulate_pairs as simulate_pairs
     from vicinal._supervision import simulate_teachers as simulate_teachers
+    from vicinal._tables import Dequantizer as Dequantizer
+    from vicinal._tables import TableEncoder as TableEncoder
 
 # One re-export list.  Modules load on first use: `import vicinal` imports
 # neither numba, torch nor matplotlib, nor scikit-learn's estimators.

@@ -142,7 +142,8 @@ def compare(
     codes = None if targets is None else targets.codes
     classes = [] if targets is None or targets.classes is None else targets.classes
     X = X[kept]
-    note_twins(X[~np.isnan(X).any(axis=1)], notes)
+    incomplete = np.isnan(X).any(axis=1)
+    note_twins(X[~incomplete], notes)
     splits, n_splits, n_repeats = make_folds(X, codes, n_splits, n_repeats, random_state, notes)
     n_train = len(splits[0][0])
     asked_engine = engine = as_engine(engine)
@@ -157,11 +158,10 @@ def compare(
         train, test = splits[fold]
         return _rows_of_fold(X, targets, train, test, fit_rows, random_state + fold)
 
-    incomplete = np.isnan(X).any(axis=1)
     if incomplete.any():
         rows_of = cache(rows_of)  # imputing takes longer than copying
         notes.append(
-            f"{incomplete.sum():,} of the {len(X):,} rows have missing values, which were filled in by DensityImputer, fitted to "
+            f"{incomplete.sum():,} of the {len(kept):,} rows have missing values, which were filled in by DensityImputer, fitted to "
             "the training rows of each fold; densities are judged by the complete held-out rows."
         )
 

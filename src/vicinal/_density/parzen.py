@@ -110,22 +110,22 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         -------
         self
         """
-        X = check_rows(self, X, reset=True, gaps=True)
-        weight = check_weights(sample_weight, X)
+        rows = check_rows(self, X, reset=True, gaps=True)
+        weight = check_weights(sample_weight, rows)
         self.__dict__.pop("_left_out_scores", None)
-        self.engine_ = choose(as_engine(self.engine), self._pair_work(*X.shape)).backend
+        self.engine_ = choose(as_engine(self.engine), self._pair_work(*rows.shape)).backend
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
-        if np.isnan(X).any():
-            X = self._fit_to_gaps(X, weight)
+        if np.isnan(rows).any():
+            rows = self._fit_to_gaps(rows, weight)
         elif isinstance(self.bandwidth, str):  # "loo" is LCA's EM (Eqs. 3 and 4) for Sigma = h^2 I (sec. 6.2)
-            self.covariance_ = self._covariance_by_rule(X, weight)
+            self.covariance_ = self._covariance_by_rule(rows, weight)
         else:
-            self.covariance_ = bandwidth_covariance(self.bandwidth, X.shape[1])
+            self.covariance_ = bandwidth_covariance(self.bandwidth, rows.shape[1])
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         # p(x) = sum_j w_j N(x; x_j, Sigma)
         self.mixture_ = SharedMixture(
-            X.copy(), self.covariance_, log_weights, self.engine, getattr(self, "feature_names_in_", None)
+            rows.copy(), self.covariance_, log_weights, self.engine, getattr(self, "feature_names_in_", None)
         )
         return self
 
