@@ -141,9 +141,10 @@ def compare(
     targets = None if targets is None else targets.take(kept)
     codes = None if targets is None else targets.codes
     classes = [] if targets is None or targets.classes is None else targets.classes
-    X = X[kept]
-    incomplete = np.isnan(X).any(axis=1)
-    note_twins(X[~incomplete], notes)
+    sampled = X[kept]
+    incomplete = np.isnan(sampled).any(axis=1)
+    note_twins(sampled[~incomplete], notes)
+    X = sampled
     splits, n_splits, n_repeats = make_folds(X, codes, n_splits, n_repeats, random_state, notes)
     n_train = len(splits[0][0])
     asked_engine = engine = as_engine(engine)
