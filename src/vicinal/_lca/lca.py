@@ -157,12 +157,10 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
     ``sample_weight`` is importance: a row of weight 2 counts twice as a term of the likelihood and as a
     neighbour, but is left out as a whole when it is left out.
 
-    *Missing values.* ``fit`` takes rows with gaps (NaN). Each pass replaces the missing entries by their expectation
-    given the known ones under the density of the other rows, and adds their conditional covariance to the scatter.
-    This is an approximation without a proof of ascent: ``objectives_`` holds the leave-one-out likelihood of what is
-    known after each pass, and the best pass is kept. The solver is "em", with at most 100 passes and a tolerance of 1e-3
-    by default, and a pass is made for each pattern of missing values. ``mixture_`` has the completed rows as centres;
-    ``score_samples(None)`` scores what is known of each training row.
+    *Missing values.* ``fit`` takes rows with gaps (NaN). Each pass ("em", at most 100, to a tolerance of 1e-3 by default)
+    replaces missing entries by their expectation given the known ones under the density of the other rows, and adds their
+    conditional covariance to the scatter. This is an approximation without a proof of ascent: ``objectives_`` holds the
+    leave-one-out likelihood of what is known after each pass, and the best pass is kept.
 
     References
     ----------
