@@ -12,11 +12,11 @@ import tempfile
 
 FITS = {
     "ParzenWindows": "ParzenWindows()",
-    "LCA": "LCA()",
-    "LCA stochastic": "LCA(solver='stochastic')",
-    "LCAGauss": "LCAGauss()",
-    "LocalLCA": "LocalLCA()",
-    "ManifoldParzen": "ManifoldParzen()",
+    "LCA": "LCA(reg=0.0)",
+    "LCA stochastic": "LCA(solver='stochastic', reg=0.0)",
+    "LCAGauss": "LCAGauss(reg=0.0, reg_gauss=0.0)",
+    "LocalLCA": "LocalLCA(reg=0.0)",
+    "ManifoldParzen": "ManifoldParzen(n_components=1, n_neighbors=5)",
     "NCA": "NCA(max_iter=10)",
     "NCA stochastic": "NCA(solver='stochastic', max_iter=3)",
     "NCA gaussian": "NCA(objective=Objective(match='gaussian'), max_iter=5)",

@@ -1,141 +1,553 @@
-"""The torch engine on a GPU: agreement with the reference, time a pair, and whole fits.
+"""The torch engine on a GPU: agreement with the reference, whole passes and their errors, and whole fits.
 
-    python benchmarks/gpu.py                  # needs a CUDA device and vicinal[torch]
+    python benchmarks/gpu.py                  # needs a CUDA device, vicinal[torch] and Triton, which torch brings
     python benchmarks/gpu.py --out FOLDER     # writes FOLDER/gpu.json instead of results/gpu.json
+    python benchmarks/gpu.py --tune           # measures the choices of `_tuning.GPU_TILES` instead: gpu-tuning.json
+    python benchmarks/gpu.py --laws           # runs the laws of the engine on the device instead: gpu-laws.json
 
-Every reduction is first compared with the reference engine in float64 on the CPU; a pass is then timed as an estimator sees
-it: the rows are on the device, a metric goes in and sums come out.
+A pass is timed as an estimator sees it: a metric goes in, arrays in memory come out, transfers included; the rows are
+handed over once, before.  Errors are those against tiles of torch's operations in float64 on the same device.
 """
 
 import argparse
+import importlib.util
+import itertools
 import json
+import math
+import multiprocessing
+import statistics
+import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 
-from vicinal import LCA, NCA, Engine, NeuralNCA, datasets
-from vicinal._engine import Match, prepare
+from vicinal._engine import Engine, Match, _tuning, prepare
 
 GPU = Engine("torch", device="cuda")
+SECONDS_PER_FIGURE = 3.0
 
 
-def made(n, d, seed=0):
+def say(row):
+    print(row, file=sys.stderr, flush=True)
+    return row
+
+
+def milliseconds(work, rounds=7):
+    """The median time of some work, after a first round that loads what there is to load."""
+    work()
+    times = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+        if sum(times) > 1e3 * SECONDS_PER_FIGURE:
+            break
+    return statistics.median(times)
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def gaussian_rows(n, d, seed=0):
+    """Rows under whose metric products about one centre are accurate."""
+    return np.random.default_rng(seed).normal(size=(n, d)) * (4.0 / math.sqrt(d))
+
+
+def clusters(n, d, seed=0):
+    """Twenty clusters of different shapes, far apart compared with their extent."""
     rng = np.random.default_rng(seed)
-    y = np.sort(rng.integers(0, 10, n))
-    return (1.5 * rng.normal(size=(10, d))[y] + rng.normal(size=(n, d))) / np.sqrt(d), y
+    X = np.empty((n, d))
+    for rows in np.array_split(rng.permutation(n), 20):
+        X[rows] = 30.0 * rng.normal(size=d) + rng.normal(size=(len(rows), d)) @ (rng.normal(size=(d, d)) / math.sqrt(d))
+    return X
 
 
-def reductions(engine, X, y):
+def classes(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 10, n)
+    return (1.5 * rng.normal(size=(10, d))[y] + rng.normal(size=(n, d))) * (4.0 / math.sqrt(d)), y
+
+
+def metric_of_lca(problem, n_steps=8):
+    """The metric after some EM steps of LCA from the scales of the columns: the frame that its passes work in."""
+    root = np.diag(problem.points.rows.std(axis=0, dtype=np.float64)) * 0.3
+    for _ in range(n_steps):
+        scatter = problem.at(np.linalg.inv(root)).scatter().scatter / problem.n_points
+        root = np.linalg.cholesky(root @ scatter @ root.T)
+    return np.linalg.inv(root)
+
+
+# -- references and peers: tiles of torch's operations ----------------------------------------------------------------
+
+
+def by_tiles(X, rows=4096, with_log_sums=False):
+    """LCA's pass by torch's operations, in the precision of X: log-sums, which take another sweep, and scatter."""
+    n, d = X.shape
+    squares, received, cross = 0.5 * (X * X).sum(1), X.new_zeros(n), X.new_zeros(d, d)
+    log_sums = X.new_empty(n)
+    for start in range(0, n, rows):
+        some = slice(start, min(start + rows, n))
+        scores = torch.addmm(-squares, X[some], X.T)
+        scores.diagonal(offset=start).fill_(-math.inf)
+        if with_log_sums:
+            log_sums[some] = torch.logsumexp(scores, 1) - squares[some]
+        weights = torch.softmax(scores, 1)
+        received += weights.sum(0)
+        cross += X[some].T @ (weights @ X)
+    return log_sums, X.T @ X + X.T @ (received[:, None] * X) - cross - cross.T
+
+
+def by_flex_attention(X):
+    """The softmax means of LCA's pass by torch's flex_attention: half of what a pass needs, without its scatter."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    n, d = X.shape
+    width = max(16, 1 << (d - 1).bit_length())
+    rows = torch.zeros(1, 1, n, width, dtype=X.dtype, device=X.device)
+    rows[0, 0, :, :d] = X
+    half = 0.5 * (X * X).sum(1)
+
+    def score(value, _batch, _head, query, point):
+        return torch.where(query == point, -math.inf, value - half[point])
+
+    compiled = torch.compile(flex_attention, dynamic=False)
+    return lambda: compiled(rows, rows, rows, score_mod=score, scale=1.0, return_lse=True)
+
+
+def by_keops(X):
+    """The same by KeOps."""
+    from pykeops.torch import LazyTensor
+
+    mine, theirs = LazyTensor(X[:, None, :]), LazyTensor(X[None, :, :])
+    scores = -0.5 * ((mine - theirs) ** 2).sum(-1)
+    values = LazyTensor(X[None, :, :].contiguous())
+    return lambda: scores.sumsoftmaxweight(values, dim=1)
+
+
+PEERS = {"flex_attention": by_flex_attention, "KeOps": by_keops}
+
+
+def time_peer(name, n, d):
+    """Milliseconds of a peer; in a process of its own, which may end in ways that Python cannot catch."""
+    work = PEERS[name](torch.as_tensor(gaussian_rows(n, d).astype(np.float32), device="cuda"))
+    start = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return {"first_use_seconds": time.perf_counter() - start, "ms": milliseconds(work, 3)}
+
+
+def peers(n=100_000, d=16):
+    """The softmax means of LCA's pass, about half of its work, by other people's fused kernels and by ours."""
+    for name in PEERS:
+        row = {"peer": name, "work": "softmax means", "n": n, "d": d, "dtype": "float32"}
+        code = f"import json, gpu; print(json.dumps(gpu.time_peer({name!r}, {n}, {d})))"
+        folder = Path(__file__).parent
+        try:
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=60)
+            row |= json.loads(done.stdout.strip().splitlines()[-1])
+        except subprocess.TimeoutExpired:
+            row["error"] = "no answer within a minute"
+        except (IndexError, ValueError):  # a peer that is not installed, or that does not work here
+            row["error"] = (
+                f"its process ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1][:200]}"
+            )
+        yield say(row)
+    values = gaussian_rows(n, d).astype(np.float32)
+    placed = prepare(GPU, values, leave_one_out=True).at(np.eye(d))
+    row = {"peer": "vicinal", "work": "softmax means", "n": n, "d": d, "dtype": "float32"}
+    yield say(row | {"ms": milliseconds(lambda: placed.softmax_means(values), 3)})
+
+
+# -- what the same bits cost ------------------------------------------------------------------------------------------
+
+
+def bits(n=100_000, d=16):
+    """The first half sweep of LCA's pass with sums of columns stored and added in order, and with atomic additions."""
+    from gpu_atomics import atomic_sums
+
+    problem = prepare(GPU, gaussian_rows(n, d).astype(np.float32), leave_one_out=True)
+    half = problem.at(np.eye(d)).placed._half(problem.queries(None, None))
+    n_blocks, chunk, parts = half._cut()
+    tiles = half.tiles
+    [panel] = list(half._panels(tiles.width))
+
+    def added_atomically():
+        total = torch.zeros(tiles.n_places, device="cuda")
+        atomic_sums[(parts, tiles.n_tiles)](
+            *half._u, panel.of_columns, panel.of_rows, total, half._unit, n_blocks, chunk,
+            D=tiles.width, B=tiles.size, BJ=half._block, num_warps=half._options["num_warps"],
+            num_stages=half._options["num_stages"],
+        )  # fmt: skip
+        return tiles.of_rows_given(total)
+
+    stored = half.totals()[0]
+    row = {"work": "sums of all rows", "n": n, "d": d, "dtype": "float32"}
+    row["difference"] = float((added_atomically() / stored - 1.0).abs().max())
+    row["stored_ms"], row["atomic_ms"] = milliseconds(half.totals), milliseconds(added_atomically)
+    row["atomic_again_is_equal"] = bool((added_atomically() == added_atomically()).all())
+    yield say(row)
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def ceilings():
+    """What this device can do at best: copies, matrix products and exponentials."""
+    found = {}
+    a = torch.empty(2**29, device="cuda")
+    b = torch.empty_like(a)
+    found["copy_bytes"] = 2 * a.numel() * 4 / milliseconds(lambda: b.copy_(a)) * 1e3
+    for name, dtype, tf32 in (("float32", "float32", False), ("tf32", "float32", True), ("float64", "float64", False)):
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        x = torch.randn(8192, 8192, device="cuda", dtype=getattr(torch, dtype))
+        found[f"product_flops_{name}"] = 2 * 8192**3 / milliseconds(lambda x=x: x @ x) * 1e3
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return found
+
+
+def reductions(placed, X, y):
     """Every reduction of the engine once, as arrays."""
-    weights, targets = np.linspace(0.5, 1.5, len(X)), np.eye(10)[y] + 0.01
-    problem = prepare(engine, X, log_weights=np.log(weights), leave_one_out=True, match=Match("class", y))
-    placed, some = problem.at(), np.arange(50)
     yield "log_sums", placed.log_sums()
-    yield "softmax_means", placed.softmax_means(X, X[:50] + 0.1).means
-    yield "mean_shifts", placed.mean_shifts(some).means
-    yield "class_shares", placed.class_shares(some)
+    yield "softmax_means", placed.softmax_means(X).means
+    yield "mean_shifts", placed.mean_shifts(X[:50]).means
+    yield "scatter", placed.scatter(np.linspace(0.5, 1.5, len(X))).scatter
+    yield "scatter_of_some", placed.scatter(queries=np.arange(0, len(X), 7)).scatter
+    yield "class_shares", placed.class_shares(X[:50])
+    yield "pull", placed.pull(objective="likelihood").pull
+    yield "gradient", placed.gradient().pull
     yield "perplexities", placed.perplexities()
-    yield "scatter", placed.scatter(weights).scatter
-    yield "scatter, new rows", placed.scatter(queries=X[:50] + 0.1).scatter
-    yield "pull, class", placed.pull(weights, objective="likelihood").pull
-    yield "pull, class, some rows", placed.pull(queries=some).pull
-    for kind, values in (("gaussian", X[:, :2]), ("dot", targets)):
-        soft = prepare(engine, X, leave_one_out=True, match=Match(kind, values.astype(np.float64)))
-        yield f"gradient, {kind}", soft.at().gradient().pull
-    yield "nearest", placed.nearest(3).scores
+    yield "nearest", placed.nearest(5).scores
 
 
 def agreement():
     """The largest relative difference of each reduction from the reference, in both precisions."""
-    X, y = made(3000, 12)
-    truth = dict(reductions("reference", X, y))
+    X, y = classes(3000, 12)
     found = {}
     for dtype in ("float64", "float32"):
-        ours = dict(reductions(GPU, X.astype(dtype), y))
+        rows = X.astype(dtype)
+        ours, truth = (
+            dict(
+                reductions(
+                    prepare(engine, rows.astype(real), leave_one_out=True, match=Match("class", y)).at(None), rows, y
+                )
+            )
+            for engine, real in ((GPU, dtype), ("reference", "float64"))
+        )
         found[dtype] = {k: float(np.abs(ours[k] - truth[k]).max() / np.abs(truth[k]).max()) for k in truth}
     return found
 
 
-def best_of(rounds, work):
-    times = []
-    for _ in range(rounds):
+def error_of(found, log_sums, scatter):
+    scatter = scatter.cpu().numpy()
+    return {
+        "log_sums_error": float(np.abs(found.log_sums - log_sums.cpu().numpy()).max()),
+        "scatter_error": float(np.linalg.norm(found.scatter - scatter) / np.linalg.norm(scatter)),
+    }
+
+
+FIGURES = {
+    "gaussian": [(16, "float32"), (64, "float32"), (128, "float32"), (16, "float64")],
+    "clusters": [(16, "float32"), (64, "float32"), (128, "float32")],
+}
+
+
+def lca_passes(kind, n=100_000):
+    """LCA's pass: Gaussian rows about one centre, or clusters in the frame that LCA learns."""
+    for d, dtype in FIGURES[kind]:
+        X = (gaussian_rows if kind == "gaussian" else clusters)(n, d).astype(dtype)
+        problem = prepare(GPU, X, leave_one_out=True, passes=20)
+        metric = np.eye(d) if kind == "gaussian" else metric_of_lca(problem)
+        time_of_pass = milliseconds(lambda problem=problem, metric=metric: problem.at(metric).scatter())
+        placed = problem.at(metric)
+        found = placed.scatter()
+        images = torch.as_tensor(problem.points.rows, device="cuda").double() @ torch.as_tensor(metric.T, device="cuda")
+        half = placed.placed._half(problem.queries(None, None))
+        row = {
+            "work": "lca",
+            "lost": None if half is None else len(half.totals()[2]),
+            "n": n,
+            "d": d,
+            "dtype": dtype,
+            "rows": kind,
+            "ms": time_of_pass,
+        }
+        row["again_is_equal"] = bool(np.array_equal(found.scatter, problem.at(metric).scatter().scatter))
+        row |= error_of(found, *by_tiles(images, with_log_sums=True))
+        peer = images.to(getattr(torch, dtype))
+        row["torch_tiles_ms"] = milliseconds(lambda peer=peer: by_tiles(peer), 3)
+        row["torch_tiles_bytes"] = 4096 * n * peer.element_size() * 2
+        row["tile_centres"] = half is not None and half.tiles.local
+        yield say(row)
+
+
+def pruned_passes(n=1_000_000, error=1e-6):
+    """LCA's pass over many rows in clusters, in the frame that LCA learns, pairs that cannot matter skipped."""
+    for d in (5, 8):
+        X = clusters(n, d).astype(np.float32)
+        problem = prepare(Engine("torch", device="cuda", error=error), X, leave_one_out=True, passes=20)
+        metric = metric_of_lca(problem, 12)
+        placed = problem.at(metric)
+        row = {"work": "pruned lca", "n": n, "d": d, "dtype": "float32", "rows": "clusters", "error": error}
+        row["share"] = placed.placed.expected_share
+        row["ms"] = milliseconds(lambda problem=problem, metric=metric: problem.at(metric).scatter(), 3)
+        found = placed.scatter()
+        row["certified_row_error"] = problem.certified_row_error
+        some = np.arange(0, n, n // 300)
+        images = torch.as_tensor(problem.points.rows, device="cuda").double() @ torch.as_tensor(metric.T, device="cuda")
+        scores = -0.5 * torch.cdist(images[some], images, compute_mode="donot_use_mm_for_euclid_dist") ** 2
+        scores[torch.arange(len(some)), torch.as_tensor(some)] = -math.inf
+        truth = torch.logsumexp(scores, 1).cpu().numpy()
+        row["log_sums_error"] = float(np.abs(found.log_sums[some] - truth).max())
+        row["again_is_equal"] = bool(np.array_equal(found.scatter, problem.at(metric).scatter().scatter))
+        yield say(row)
+
+
+def nca_evaluations(n=100_000):
+    for d, dtype in ((16, "float32"), (16, "float64")):
+        X, y = classes(n, d)
+        problem = prepare(GPU, X.astype(dtype), leave_one_out=True, match=Match("class", y), passes=50)
+        found, again = (problem.at(np.eye(d)).gradient() for _ in range(2))
+        row = {"work": "nca", "n": n, "d": d, "dtype": dtype}
+        row["ms"] = milliseconds(lambda problem=problem, d=d: problem.at(np.eye(d)).gradient())
+        row["again_is_equal"] = bool(np.array_equal(found.pull, again.pull))
+        if dtype == "float32":
+            single = found.pull
+        else:
+            row["float32_error"] = float(np.linalg.norm(single - found.pull) / np.linalg.norm(found.pull))
+        yield say(row)
+
+
+def densities(n=1_000_000, m=100_000, d=8):
+    X = (gaussian_rows(n + m, d) * (math.sqrt(d) / 4.0)).astype(np.float32)
+    problem = prepare(GPU, X[:n])
+    placed = problem.at(np.full(d, 1 / 0.3))
+    row = {"work": "densities", "n": n, "m": m, "d": d, "dtype": "float32"}
+    row["ms"] = milliseconds(lambda: placed.log_sums(X[n:]), 3)
+    some = torch.as_tensor(X[n : n + 500], device="cuda").double() / 0.3
+    scores = -0.5 * torch.cdist(some, torch.as_tensor(X[:n], device="cuda").double() / 0.3) ** 2
+    truth = torch.logsumexp(scores, 1).cpu().numpy()
+    row["log_sums_error"] = float(np.abs(placed.log_sums(X[n : n + 500]) - truth).max())
+    yield say(row)
+
+
+def neighbors(n=100_000, d=16, k=10):
+    problem = prepare(GPU, gaussian_rows(n, d).astype(np.float32), leave_one_out=True)
+    placed = problem.at(None)
+    yield say(
+        {
+            "work": "nearest",
+            "n": n,
+            "d": d,
+            "k": k,
+            "dtype": "float32",
+            "ms": milliseconds(lambda: placed.nearest(k), 3),
+        }
+    )
+
+
+def frames(n=20_000, d=32, depth=4):
+    """Log-densities of rows under a frame each, by the fused kernel and by torch's operations."""
+    from vicinal._engine import Frames
+    from vicinal._engine._frames import PlacedFrames
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d)).astype(np.float32)
+    V = np.linalg.qr(rng.normal(size=(n, d, depth)))[0].transpose(2, 0, 1).astype(np.float32)
+    kernel = Frames(np.ascontiguousarray(V), rng.uniform(0.5, 2.0, size=(depth, n)), 0.3)
+    problem = prepare(GPU, X, leave_one_out=True)
+    fused, plain = problem.at(kernel), PlacedFrames(problem._rows, kernel)
+    asked = problem.queries(None, None)
+    found, expected = fused.log_sums(), plain.log_sums(asked).log_sums
+    row = {"work": "frames", "n": n, "d": d, "depth": depth, "dtype": "float32"}
+    row["ms"], row["torch_tiles_ms"] = milliseconds(fused.log_sums, 3), milliseconds(lambda: plain.log_sums(asked), 2)
+    yield say(row | {"log_sums_error": float(np.abs(found - expected).max())})
+
+
+def neural():
+    """NeuralNCA on the GPU and on two cores of this machine."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+
+    from vicinal import Adam, NeuralNCA
+
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    X, y = classes(8_000, 32)
+    torch.set_num_threads(2)
+    for device in ("cuda", "cpu"):
+        nca = NeuralNCA(2, solver=Adam(n_iter_no_change=50), max_iter=20, device=device, random_state=0)
+        _, seconds = second_fit(lambda nca=nca: nca.fit(X, y))
+        row = {"fit": f"NeuralNCA, 8,000 x 32 to 2, 20 epochs, {device}", "seconds": seconds}
+        yield say(row | {"objective": float(nca.objectives_[-1])})
+
+
+def second_fit(fit):
+    """A fit and its seconds, done twice: the first one compiles kernels and loads libraries."""
+    for _ in range(2):
         start = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def pass_times(X, y):
-    """Nanoseconds a pair of LCA's pass and of NCA's."""
-    n, d = X.shape
-    problem, metric = prepare(GPU, X, leave_one_out=True, match=Match("class", y)), np.eye(d)
-    scatter = best_of(2, lambda: problem.at(metric).scatter())
-    pull = best_of(2, lambda: problem.at(metric).pull())
-    return {"scatter_ns": scatter / n**2 * 1e9, "pull_ns": pull / n**2 * 1e9}
-
-
-def passes():
-    """The passes at several sizes, in both precisions."""
-    for n, d in ((20_000, 16), (50_000, 16), (50_000, 64), (100_000, 16)):
-        X, y = made(n, d)
-        row = {"n": n, "d": d} | {dtype: pass_times(X.astype(dtype), y) for dtype in ("float64", "float32")}
-        print(row, file=sys.stderr, flush=True)
-        yield row
+        fitted = fit()
+        seconds = time.perf_counter() - start
+    return fitted, seconds
 
 
 def fits():
     """Whole fits on the GPU."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+
+    from vicinal import LCA, NCA, datasets
+
+    warnings.simplefilter("ignore", ConvergenceWarning)
     mixture = datasets.make_anisotropic_mixture(52_000, 10, random_state=0).data
     train, test = mixture[:50_000], mixture[50_000:]
+    lca, seconds = second_fit(lambda: LCA(solver="accelerated", engine=GPU, reg=0.0).fit(train))
+    row = {"fit": "LCA, exact, 50,000 x 10", "seconds": seconds}
+    yield say(row | {"passes": lca.n_iter_, "held_out": lca.score(test)})
+    X, y = classes(20_000, 32)
+    nca, seconds = second_fit(lambda: NCA(8, engine=GPU, max_iter=30, random_state=0).fit(X, y))
+    row = {"fit": "NCA, exact, 20,000 x 32 to 8, 30 iterations", "seconds": seconds}
+    yield say(row | {"objective": float(nca.objectives_[-1])})
+    yield from neural()
+
+
+def large_fits():
+    """A whole fit to a million rows."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+
+    from vicinal import LCA
+
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    X = clusters(1_000_000, 8).astype(np.float32)
     start = time.perf_counter()
-    lca = LCA(solver="accelerated", engine=GPU).fit(train)
-    yield {
-        "fit": "LCA, exact, 50,000 x 10",
-        "seconds": time.perf_counter() - start,
-        "passes": lca.n_iter_,
-        "held_out": lca.score(test),
-    }
-    X, y = made(20_000, 32)
+    lca = LCA(solver="accelerated", engine=GPU, reg=0.0).fit(X)
+    row = {"fit": "LCA, exact, 1,000,000 x 8, clusters", "seconds": time.perf_counter() - start}
+    yield say(row | {"passes": lca.n_iter_, "certified_row_error": lca.certified_row_error_})
+
+
+# -- tuning -----------------------------------------------------------------------------------------------------------
+
+# Rows in a tile, columns in a block, warps, stages.
+CHOICES = {
+    "float32": [
+        (64, 64, 4, 2),
+        (64, 64, 4, 3),
+        (128, 32, 4, 3),
+        (128, 64, 4, 2),
+        (128, 64, 4, 3),
+        (128, 64, 8, 3),
+        (128, 128, 8, 2),
+        (128, 128, 4, 2),
+    ],
+    "float64": [(32, 32, 4, 2), (64, 32, 4, 2), (64, 64, 4, 2), (64, 64, 8, 2)],
+}
+TUNED = {"float32": (16, 32, 64, 128), "float64": (16, 32, 64, 128)}
+
+
+def time_choice(dtype, d, choice, n):
+    """Milliseconds of LCA's pass about one centre and about the centres of tiles, and of NCA's, with one choice."""
+    if choice is not None:
+        _tuning.GPU_TILES[np.dtype(dtype)][d] = choice
+    X, y = gaussian_rows(n, d).astype(dtype), np.arange(n) % 10
+    problem = prepare(GPU, X, leave_one_out=True, match=Match("class", y))
+    common, local = problem.at(np.eye(d)), problem.at(np.eye(d))
+    local.placed._tiles = lambda largest=0.0: local.placed._compact
+    return [milliseconds(work, 3) for work in (common.scatter, local.scatter, common.gradient)]
+
+
+def compile_choice(job):
+    """Compile the kernels of one choice into Triton's cache on disk, in a process of its own; seconds, or the error."""
     start = time.perf_counter()
-    nca = NCA(8, engine=GPU, max_iter=30, random_state=0).fit(X, y)
-    yield {
-        "fit": "NCA, exact, 20,000 x 32 to 8, 30 iterations",
-        "seconds": time.perf_counter() - start,
-        "objective": nca.objectives_[-1],
-    }
-    NeuralNCA(2, device="cuda", max_iter=1).fit(X[::40], y[::40])  # loads what there is to load
-    for device in ("cuda", "cpu"):
-        start = time.perf_counter()
-        neural = NeuralNCA(2, device=device, max_iter=20, random_state=0).fit(X[:8000], y[:8000])
-        yield {
-            "fit": f"NeuralNCA, 8,000 x 32 to 2, 20 epochs, {device}",
-            "seconds": time.perf_counter() - start,
-            "objective": float(neural.objectives_[-1]),
-            "finite": bool(np.isfinite(neural.transform(X[:100])).all()),
-        }
+    try:
+        time_choice(*job, 2000)
+        return job, time.perf_counter() - start, None
+    except Exception as error:  # too much shared memory, or a shape that the compiler refuses
+        return job, time.perf_counter() - start, f"{type(error).__name__}: {str(error)[:80]}"
+
+
+def compiled(jobs, processes=15):
+    """Yield jobs whose kernels are compiled, with the seconds that took and the error that there was."""
+    with multiprocessing.get_context("spawn").Pool(min(processes, len(jobs))) as pool:
+        yield from pool.imap_unordered(compile_choice, jobs)
+
+
+def tune(folder, n=100_000):
+    """Measure every choice, by precision and padded width, into gpu-tuning.json."""
+    jobs = [(dtype, d, choice) for dtype in CHOICES for d in TUNED[dtype] for choice in CHOICES[dtype]]
+    report = {"command": "python benchmarks/gpu.py --tune", **machine(), "what": WHAT_IS_TUNED, "times": {}}
+    for job, _, error in list(compiled(jobs)):
+        dtype, d, choice = job
+        times = error or [round(t, 2) for t in time_choice(*job, n)]
+        report["times"].setdefault(f"{dtype}, d = {d}", {})[", ".join(map(str, choice))] = times
+        say({"job": job, "ms": times})
+        write(report, folder, "gpu-tuning.json")
+
+
+WHAT_IS_TUNED = (
+    "milliseconds at n = 100,000 of LCA's pass about one centre, about the centres of tiles, and of NCA's evaluation, by "
+    "rows in a tile, columns in a block, warps and stages"
+)
+
+
+def laws(folder):
+    """Run the laws of the engine on the device, and record what they say in gpu-laws.json."""
+    command = ["-m", "pytest", "-m", "gpu", "-q", "--tb=no", "-p", "no:cacheprovider"]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    lines = done.stdout.strip().splitlines()
+    report = {"command": "python -m pytest -m gpu", **machine(), "result": lines[-1] if lines else done.stderr[-500:]}
+    report["failures"] = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    write(say(report), folder, "gpu-laws.json")
+
+
+def machine():
+    versions = {"torch": torch.__version__, "triton": importlib.import_module("triton").__version__}
+    return {"device": torch.cuda.get_device_name(), **versions}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--laws", action="store_true")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("gpu.py needs a CUDA device, and torch sees none.")
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "agreement": agreement()}
-    print(report, file=sys.stderr, flush=True)
-    report["passes"] = list(passes())
-    report["fits"] = []
-    for row in fits():
-        print(row, file=sys.stderr, flush=True)
-        report["fits"].append(row)
-    (options.out / "gpu.json").write_text(json.dumps(report, indent=1) + "\n")
+    if options.tune or options.laws:
+        return tune(options.out) if options.tune else laws(options.out)
+    report = {**machine(), "ceilings": say(ceilings())}
+    jobs = [(dtype, d, None) for dtype, d in (("float32", 16), ("float32", 64), ("float32", 128), ("float64", 16))]
+    report["first_use"] = [say({"dtype": job[0], "d": job[1], "seconds": t}) for job, t, _ in compiled(jobs)]
+    report |= {"passes": [], "bits": [], "fits": [], "peers": []}
+    report["agreement"] = say(agreement())
+    works = (
+        lca_passes("gaussian"),
+        lca_passes("clusters"),
+        nca_evaluations(),
+        pruned_passes(),
+        densities(),
+        neighbors(),
+        frames(),
+    )
+    for row in itertools.chain(*works):
+        report["passes"].append(row)
+        write(report, options.out)
+    for name, rows in (("bits", bits()), ("fits", fits()), ("peers", peers()), ("fits", large_fits())):
+        for row in rows:
+            report[name].append(row)
+            write(report, options.out)
+    return None
+
+
+def write(report, folder, name="gpu.json"):
+    """After every figure: device time is short, and what was measured is kept."""
+    (folder / name).write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

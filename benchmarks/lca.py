@@ -107,16 +107,16 @@ def statsmodels(quick):
     n = 300 if quick else 2000
     mixture = datasets.make_anisotropic_mixture(2 * n, 5, random_state=0)
     train, test = mixture.data[:n], mixture.data[n:]
-    LCA().fit(train)  # loads the compiled kernels
+    LCA(reg=0.0).fit(train)  # loads the compiled kernels
     start = time.perf_counter()
-    lca = LCA().fit(train)
+    lca = LCA(reg=0.0).fit(train)
     seconds = time.perf_counter() - start
     result = {
         "n": n,
         "seconds": seconds,
         "passes": lca.n_iter_,
         "held_out": lca.score(test),
-        "held_out_cv_ml": LCA("diag").fit(train).score(test),
+        "held_out_cv_ml": LCA("diag", reg=0.0).fit(train).score(test),
         "held_out_truth": float(mixture.log_density[n:].mean()),
     }
     try:
@@ -159,7 +159,7 @@ def mnist(quick):
     centre = train.mean(axis=0)
     axes = np.linalg.eigh((train - centre).T @ (train - centre) / len(train))[1][:, ::-1][:, :50]
     train, test = (train - centre) @ axes, (test - centre) @ axes
-    LCA(solver="em").fit(train[:500, :5])  # loads the compiled kernels
+    LCA(solver="em", reg=0.0).fit(train[:500, :5])  # loads the compiled kernels
     result = {}
     for name, parameters in {"stochastic": {}, "em": {"tol": 1e-5}}.items():
         start = time.perf_counter(), time.process_time()
@@ -183,7 +183,7 @@ def covertype(quick):
     data = data[np.random.default_rng(0).permutation(len(data))]
     train, test = data[:-2000], data[-2000:]
     start = time.perf_counter(), time.process_time()
-    lca = LCA(random_state=0).fit(train)
+    lca = LCA(random_state=0, reg=0.0).fit(train)
     seconds, processor_seconds = time.perf_counter() - start[0], time.process_time() - start[1]
     held_out = lca.score(test)
     scale = train.std(axis=0)
@@ -237,10 +237,10 @@ def local(quick):
         sets["usps"] = (pool[:1500], pool[1500:2000], pool[2000:4000])
     found = {}
     for name, (train, valid, test) in sets.items():
-        variance = float(LCA().fit(train).covariance_.trace() / train.shape[1])
+        variance = float(LCA(reg=0.0).fit(train).covariance_.trace() / train.shape[1])
         models = {
-            "LCA": [LCA()],
-            "LocalLCA": [LocalLCA(smoothing=s, pool=p) for s in (0.05, 0.1, 0.3) for p in (1, 5, 12, 30)],
+            "LCA": [LCA(reg=0.0)],
+            "LocalLCA": [LocalLCA(smoothing=s, pool=p, reg=0.0) for s in (0.05, 0.1, 0.3) for p in (1, 5, 12, 30)],
             "ManifoldParzen": [
                 ManifoldParzen(k, n_neighbors=m, noise=variance * v)
                 for k in ((1,) if train.shape[1] == 2 else (3, 8, 15))

@@ -24,7 +24,9 @@ def circles():
     for n in (500, 2000):
         X, y = make_two_circles(n, random_state=0)
         X = add_noise_dimensions(X, 10, random_state=0)
-        print(f"two circles, 10 noise dimensions, {n} points: LCA {accuracy(LCA(tol=1e-5).fit_transform(X), y):.0f}%")
+        print(
+            f"two circles, 10 noise dimensions, {n} points: LCA {accuracy(LCA(tol=1e-5, reg=0.0).fit_transform(X), y):.0f}%"
+        )
 
 
 def digit_densities(setting):

@@ -215,11 +215,6 @@ def measurements(quick) -> dict[str, Callable[[], Measured]]:
         lambda: scatter(n, 128),
         lambda size: once | {"_half.HALF_PRODUCT_ROWS": size},
     )
-    found["HALF_PRODUCT_POINTS"] = lambda: best_of(
-        grid(128, 256, 512, 1024),
-        lambda: scatter(n, 128),
-        lambda size: once | {"_half.HALF_PRODUCT_POINTS": size},
-    )
     by_products = once | both("_half.HALF_PRODUCTS_FROM", 0) | {"_half.CACHED_BYTES": 0}
     found["COSTLY_COORDINATES"] = lambda: crossing(
         grid(16, 32, 64, 96, 128, 192),

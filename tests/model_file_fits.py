@@ -24,10 +24,10 @@ from vicinal import (
     RCA,
     Engine,
     ManifoldParzen,
-    ManifoldParzenCV,
     MultiStart,
     Objective,
     ParzenWindows,
+    Selection,
     StochasticEM,
     StochasticGradient,
 )
@@ -58,7 +58,11 @@ def _neural(**options):
 
 
 def _stream():
-    return LCA(random_state=0, solver=StochasticEM(batch_size=4, n_candidates=8)).partial_fit(X).partial_fit(X[:5])
+    return (
+        LCA(random_state=0, solver=StochasticEM(batch_size=4, n_candidates=8), reg=0.0)
+        .partial_fit(X)
+        .partial_fit(X[:5])
+    )
 
 
 # By name of the class and, after a colon, of the variant.
@@ -92,32 +96,45 @@ FITS = {
         ParzenWindows(0.5), cv=StratifiedKFold(3, shuffle=True, random_state=0)
     ).fit(X, sample_weight=WEIGHT),
     "DensityOutlierDetector:from a density": lambda: vicinal.DensityOutlierDetector.from_density(
-        make_pipeline(StandardScaler(), LCA()).fit(TABLE)
+        make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(TABLE)
+    ),
+    "LCA": lambda: LCA(reg=0.0).fit(X),
+    "LCA:diag": lambda: LCA("diag", solver="em", max_iter=5, engine=Engine(threads=1), reg=0.0).fit(
+        TABLE, None, WEIGHT
     ),
     "Dequantizer": lambda: vicinal.Dequantizer([0.0, 0.5], random_state=3).fit(TABLE),
-    "LCA": lambda: LCA().fit(X),
-    "LCA:diag": lambda: LCA("diag", solver="em", max_iter=5, engine=Engine(threads=1)).fit(TABLE, None, WEIGHT),
     "LCA:low rank": lambda: LCA("low_rank", rank=1, reg=0.01, init=[0.5, 0.5]).fit(X),
-    "LCA:spherical": lambda: LCA("spherical").fit(X.astype(np.float32)),
-    "LCA:stochastic": lambda: LCA(solver="stochastic", max_iter=3, random_state=0).fit(X),
+    "LCA:spherical": lambda: LCA("spherical", reg=0.0).fit(X.astype(np.float32)),
+    "LCA:stochastic": lambda: LCA(solver="stochastic", max_iter=3, random_state=0, reg=0.0).fit(X),
+    "LCA:auto": lambda: LCA(reg="auto").fit(X),
+    "LCA:constant": lambda: LCA(reg="auto").fit(np.insert(X, 1, 2.0, axis=1)),
+    "LCAGauss:auto": lambda: vicinal.LCAGauss(reg="auto", reg_gauss="auto").fit(X),
     "LCA:stream": _stream,
     "LCA:stream, then fit": lambda: _stream().fit(X),
     "LCA:gaps": lambda: LCA(reg=0.01).fit(GAPS),
-    "LCAGauss": lambda: vicinal.LCAGauss().fit(X),
-    "LCAGauss:search": lambda: vicinal.LCAGauss(reduce=True, max_iter=50).fit(TABLE, None, WEIGHT),
-    "LocalLCA": lambda: vicinal.LocalLCA().fit(X),
-    "LocalLCA:pool": lambda: vicinal.LocalLCA(0.5, pool=3).fit(TABLE),
+    "LCAGauss": lambda: vicinal.LCAGauss(reg=0.0, reg_gauss=0.0).fit(X),
+    "LCAGauss:search": lambda: vicinal.LCAGauss(reduce=True, max_iter=50, reg=0.0, reg_gauss=0.0).fit(
+        TABLE, None, WEIGHT
+    ),
+    "LocalLCA": lambda: vicinal.LocalLCA(reg=0.0).fit(X),
+    "LocalLCA:pool": lambda: vicinal.LocalLCA(0.5, pool=3, reg=0.0).fit(TABLE),
     "MMC": lambda: vicinal.MMC().fit(X, CHUNKLETS),
     "MMC:diagonal": lambda: vicinal.MMC(structure="diag").fit(TABLE, Y),
-    "ManifoldParzen": lambda: ManifoldParzen(n_neighbors=3).fit(X),
-    "ManifoldParzen:metric": lambda: ManifoldParzen(n_neighbors=3, metric=LCA().fit(X)).fit(X, sample_weight=WEIGHT),
+    "ManifoldParzen": lambda: ManifoldParzen(n_neighbors=3, n_components=1).fit(X),
+    "ManifoldParzen:metric": lambda: ManifoldParzen(n_neighbors=3, metric=LCA(reg=0.0).fit(X), n_components=1).fit(
+        X, sample_weight=WEIGHT
+    ),
     "ManifoldParzen:kernel": lambda: ManifoldParzen(
-        vicinity="kernel", bandwidth=[0.5, 0.5], noise=0.1, n_components=2
+        vicinity="kernel", bandwidth=[0.5, 0.5], noise=0.1, n_components=2, n_neighbors=5
     ).fit(TABLE),
-    "ManifoldParzen:plain": lambda: ManifoldParzen(0).fit(X.astype(np.float32)),
-    "ManifoldParzen:all rows": lambda: ManifoldParzen(n_neighbors=N - 1, noise=0.1).fit(X),
-    "ManifoldParzenCV": lambda: ManifoldParzenCV([0, 1], [2, 3], [0.1, 0.2], cv=2).fit(TABLE),
-    "ManifoldParzenCV:classes": lambda: ManifoldParzenCV([1], [1], [0.1, 0.2], cv=2, criterion="error").fit(X, NAMES),
+    "ManifoldParzen:plain": lambda: ManifoldParzen(0, n_neighbors=5).fit(X.astype(np.float32)),
+    "ManifoldParzen:all rows": lambda: ManifoldParzen(n_neighbors=N - 1, noise=0.1, n_components=1).fit(X),
+    "ManifoldParzen:selection": lambda: ManifoldParzen(
+        selection=Selection(n_components=[0, 1], n_neighbors=[2, 3], noise=[0.1, 0.2], cv=2)
+    ).fit(TABLE),
+    "ManifoldParzen:classes": lambda: ManifoldParzen(
+        selection=Selection(n_components=[1], n_neighbors=[1], noise=[0.1, 0.2], cv=2, criterion="error")
+    ).fit(X, NAMES),
     "NCA": lambda: NCA(random_state=0, max_iter=3).fit(X, Y),
     "NCA:diagonal": lambda: NCA(
         random_state=0, max_iter=3, structure="diag", objective=Objective(match="gaussian")
@@ -137,9 +154,11 @@ FITS = {
     "PairNCA": lambda: vicinal.PairNCA(random_state=0, max_iter=3).fit(X, CHUNKLETS),
     "PairNCA:diagonal": lambda: vicinal.PairNCA(random_state=0, max_iter=3, structure="diag").fit(TABLE, pairs=PAIRS),
     "ParzenMeanShift": lambda: vicinal.ParzenMeanShift().fit(X),
-    "ParzenMeanShift:frames": lambda: vicinal.ParzenMeanShift(ManifoldParzen(n_neighbors=3)).fit(X),
-    "ParzenMeanShift:search": lambda: vicinal.ParzenMeanShift(ManifoldParzenCV([1], [3], [0.1, 0.2], cv=2)).fit(TABLE),
-    "ParzenMeanShift:local": lambda: vicinal.ParzenMeanShift(vicinal.LocalLCA()).fit(X),
+    "ParzenMeanShift:frames": lambda: vicinal.ParzenMeanShift(ManifoldParzen(n_neighbors=3, n_components=1)).fit(X),
+    "ParzenMeanShift:search": lambda: vicinal.ParzenMeanShift(
+        ManifoldParzen(selection=Selection(n_components=[1], n_neighbors=[3], noise=[0.1, 0.2], cv=2, max_rows=None))
+    ).fit(TABLE),
+    "ParzenMeanShift:local": lambda: vicinal.ParzenMeanShift(vicinal.LocalLCA(reg=0.0)).fit(X),
     "ParzenWindows": lambda: ParzenWindows().fit(X),
     "ParzenWindows:weights": lambda: ParzenWindows((0.5, 1.0), engine=Engine(memory="64 MB")).fit(
         TABLE.astype(np.float32), sample_weight=WEIGHT
@@ -188,7 +207,7 @@ FITS = {
     "sklearn.Normalizer": lambda: Normalizer().fit(X),
     "sklearn.PCA": lambda: PCA(1, whiten=True).fit(X),
     "sklearn.PCA:randomized": lambda: PCA(1, svd_solver="randomized", random_state=0).fit(TABLE),
-    "sklearn.Pipeline": lambda: make_pipeline(StandardScaler(), PCA(1), LCA()).fit(TABLE),
+    "sklearn.Pipeline": lambda: make_pipeline(StandardScaler(), PCA(1), LCA(reg=0.0)).fit(TABLE),
     "sklearn.Pipeline:none": lambda: Pipeline([("none", None), ("same", "passthrough"), ("rca", RCA(1))]).fit(X, Y),
     "sklearn.RobustScaler": lambda: RobustScaler().fit(X),
     "sklearn.RobustScaler:plain": lambda: RobustScaler(with_centering=False, with_scaling=False).fit(X),
@@ -201,6 +220,11 @@ FITS = {
 }
 # What the vicinal that wrote version 1 did not have.
 SINCE_VERSION_2 = [
+    "LCA:auto",
+    "LCA:constant",
+    "LCAGauss:auto",
+    "ManifoldParzen:classes",
+    "ManifoldParzen:selection",
     "BinnedTargetMetric",
     "DensityOutlierDetector:from a density",
     "DensityImputer",

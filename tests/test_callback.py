@@ -56,14 +56,14 @@ def metric_vector(model):
 # with the fitted estimator (what it is of the vector, and of the estimator); None where the last vector need not be the
 # one that is kept.
 CASES = {
-    "LCA em": (LCA(solver="em"), (), D * D, (gram, metric_vector)),
-    "LCA accelerated": (LCA(solver="accelerated"), (), D * D, (gram, metric_vector)),
-    "LCA diagonal": (LCA("diag"), (), D * D, (gram, metric_vector)),
-    "LCA stochastic": (LCA(solver=StochasticEM(batch_size=20), tol=1e-6, random_state=0), (), D * D, None),
-    "LCAGauss": (LCAGauss(), (), D * D, (gram, lambda model: model.precision_)),
-    "LCAGauss search": (LCAGauss(reduce=True, tol=1e-5), (), D * D, None),
-    "LocalLCA": (LocalLCA(), (), N * D * D, (np.ravel, lambda model: model.local_covariances_.ravel())),
-    "LocalLCA pool": (LocalLCA(0.3, pool=4), (), N * D * D, None),
+    "LCA em": (LCA(solver="em", reg=0.0), (), D * D, (gram, metric_vector)),
+    "LCA accelerated": (LCA(solver="accelerated", reg=0.0), (), D * D, (gram, metric_vector)),
+    "LCA diagonal": (LCA("diag", reg=0.0), (), D * D, (gram, metric_vector)),
+    "LCA stochastic": (LCA(solver=StochasticEM(batch_size=20), tol=1e-6, random_state=0, reg=0.0), (), D * D, None),
+    "LCAGauss": (LCAGauss(reg=0.0, reg_gauss=0.0), (), D * D, (gram, lambda model: model.precision_)),
+    "LCAGauss search": (LCAGauss(reduce=True, tol=1e-5, reg=0.0, reg_gauss=0.0), (), D * D, None),
+    "LocalLCA": (LocalLCA(reg=0.0), (), N * D * D, (np.ravel, lambda model: model.local_covariances_.ravel())),
+    "LocalLCA pool": (LocalLCA(0.3, pool=4, reg=0.0), (), N * D * D, None),
     "NCA lbfgs": (NCA(2, random_state=0), (Y,), 2 * D, None),
     "NCA cg": (NCA(2, solver="cg", random_state=0), (Y,), 2 * D, None),
     "NCA diagonal": (NCA(random_state=0, structure="diag"), (Y,), D * D, None),
@@ -192,7 +192,7 @@ def test_it_may_stop_the_fit(name, error, said):
         (PairNCA(2, random_state=0, init=MultiStart(n_starts=4)), Y),
         (ConstrainedKMeans(3, n_init=4, random_state=0), PAIRS),
         (ConstrainedGaussianMixture(2, n_init=4, random_state=0), PAIRS),
-        (LCAGauss(reduce=True), None),
+        (LCAGauss(reduce=True, reg=0.0, reg_gauss=0.0), None),
     ],
 )
 def test_it_stops_all_starts(estimator, y, error):
@@ -204,13 +204,13 @@ def test_it_stops_all_starts(estimator, y, error):
 
 def test_the_search_of_lca_gauss_can_be_stopped_anywhere():
     """The passes of all runs count, and what is kept is never worse than EM's own answer."""
-    plain, whole = LCAGauss(tol=1e-5).fit(X), Watcher()
-    searched = LCAGauss(reduce=True, tol=1e-5, callback=whole).fit(X)
+    plain, whole = LCAGauss(tol=1e-5, reg=0.0, reg_gauss=0.0).fit(X), Watcher()
+    searched = LCAGauss(reduce=True, tol=1e-5, callback=whole, reg=0.0, reg_gauss=0.0).fit(X)
     assert whole.counts == list(range(1, searched.n_iter_ + 1))
     for at in (plain.n_iter_ + 1, plain.n_iter_ + 3, searched.n_iter_):
         watcher = Watcher(at)
         with pytest.warns(ConvergenceWarning, match="the callback stopped it"):
-            model = LCAGauss(reduce=True, tol=1e-5, callback=watcher).fit(X)
+            model = LCAGauss(reduce=True, tol=1e-5, callback=watcher, reg=0.0, reg_gauss=0.0).fit(X)
         assert watcher.counts[-1] == at == model.n_iter_
         assert model.objectives_[-1] >= plain.objectives_[-1]
         assert model.objectives_[-1] == pytest.approx(model.score(), abs=1e-9)
@@ -219,9 +219,9 @@ def test_the_search_of_lca_gauss_can_be_stopped_anywhere():
 def test_stopped_is_as_far_as_it_came():
     """EM stopped after five passes is EM with max_iter=5."""
     with pytest.warns(ConvergenceWarning):
-        stopped = LCA(solver="em", callback=Watcher(5)).fit(X)
+        stopped = LCA(solver="em", callback=Watcher(5), reg=0.0).fit(X)
     with pytest.warns(ConvergenceWarning):
-        limited = LCA(solver="em", max_iter=5).fit(X)
+        limited = LCA(solver="em", max_iter=5, reg=0.0).fit(X)
     np.testing.assert_array_equal(stopped.components_, limited.components_)
     np.testing.assert_array_equal(stopped.objectives_, limited.objectives_)
 
@@ -291,8 +291,8 @@ def test_what_cannot_be_called_is_refused(estimator):
 @pytest.mark.parametrize(
     ("estimator", "grid"),
     [
-        (LCA(), {"reg": [0.01, 0.1]}),
-        (LocalLCA(), {"smoothing": [0.5, 0.7]}),
+        (LCA(reg=0.0), {"reg": [0.01, 0.1]}),
+        (LocalLCA(reg=0.0), {"smoothing": [0.5, 0.7]}),
         (ConstrainedGaussianMixture(random_state=0), {"n_components": [1, 2]}),
     ],
 )

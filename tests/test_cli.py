@@ -122,7 +122,8 @@ def _check_score(model, table, capsys):
     assert run("score", "model.vicinal", "table.csv", "-q") == OK
     scores = pd.read_csv(io.StringIO(capsys.readouterr().out))
     assert list(scores.columns) == ["row", "log_density", "p_value", "outlier"]
-    np.testing.assert_allclose(scores["log_density"], detector.training_scores_ - volume, rtol=1e-9)
+    plain = vicinal.DensityOutlierDetector(model[-1], largest_group=None).fit(scaled)
+    np.testing.assert_allclose(scores["log_density"], plain.training_scores_ - volume, rtol=1e-9)
     np.testing.assert_allclose(scores["p_value"], detector.training_p_values_, rtol=1e-9)
     np.testing.assert_array_equal(scores["outlier"], detector.training_scores_ < detector.offset_)
     assert run("score", "model.vicinal", "--training", "-q") == OK
@@ -140,7 +141,7 @@ def _check_score(model, table, capsys):
     captured = capsys.readouterr()
     assert "5 rows of 125 equal a training row exactly" in captured.err
     tail = pd.read_csv(io.StringIO(captured.out))["log_density"].tail(5)
-    np.testing.assert_allclose(tail, detector.training_scores_[:5] - volume, rtol=1e-9)
+    np.testing.assert_allclose(tail, plain.training_scores_[:5] - volume, rtol=1e-9)
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "npz", "npy", "csv.gz"])
@@ -513,6 +514,38 @@ def test_models_made_in_python(table, capsys):
 def scored(capsys, *arguments):
     assert run("score", *arguments, "-q") == OK
     return pd.read_csv(io.StringIO(capsys.readouterr().out))
+
+
+def test_score_explains_outliers_and_holds_a_false_discovery_rate(table, capsys):
+    X = table[FEATURES]
+    X.to_csv("features.csv", index=False)
+    new = X + 0.1 * X.std().to_numpy()
+    new.iloc[:12, 0] = X.iloc[:12, 0] + 30 * X.iloc[:, 0].std()
+    new.to_csv("new.csv", index=False)
+    assert run("learn", "features.csv", "--method", "parzen", "-q", "-o", "m.vicinal") == OK
+    detector = vicinal.DensityOutlierDetector.from_density(model_io.load("m.vicinal"), fdr=0.2)
+    scores = scored(capsys, "m.vicinal", "new.csv", "--explain", "--fdr", "0.2")
+    np.testing.assert_array_equal(scores["outlier"], detector.predict(new) == -1)
+    assert scores["outlier"][:12].all()
+    assert scores["why"].isna().tolist() == (scores["outlier"] == 0).tolist()
+    expected = detector.explain(new[:1])
+    assert scores["why"][0] == "; ".join(expected.reasons(0))
+    assert scores["why"][0].startswith(f"{FEATURES[0]}: expected ")
+    assert f"got {new.iloc[0, 0]:.4g}" in scores["why"][0]  # in the units of the table
+    own = scored(capsys, "m.vicinal", "--training", "--explain", "--contamination", "0.1")
+    first = int(np.flatnonzero(own["outlier"])[0])
+    assert own["why"][first] == "; ".join(detector.explain(None).reasons(first))
+    pd.testing.assert_frame_equal(
+        scored(capsys, "m.vicinal", "features.csv", "--explain", "--contamination", "0.1"), own
+    )
+    assert run("score", "m.vicinal", "--training", "--fdr", "0.2") == USAGE
+    assert "--fdr is for new rows" in capsys.readouterr().err
+    assert run("score", "m.vicinal", "new.csv", "--fdr", "2") == USAGE
+    assert "expected a number between 0 and 1, got '2'" in capsys.readouterr().err
+    assert run("learn", "features.csv", "--method", "lca-gauss", "-q", "-o", "g.vicinal") == OK
+    capsys.readouterr()
+    assert run("score", "g.vicinal", "new.csv", "--explain", "-q") == MODEL
+    assert "--explain: explain needs a density in which all training rows share one kernel" in capsys.readouterr().err
 
 
 def test_scores_of_detectors_and_weighted_densities_made_in_python(table, capsys):

@@ -20,8 +20,9 @@ from vicinal import (
     LCAGauss,
     LocalLCA,
     ManifoldParzen,
-    ManifoldParzenCV,
     ParzenWindows,
+    Selection,
+    TrainingRowsWarning,
     io,
 )
 
@@ -53,7 +54,7 @@ EXPECTED_FAILURES = {
         ),
     },
 )
-@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.TrainingRowsWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -85,7 +86,7 @@ def test_self_masking_is_undone(masked, density, in_sample_auc):
 def test_training_scores_leave_rows_out():
     X = np.random.default_rng(1).normal(size=(40, 3))
     for density in (ParzenWindows(0.5), ManifoldParzen(2, 5, 0.1)):
-        detector = DensityOutlierDetector(density).fit(X)
+        detector = DensityOutlierDetector(density, largest_group=None).fit(X)
         expected = [clone(density).fit(np.delete(X, i, 0)).score_samples(X[i : i + 1])[0] for i in range(40)]
         np.testing.assert_allclose(detector.training_scores_, expected, rtol=1e-9)
         np.testing.assert_allclose(detector.score_samples(X), density.fit(X).score_samples(X), rtol=1e-12)
@@ -137,8 +138,10 @@ def test_thresholds():
     assert 0 < np.mean(auto.fit_predict(X) == -1) < 0.12
     tenth = DensityOutlierDetector(contamination=0.1)
     assert np.sum(tenth.fit_predict(X) == -1) == 30
-    np.testing.assert_allclose(tenth.decision_function(X), tenth.score_samples(X) - tenth.offset_)
-    np.testing.assert_array_equal(tenth.predict(X), np.where(tenth.decision_function(X) < 0, -1, 1))
+    np.testing.assert_array_equal(tenth.labels_, tenth.fit_predict(X))
+    new = 1.5 * X[::-1]
+    np.testing.assert_allclose(tenth.decision_function(new), tenth.score_samples(new) - tenth.offset_)
+    np.testing.assert_array_equal(tenth.predict(new), np.where(tenth.decision_function(new) < 0, -1, 1))
 
 
 def test_bounded_kernels_with_density_zero():
@@ -168,14 +171,16 @@ def test_names_and_weights():
     frame = pd.DataFrame(rng.normal(size=(50, 2)), columns=["a", "b"])
     detector = DensityOutlierDetector(ManifoldParzen(1, 5, 0.1, metric=StandardScaler().fit(frame))).fit(frame)
     assert detector.feature_names_in_.tolist() == ["a", "b"]
-    assert detector.predict(frame).shape == (50,)
+    assert detector.predict(frame[:40]).shape == (40,)
     weight = np.arange(50) % 3
-    weighted = DensityOutlierDetector(ParzenWindows(0.5)).fit(frame, sample_weight=weight)
+    weighted = DensityOutlierDetector(ParzenWindows(0.5), largest_group=None).fit(frame, sample_weight=weight)
     expected = ParzenWindows(0.5).fit(frame, sample_weight=weight).score_samples(None)
     np.testing.assert_allclose(weighted.training_scores_, expected)
     # A row of weight 0 counts nowhere.
     kept = weight > 0
-    without = DensityOutlierDetector(ParzenWindows(0.5)).fit(frame[kept], sample_weight=weight[kept])
+    without = DensityOutlierDetector(ParzenWindows(0.5), largest_group=None).fit(
+        frame[kept], sample_weight=weight[kept]
+    )
     assert weighted.offset_ == pytest.approx(without.offset_)
     np.testing.assert_allclose(weighted.training_p_values_[kept], without.training_p_values_)
     folds = DensityOutlierDetector(KernelDensity(bandwidth=0.5)).fit(frame, sample_weight=1.0 + weight)
@@ -191,6 +196,10 @@ def test_names_and_weights():
         ({"contamination": 0.6}, ValueError, "at most 0.5"),
         ({"contamination": "some"}, ValueError, "'auto' or a number in"),
         ({"contamination": None}, TypeError, "contamination must be a number"),
+        ({"largest_group": 0.5}, ValueError, "largest_group must be less than 0.5, got 0.5"),
+        ({"largest_group": "auto"}, TypeError, "largest_group must be a number"),
+        ({"fdr": 1.0}, ValueError, "fdr must be less than 1, got 1.0"),
+        ({"fdr": -0.1}, ValueError, "fdr must be a finite number greater than 0"),
         ({"density": ParzenWindows}, TypeError, "got the class ParzenWindows"),
         ({"density": StandardScaler()}, TypeError, "fit and score_samples, got StandardScaler"),
         ({"density": ManifoldParzen(1, 40, 0.1)}, ValueError, "n_neighbors=40 needs at least 41"),
@@ -228,12 +237,12 @@ def assert_same_answers(one, other, new):
     "density",
     [
         ParzenWindows(),
-        LCA(),
-        LCAGauss(),
-        LocalLCA(),
+        LCA(reg=0.0),
+        LCAGauss(reg=0.0, reg_gauss=0.0),
+        LocalLCA(reg=0.0),
         ManifoldParzen(1, 5, 0.1),
         ManifoldParzen(0, 5, 0.1),
-        ManifoldParzenCV(n_components=[1], n_neighbors=[5], noise=[0.1]),
+        ManifoldParzen(selection=Selection(n_components=[1], n_neighbors=[5], noise=[0.1])),
     ],
     ids=lambda density: type(density).__name__,
 )
@@ -278,13 +287,15 @@ def test_from_density_of_a_pipeline_keeps_the_steps_before_the_density():
 def test_from_density_can_be_cloned_and_saved(tmp_path):
     rng = np.random.default_rng(11)
     X, new = rng.normal(size=(50, 2)), 2.0 * rng.normal(size=(20, 2))
-    detector = DensityOutlierDetector.from_density(make_pipeline(StandardScaler(), LCA()).fit(X), contamination=0.1)
+    detector = DensityOutlierDetector.from_density(
+        make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(X), contamination=0.1
+    )
     fresh = clone(detector)
     with pytest.raises(NotFittedError):
         fresh.predict(new)
     with pytest.raises(NotFittedError):  # the parameter is unfitted, as in every meta-estimator
         fresh.density.score_samples(new)
-    by_folds = DensityOutlierDetector(make_pipeline(StandardScaler(), LCA()), contamination=0.1).fit(X)
+    by_folds = DensityOutlierDetector(make_pipeline(StandardScaler(), LCA(reg=0.0)), contamination=0.1).fit(X)
     assert_same_answers(fresh.fit(X), by_folds, new)
     io.save(detector, tmp_path / "detector.vicinal")
     assert_same_answers(io.load(tmp_path / "detector.vicinal"), detector, new)
@@ -306,7 +317,7 @@ def test_from_density_refuses_what_is_no_fitted_density(tmp_path):
         DensityOutlierDetector.from_density(StandardScaler().fit(X))
     with pytest.raises(ValueError, match=r"at most 0\.5"):
         DensityOutlierDetector.from_density(ParzenWindows().fit(X), contamination=0.7)
-    io.save(LCA().fit(X), tmp_path / "thin.vicinal", training_rows=False)
+    io.save(LCA(reg=0.0).fit(X), tmp_path / "thin.vicinal", training_rows=False)
     with pytest.raises(NotFittedError, match="saved without its training rows"):
         DensityOutlierDetector.from_density(io.load(tmp_path / "thin.vicinal"))
 
@@ -324,3 +335,80 @@ def test_p_values_from_scores_are_those_of_the_rows():
     X, weight, new = rng.normal(size=(50, 2)), rng.uniform(size=50), 2.0 * rng.normal(size=(20, 2))
     detector = DensityOutlierDetector(ParzenWindows(0.5)).fit(X, sample_weight=weight)
     np.testing.assert_array_equal(detector.p_values_from_scores(detector.score_samples(new)), detector.p_values(new))
+
+
+def test_predict_warns_of_the_training_table_alone():
+    """``fit(X).predict(X)`` found none where ``fit_predict(X)`` found seven."""
+    rng = np.random.default_rng(16)
+    X = np.vstack([rng.normal(size=(100, 2)), 10.0 * np.arange(1, 8)[:, None] * [1.0, -1.0]])
+    detector = DensityOutlierDetector(ParzenWindows(0.1), contamination=0.07)
+    assert np.flatnonzero(detector.fit_predict(X) == -1).tolist() == list(range(100, 107))
+    for table in (X, pd.DataFrame(X).to_numpy(order="F"), X.tolist()):
+        with pytest.warns(TrainingRowsWarning, match=r"use fit_predict\(X\), or labels_"):
+            detector.predict(table)
+    for table in (X[::-1], X[:-1], np.nextafter(X, 1e9), np.vstack([X, X])):
+        detector.predict(table)  # warnings are errors here
+    detector.p_values(X)
+    detector.decision_function(X)
+    with pytest.warns(TrainingRowsWarning):
+        DensityOutlierDetector.from_density(ParzenWindows(0.1).fit(X)).predict(X)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    with pytest.warns(TrainingRowsWarning):
+        DensityOutlierDetector(GaussianMixture(random_state=0)).fit(frame).predict(frame)
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy tails", "clusters"])
+def test_p_values_of_clean_rows_are_no_smaller_than_they_may_be(kind):
+    """P(p <= a) <= a + 2 SE, for new rows and for training rows."""
+    rng = np.random.default_rng(17)
+    draws = {
+        "normal": lambda m: rng.normal(size=(m, 3)),
+        "heavy tails": lambda m: rng.standard_t(3, size=(m, 2)),
+        "clusters": lambda m: rng.normal(size=(m, 2)) + 5.0 * rng.integers(0, 3, size=(m, 1)),
+    }
+    found: dict[str, list] = {"new": [], "training": []}
+    levels = np.array([0.01, 0.05, 0.1])
+    for _ in range(25):
+        detector = DensityOutlierDetector().fit(draws[kind](150))
+        for name, p in (("new", detector.p_values(draws[kind](150))), ("training", detector.training_p_values_)):
+            found[name].append((p[:, None] <= levels + 1e-12).mean(axis=0))
+    for shares in map(np.array, found.values()):
+        error = np.maximum(shares.std(axis=0), np.sqrt(levels * (1 - levels) / 150)) / np.sqrt(len(shares))
+        assert np.all(shares.mean(axis=0) <= levels + 2 * error)
+
+
+def test_fdr_judges_new_rows_together_by_benjamini_and_hochberg():
+    rng = np.random.default_rng(18)
+    X = rng.normal(size=(400, 2))
+    detector = DensityOutlierDetector(fdr=0.1).fit(X)
+    usual, strange = rng.normal(size=(150, 2)), rng.normal(size=(30, 2)) + 7.0
+    new = np.vstack([usual, strange])
+    flagged = detector.predict(new) == -1
+    p = np.sort(detector.p_values(new))
+    below = np.flatnonzero(p <= 0.1 * np.arange(1, 181) / 180)  # the step-up rule, literally
+    assert flagged.sum() == below[-1] + 1
+    assert flagged[150:].all()
+    # One strange row among many usual ones: its p-value cannot be small enough.
+    assert (detector.predict(np.vstack([usual, strange[:1]])) == 1).all()
+    np.testing.assert_array_equal(detector.labels_, DensityOutlierDetector().fit(X).labels_)
+
+
+def test_a_new_value_in_a_constant_column_is_an_outlier():
+    rng = np.random.default_rng(19)
+    X = np.column_stack([rng.normal(size=(99, 2)), np.full(99, 0.1)])
+    for detector in (
+        DensityOutlierDetector(ParzenWindows(1.0)).fit(X),
+        DensityOutlierDetector(ParzenWindows(1.0), largest_group=None, contamination=0.5).fit(X),
+        DensityOutlierDetector.from_density(ParzenWindows(1.0).fit(X)),
+        DensityOutlierDetector.from_density(make_pipeline(StandardScaler(), ParzenWindows(1.0)).fit(X)),
+    ):
+        new = np.array([[0.0, 0.0, 0.1], [0.0, 0.0, 0.1001]])  # a wide kernel hardly sees the difference
+        assert detector.p_values(new)[1] == 0.01
+        assert detector.p_values(new)[0] > 0.4
+        assert detector.predict(new)[1] == -1
+        assert detector.decision_function(new)[1] < 0
+        found = detector.explain(new)
+        assert found.reasons(1)[0] == "x2: expected 0.1 as in all training rows, got 0.1001"
+        assert found.shares[1, 2] == 0.01
+        assert found.shares[0, 2] == 1.0
+        assert detector.explain(None).constants.tolist() == [False, False, True]

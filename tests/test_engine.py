@@ -49,11 +49,8 @@ def fused(patch):
 def products(patch):
     _products_from(patch, 0)
     for file, name, size in (
-        ("_cpu", "PRODUCT_TILE_POINTS", 100),
-        ("_products", "PRODUCT_TILE_POINTS", 100),
-        ("_cpu", "PRODUCT_TILE_ROWS", 24),
+        ("_cpu", "PRODUCT_ROWS", 24),
         ("_half", "HALF_PRODUCT_ROWS", 200),
-        ("_half", "HALF_PRODUCT_POINTS", 300),
     ):
         patch.setattr(module(file), name, size)
 
@@ -65,6 +62,13 @@ def differences(patch):
 
 def nothing_kept(patch):
     patch.setattr(module("_cpu"), "KEPT_POINTS", 0)
+
+
+def pruned(patch):
+    """Pruned work, however few the rows and little the saving."""
+    for file, name in (("_cpu", "POINTS"), ("_pruned_placed", "POINTS"), ("_pruned_placed", "QUERIES")):
+        patch.setattr(module(file), f"PRUNED_FROM_{name}", 0)
+    patch.setattr(module("_pruned").PrunedSweeps, "pays", lambda *_: True)
 
 
 class Way(NamedTuple):
@@ -88,6 +92,7 @@ WAYS = [
     Way("cpu", (each_pair_once, fused)),
     Way("cpu", (each_pair_once, products)),
     Way("cpu", (each_pair_once, differences)),
+    Way("cpu", (pruned,)),
 ]
 
 
@@ -892,7 +897,7 @@ def test_the_scatter_of_far_clusters_keeps_its_digits(kind, dtype, gap):
     placed = placed_rows(kind, X, metric)
     got = placed.scatter()
     assert_close(got.log_sums, softmax.log_sums, dtype)
-    rtol = 1e-10 if dtype == "float64" else 1e-3
+    rtol = TOLERANCE[dtype]
     for of, coordinates in (("images", X / 8.0), ("rows", X)):
         expected = literal_scatter(softmax.weights, coordinates, coordinates)
         np.testing.assert_allclose(placed.scatter(of=of).scatter, expected, atol=rtol * np.abs(expected).max(), rtol=0)
@@ -957,6 +962,57 @@ def test_values_of_another_precision_or_of_whole_numbers(kind, dtype):
     whole = np.arange(c.n)[:, None] % 7 + 10
     for values in (whole, whole.astype(np.uint8), whole > 12):
         assert_close(placed.softmax_means(values).means, p @ values, dtype)
+
+
+@precisions
+@pytest.mark.parametrize("present", [[5], []], ids=["one point", "no point"])
+@pytest.mark.parametrize("n", [1, 30, 600])
+def test_a_row_that_sees_nobody_has_no_neighbours_and_no_nan(kind, dtype, present, n):
+    """Its log-sum is -inf and its weights are 0; the fused kernels used to divide 0 by 0."""
+    rng = np.random.default_rng(15)
+    X, values, codes = rng.normal(size=(n, 3)).astype(dtype), rng.normal(size=(n, 2)) + 9.0, np.arange(n) % 2
+    log_weights = None
+    if n > 1:
+        log_weights = np.full(n, -np.inf)
+        log_weights[present] = 0.3
+    sees = np.zeros(n, dtype=bool) if n == 1 or not present else np.arange(n) != 5
+    placed = placed_rows(kind, X, match=Match("class", codes), log_weights=log_weights)
+    p = np.zeros((n, n))
+    if n > 1:
+        p[np.ix_(sees, present)] = 1.0
+    log_sums = np.full(n, -np.inf)
+    if sees.any():
+        log_sums[sees] = 0.3 - 0.5 * np.square(X[sees].astype(float) - X[5]).sum(axis=1)
+
+    def check(got, expected):
+        np.testing.assert_allclose(got, expected, rtol=TOLERANCE[dtype], atol=10 * TOLERANCE[dtype])
+
+    check(placed.log_sums(), log_sums)
+    check(placed.softmax_means(values).means, p @ values)
+    check(placed.mean_shifts().means, np.where(sees[:, None], X[present[0] if sees.any() else 0] - X, 0.0))
+    check(placed.class_shares(), p @ np.eye(2)[codes][:, : codes.max() + 1])
+    check(placed.perplexities(), np.ones(n))
+    for of in ("images", "rows"):
+        check(placed.scatter(of=of).scatter, literal_scatter(p, X, X))
+    check(placed.scatter(queries=np.arange(n)[::-1].copy()).scatter, literal_scatter(p, X, X))
+    local = placed.local_scatters()
+    check(local.counts, p.sum(axis=0))
+    assert np.isfinite(local.scatters).all()
+    asked = Queries(left_out=np.arange(n))
+    for spread in (np.ones((n, 1)), values):
+        check(placed.placed.softmax_sums(asked, None, None, spread).received, p.T @ spread)
+    for match in (Match("class", codes), Match("gaussian", values), Match("dot", np.abs(values))):
+        soft = placed_rows(kind, X, match=match, log_weights=log_weights)
+        for objective in ("accuracy", "likelihood"):
+            got = soft.pull(objective=objective)
+            check(got.log_sums, log_sums)
+            assert np.all(got.log_agreement[~sees] == -np.inf)
+            assert not np.isnan(got.log_agreement).any()
+            assert np.isfinite(got.pull).all()
+            if not sees.any():
+                assert np.all(got.pull == 0.0)
+    listed = {int(i) for query, *_ in placed.neighbors_above(1e-3) for i in query}
+    assert listed == set(np.flatnonzero(sees))
 
 
 def test_a_point_that_everyone_leaves_out_receives_nothing(kind):

@@ -4,8 +4,10 @@ Each estimator is fitted, and scores rows, on a backend that distorts every sum 
 that does not change was not made by the engine.
 """
 
+import ast
 import inspect
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,19 +22,23 @@ from vicinal import (
     LCAGauss,
     LocalLCA,
     ManifoldParzen,
-    ManifoldParzenCV,
     Objective,
     PairNCA,
     ParzenMeanShift,
     ParzenWindows,
+    Selection,
     SoftNeighborsClassifier,
     SoftNeighborsRegressor,
     StochasticGradient,
     quality,
 )
+from vicinal._compare.folds import nearest
+from vicinal._density.parzen_mean_shift import linked_groups
 from vicinal._engine import _arrays
 from vicinal._engine._arrays import ArrayBackend
 from vicinal._engine._backends import BACKENDS
+from vicinal._report.views import neighbors_among
+from vicinal._supervision.targets import check_targets
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -41,6 +47,16 @@ OWN_PAIRS = {
     "MMC": "its weights are 1 / distance, which no kernel of the engine is",
     "NeuralNCA": "torch differentiates the pairs within a batch; the scale that it starts from is the engine's",
 }
+# Files outside of the engine that may ask another library for pairs of rows, and why.
+OTHER_PAIRS = {
+    "_metric.py": "the table of distances is what the user asks for",
+    "_nca/soft_neighbors.py": "it only recognises scikit-learn's NCA, a metric that the user may pass",
+    "_rca/mmc.py": OWN_PAIRS["MMC"],
+    "_report/code.py": "it writes code for the user, with scikit-learn's own vote of neighbours",
+    "papers/lca/_clustering.py": "the paper's experiment hands a neighbour graph to another library",
+    "papers/nca/_neighbours.py": "the paper's experiment is judged by scikit-learn's own vote",
+}
+PAIR_LIBRARIES = ("scipy.spatial", "sklearn.neighbors", "sklearn.metrics.pairwise")
 # Estimators without sums over pairs: they centre chunklets, alternate assignments and means, or look at columns.
 NO_PAIRS = {
     "BinnedTargetMetric",
@@ -132,34 +148,54 @@ CASES = {
         (ParzenWindows("loo"), (GAPS,), ["covariance_", "left_out_scores"], new_rows),
     ],
     "LCA": [
-        (LCA(solver="em", max_iter=5), (X,), ["covariance_"], density),
-        (LCA(solver="accelerated", max_iter=5), (X,), ["covariance_"], density),
-        (LCA(solver="stochastic", max_iter=2, random_state=0), (X,), ["covariance_"], density),
-        (LCA(covariance_type="diag", max_iter=5), (X,), ["covariance_", "effective_neighbors_"], density),
-        (LCA(rank=2, max_iter=5), (X,), ["covariance_"], density),
-        (LCA(max_iter=5), (GAPS,), ["covariance_", "left_out_scores"], new_rows),
+        (LCA(solver="em", max_iter=5, reg=0.0), (X,), ["covariance_"], density),
+        (LCA(solver="accelerated", max_iter=5, reg=0.0), (X,), ["covariance_"], density),
+        (LCA(solver="stochastic", max_iter=2, random_state=0, reg=0.0), (X,), ["covariance_"], density),
+        (LCA(covariance_type="diag", max_iter=5, reg=0.0), (X,), ["covariance_", "effective_neighbors_"], density),
+        (LCA(rank=2, max_iter=5, reg=0.0), (X,), ["covariance_"], density),
+        (LCA(max_iter=5, reg=0.0), (GAPS,), ["covariance_", "left_out_scores"], new_rows),
     ],
     "LCAGauss": [
         # What its rows score, each left out, is kept from the fit.
-        (LCAGauss(max_iter=5), (X,), ["components_", "effective_neighbors_", "left_out_scores"], new_rows),
-        (LCAGauss(max_iter=5), (GAPS,), ["covariance_", "left_out_scores"], new_rows),
-        (LCAGauss(reduce=True, max_iter=5), (X,), ["covariance_", "left_out_scores"], new_rows),
-    ],
-    "LocalLCA": [(LocalLCA(max_iter=3), (X,), ["local_covariances_"], density)],
-    "ManifoldParzen": [
-        (ManifoldParzen(n_neighbors=8, noise=0.05), (X,), ["local_frames_", "local_variances_", "neighbors_"], density),
-        (ManifoldParzen(n_neighbors=8), (X,), ["local_frames_", "noise_scores_"], density),
-        (ManifoldParzen(n_components=0), (X,), ["noise_"], density),
+        (LCAGauss(max_iter=5, reg=0.0, reg_gauss=0.0), (GAPS,), ["covariance_", "left_out_scores"], new_rows),
         (
-            ManifoldParzen(vicinity="kernel", bandwidth=0.5, noise=0.05),
+            LCAGauss(max_iter=5, reg=0.0, reg_gauss=0.0),
+            (X,),
+            ["components_", "effective_neighbors_", "left_out_scores"],
+            new_rows,
+        ),
+        (LCAGauss(reduce=True, max_iter=5, reg=0.0, reg_gauss=0.0), (X,), ["covariance_", "left_out_scores"], new_rows),
+    ],
+    "LocalLCA": [(LocalLCA(max_iter=3, reg=0.0), (X,), ["local_covariances_"], density)],
+    "ManifoldParzen": [
+        (
+            ManifoldParzen(n_neighbors=8, noise=0.05, n_components=1),
+            (X,),
+            ["local_frames_", "local_variances_", "neighbors_"],
+            density,
+        ),
+        (ManifoldParzen(n_neighbors=8, n_components=1), (X,), ["local_frames_", "noise_scores_"], density),
+        (ManifoldParzen(n_components=0, n_neighbors=5), (X,), ["noise_"], density),
+        (
+            ManifoldParzen(vicinity="kernel", bandwidth=0.5, noise=0.05, n_components=1),
             (X,),
             ["local_frames_", "local_variances_"],
             density,
         ),
-    ],
-    "ManifoldParzenCV": [
-        (ManifoldParzenCV([1, 2], [4, 8], cv=3), (X,), ["cv_results_"], density),
-        (ManifoldParzenCV([1], [4, 8], cv=3, criterion="conditional_log_likelihood"), (X, Y), ["best_score_"], None),
+        (
+            ManifoldParzen(selection=Selection(n_components=[1, 2], n_neighbors=[4, 8], cv=3)),
+            (X,),
+            ["cv_results_"],
+            density,
+        ),
+        (
+            ManifoldParzen(
+                selection=Selection(n_components=[1], n_neighbors=[4, 8], cv=3, criterion="conditional_log_likelihood")
+            ),
+            (X, Y),
+            ["best_score_"],
+            None,
+        ),
     ],
     "NCA": [
         (NCA(2, max_iter=5), (X, Y), ["components_", "objectives_"], None),
@@ -179,9 +215,9 @@ CASES = {
     ],
     "ParzenMeanShift": [
         (ParzenMeanShift(ParzenWindows(0.5)), (X,), ["cluster_centers_"], None),
-        (ParzenMeanShift(LCA(max_iter=3)), (X,), ["cluster_centers_"], None),
+        (ParzenMeanShift(LCA(max_iter=3, reg=0.0)), (X,), ["cluster_centers_"], None),
         (ParzenMeanShift(ManifoldParzen(n_neighbors=8, n_components=1, noise=0.3)), (X,), ["cluster_centers_"], None),
-        (ParzenMeanShift(LCAGauss(max_iter=2)), (X,), ["cluster_centers_"], None),
+        (ParzenMeanShift(LCAGauss(max_iter=2, reg=0.0, reg_gauss=0.0)), (X,), ["cluster_centers_"], None),
     ],
     "DensityClassifier": [
         (DensityClassifier(ParzenWindows(0.5)), (X, Y), [], lambda m: {"predict_proba": m.predict_proba(NEW)}),
@@ -256,6 +292,34 @@ def test_purity_is_made_by_the_engine(distort):
     before = quality.neighbor_purity(X, Y, 5)
     distort()
     assert not same(before, quality.neighbor_purity(X, Y, 5))
+
+
+SEARCHES = {
+    "vicinal compare": lambda: nearest(X, NEW, 5),
+    "vicinal report": lambda: neighbors_among(X),
+    "rows that agree with no other": lambda: check_targets(100.0 * X[:, :1] ** 3, "gaussian", 0.05).alone(),
+    "modes that are merged": lambda: linked_groups(X, 0.5),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+def test_searches_for_neighbours_are_made_by_the_engine(distort, search):
+    before = search()
+    distort()
+    assert not same(before, search())
+
+
+def test_no_other_library_is_asked_for_pairs_of_rows():
+    """Searches and distances of other libraries are used inside of the engine, and in the files that are named here."""
+    folder = Path(vicinal.__file__).parent
+    found = set()
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if any(module.startswith(PAIR_LIBRARIES) for module in modules):
+                found.add(file.relative_to(folder).as_posix())
+    assert {name for name in found if not name.startswith("_engine/")} == set(OTHER_PAIRS)
 
 
 @pytest.mark.parametrize("name", sorted(NO_PAIRS))

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from vicinal import Engine
-from vicinal._engine import Match, _arrays, _contract, prepare
+from vicinal._engine import Match, _arrays, _contract, _cpu, prepare
 from vicinal._engine._accuracy import round_centre
-
-BACKENDS = ["reference", "cpu", "torch"]
+from vicinal._engine._backends import BACKENDS
 
 
 def backend(name):
+    """An engine of a backend of the table, so that a new backend is held to these laws by its line there."""
     if name == "torch":
         pytest.importorskip("torch")
         return Engine("torch", device="cpu")
@@ -20,7 +20,8 @@ def backend(name):
 @pytest.fixture(params=["by scores", "by a search"])
 def way(request, monkeypatch):
     """Both ways in which candidates are found, whatever the number of rows."""
-    monkeypatch.setattr(_arrays, "search_is_faster", lambda *_: request.param == "by a search")
+    for file in (_arrays, _cpu):
+        monkeypatch.setattr(file, "search_is_faster", lambda *_: request.param == "by a search")
 
 
 def literal_neighbors(queries, points, left_out, k):

@@ -31,6 +31,7 @@ from vicinal._engine._backends import BACKENDS, backend_class
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import choose
 from vicinal._engine._contract import Placed
+from vicinal._engine._tuning import ALGEBRA_ROWS
 
 
 def placed(kind, X, match=None, **options):
@@ -176,6 +177,34 @@ def test_blas_is_limited_inside_and_restored_after():
     assert set(blas_threads()) == {2}
 
 
+def test_a_blas_that_is_loaded_later_is_limited_too():
+    """The libraries used to be looked for once: SciPy's BLAS, say, kept its threads if it came after the first fit."""
+    code = """
+import numpy as np
+from threadpoolctl import ThreadpoolController
+from vicinal._engine._pool import one_blas_thread
+def blas():
+    return [library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"]
+with one_blas_thread():
+    pass
+before = len(blas())
+import scipy.linalg
+later = blas()
+for library in later:
+    library.set_num_threads(2)
+with one_blas_thread():
+    inside = [library.get_num_threads() for library in later]
+after = [library.get_num_threads() for library in later]
+print(len(later) - before, set(inside), set(after))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split(
+        None, 1
+    )
+    if done[0] == "0":
+        pytest.skip("SciPy shares NumPy's BLAS here")
+    assert done[1].strip() == "{1} {2}"
+
+
 @pytest.mark.usefixtures("two_blas_threads")
 def test_blas_is_restored_after_threads_that_overlap():
     """The first thread to come left first and lived on, and its limit stayed for the rest of the process.
@@ -288,6 +317,37 @@ def test_memory_budget_is_kept():
     assert peak < 16 * 2**20 + 4 * X.nbytes + 10 * 8 * len(X)
 
 
+def test_rows_are_held_once_and_their_images_once():
+    """There were up to four copies at rest, and twelve while rows were pulled: rows, sorted rows, images, packed images."""
+    rng = np.random.default_rng(8)
+    n, d, budget = 9000, 40, 2 * 2**20
+    X, codes, metric = rng.normal(size=(n, d)), rng.integers(3, size=n), np.eye(d) / 8
+    vectors = 20 * 8 * n
+
+    def here(rows):
+        match = Match("class", codes[rows])
+        engine = Engine("cpu", threads=2, memory=budget)
+        return prepare(engine, X[rows], leave_one_out=True, match=match).at(metric)
+
+    small = here(slice(0, 3000))
+    for reduction, results in (
+        (lambda placed: placed.scatter(), 0),
+        (lambda placed: placed.mean_shifts(), 2),
+        (lambda placed: placed.pull(objective="likelihood"), 2),
+    ):
+        reduction(small)  # compile outside the measurement
+        tracemalloc.start()
+        everyone = here(slice(None))
+        answer = reduction(everyone)
+        peak = tracemalloc.get_traced_memory()[1]
+        del answer
+        rest = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert rest < 2 * X.nbytes + vectors
+        working = 4 * 8 * d * ALGEBRA_ROWS  # while rows are mapped
+        assert peak < (2 + results) * 1.03 * X.nbytes + vectors + max(budget, working)
+
+
 @pytest.mark.parametrize("kind", ["reference", "cpu"])
 def test_partial_results_do_not_pile_up(kind):
     # The reference once kept an n-vector for every block of rows: 142 MB here.
@@ -341,9 +401,9 @@ from vicinal import LCA, NCA, ManifoldParzen, ParzenWindows
 warnings.simplefilter("ignore")
 X, y = load_wine(return_X_y=True)
 ParzenWindows().fit(X).score_samples(X[:5])
-LCA().fit(X)
+LCA(reg=0.0).fit(X)
 NCA(max_iter=1000).fit(X, y)
-ManifoldParzen(noise=0.1).fit(X).score_samples(X[:5])
+ManifoldParzen(noise=0.1, n_components=1, n_neighbors=5).fit(X).score_samples(X[:5])
 assert "numba" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -344,7 +344,9 @@ def test_bad_requests():
             call()
 
 
-@pytest.mark.parametrize("density", [ManifoldParzen(1, 5, 0.1), ManifoldParzen(0, 5, 0.1), LCA(), LocalLCA()])
+@pytest.mark.parametrize(
+    "density", [ManifoldParzen(1, 5, 0.1), ManifoldParzen(0, 5, 0.1), LCA(reg=0.0), LocalLCA(reg=0.0)]
+)
 def test_marginals_and_conditionals_refuse_columns_of_other_names(density):
     rows = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)), columns=["a", "b", "c"])
     density = density.fit(rows)
@@ -358,7 +360,9 @@ def test_marginals_and_conditionals_refuse_columns_of_other_names(density):
             part.score_incomplete(rows[["a", "b"]])
 
 
-@pytest.mark.parametrize("density", [ManifoldParzen(1, 5, 0.1), ManifoldParzen(0, 5, 0.1), LCA(), LocalLCA()])
+@pytest.mark.parametrize(
+    "density", [ManifoldParzen(1, 5, 0.1), ManifoldParzen(0, 5, 0.1), LCA(reg=0.0), LocalLCA(reg=0.0)]
+)
 def test_marginals_and_conditionals_score_rows_with_gaps(density):
     rows = np.random.default_rng(0).normal(size=(40, 3))
     density = density.fit(rows)

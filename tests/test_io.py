@@ -55,28 +55,33 @@ HOW_TO_FIT = {
         lambda: vicinal.DensityOutlierDetector(GaussianMixture(2, random_state=0), contamination=0.1, cv=KFold(3)).fit(
             TABLE
         ),
-        lambda: vicinal.DensityOutlierDetector.from_density(make_pipeline(StandardScaler(), LCA()).fit(TABLE)),
+        lambda: vicinal.DensityOutlierDetector.from_density(make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(TABLE)),
     ],
     "Dequantizer": [lambda: vicinal.Dequantizer().fit(X), lambda: vicinal.Dequantizer([0.5, 0.0, 1.0]).fit(TABLE)],
     "LCA": [
-        lambda: LCA().fit(X),
-        lambda: LCA(covariance_type="low_rank", rank=1, engine=Engine(threads=1), random_state=3).fit(
+        lambda: LCA(reg=0.0).fit(X),
+        lambda: LCA(covariance_type="low_rank", rank=1, engine=Engine(threads=1), random_state=3, reg=0.0).fit(
             TABLE, None, WEIGHT
         ),
     ],
-    "LCAGauss": [lambda: vicinal.LCAGauss().fit(X), lambda: vicinal.LCAGauss().fit(TABLE, None, WEIGHT)],
+    "LCAGauss": [
+        lambda: vicinal.LCAGauss(reg=0.0, reg_gauss=0.0).fit(X),
+        lambda: vicinal.LCAGauss(reg=0.0, reg_gauss=0.0).fit(TABLE, None, WEIGHT),
+    ],
     "LocalLCA": [
-        lambda: vicinal.LocalLCA().fit(X),
-        lambda: vicinal.LocalLCA(0.5, pool=3, max_iter=500).fit(TABLE),
+        lambda: vicinal.LocalLCA(reg=0.0).fit(X),
+        lambda: vicinal.LocalLCA(0.5, pool=3, max_iter=500, reg=0.0).fit(TABLE),
     ],
     "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(structure="diag").fit(TABLE, NAMES)],
-    "ManifoldParzenCV": [lambda: vicinal.ManifoldParzenCV().fit(TABLE)],
     "PairNCA": [lambda: vicinal.PairNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "ManifoldParzen": [
-        lambda: ManifoldParzen(metric=LCA().fit(X)).fit(X, sample_weight=WEIGHT),
-        lambda: ManifoldParzen(n_components=0).fit(X.astype(np.float32)),
-        lambda: ManifoldParzen(vicinity="kernel", bandwidth=[0.5, 0.5, 0.5], noise=0.1).fit(TABLE),
-        lambda: ManifoldParzen(metric=make_pipeline(StandardScaler(), PCA(2)).fit(TABLE)).fit(TABLE),
+        lambda: ManifoldParzen(selection=vicinal.Selection()).fit(TABLE),
+        lambda: ManifoldParzen(metric=LCA(reg=0.0).fit(X), n_components=1, n_neighbors=5).fit(X, sample_weight=WEIGHT),
+        lambda: ManifoldParzen(n_components=0, n_neighbors=5).fit(X.astype(np.float32)),
+        lambda: ManifoldParzen(vicinity="kernel", bandwidth=[0.5, 0.5, 0.5], noise=0.1, n_components=1).fit(TABLE),
+        lambda: ManifoldParzen(
+            metric=make_pipeline(StandardScaler(), PCA(2)).fit(TABLE), n_components=1, n_neighbors=5
+        ).fit(TABLE),
     ],
     "NCA": [
         lambda: NCA(random_state=0).fit(X, CLASSES),
@@ -86,7 +91,7 @@ HOW_TO_FIT = {
     "OnlineRCA": [lambda: vicinal.OnlineRCA().fit(X, CHUNKLETS)],
     "ParzenMeanShift": [
         lambda: vicinal.ParzenMeanShift().fit(X),
-        lambda: vicinal.ParzenMeanShift(LCA(), max_iter=10_000).fit(TABLE),
+        lambda: vicinal.ParzenMeanShift(LCA(reg=0.0), max_iter=10_000).fit(TABLE),
     ],
     "ParzenWindows": [
         lambda: ParzenWindows().fit(X),
@@ -330,7 +335,7 @@ def test_loaded_arrays_can_be_written(tmp_path):
 
 
 def test_pipelines_come_back(tmp_path):
-    pipeline = make_pipeline(StandardScaler(), PCA(2), LCA()).fit(TABLE)
+    pipeline = make_pipeline(StandardScaler(), PCA(2), LCA(reg=0.0)).fit(TABLE)
     same = round_trip(pipeline, tmp_path)
     assert_identical(pipeline, same)
     np.testing.assert_array_equal(same.transform(TABLE), pipeline.transform(TABLE))
@@ -390,7 +395,7 @@ def test_metrics_save_without_training_rows(name, tmp_path):
 
 
 def test_pipelines_save_without_training_rows(tmp_path):
-    pipeline = make_pipeline(StandardScaler(), LCA()).fit(X)
+    pipeline = make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(X)
     same = round_trip(pipeline, tmp_path, training_rows=False)
     np.testing.assert_array_equal(same.transform(X), pipeline.transform(X))
 
@@ -412,7 +417,7 @@ def _circle():
     ("estimator", "message"),
     [
         (vicinal.ConstrainedKMeans(init=print), r"init holds a function, print,.*set_params\(init=None\)"),
-        (ManifoldParzen(metric=vicinal.ConstrainedKMeans(init=print)), r"metric.init holds a.*estimator\.metric\.set_params\(init=None\)"),
+        (ManifoldParzen(metric=vicinal.ConstrainedKMeans(init=print), n_components=1, n_neighbors=5), r"metric.init holds a.*estimator\.metric\.set_params\(init=None\)"),
         (NCA(random_state=np.random.default_rng(0)), "random_state holds a .*Generator.*RandomState"),
         (ParzenWindows(object()), "bandwidth holds a builtins.object"),
         (ParzenWindows({1, 2}), "bandwidth holds a builtins.set"),
@@ -424,7 +429,7 @@ def _circle():
         (ParzenWindows(np.array([object()], dtype=object)), "bandwidth.0 holds a builtins.object"),
         (ParzenWindows(pd.Series([1.0])), "bandwidth holds a .*Series"),
         (_OwnMetric(), "the estimator is a .*_OwnMetric.*subclasses"),
-        (ManifoldParzen(metric=sklearn.neighbors.KernelDensity()), "metric is a sklearn.*KernelDensity"),
+        (ManifoldParzen(metric=sklearn.neighbors.KernelDensity(), n_components=1, n_neighbors=5), "metric is a sklearn.*KernelDensity"),
         (X, "expected an estimator.*ndarray"),
         (ParzenWindows, "expected an estimator.*instance"),
     ],
@@ -443,7 +448,9 @@ def test_a_callback_is_left_out_and_said_once(tmp_path):
     assert said[0].filename == __file__
     assert io.load(path).callback is None
     assert b"print" not in path.read_bytes()
-    nested = ManifoldParzen(metric=make_pipeline(NCA(callback=print), LCA(callback=str.upper)))
+    nested = ManifoldParzen(
+        metric=make_pipeline(NCA(callback=print), LCA(callback=str.upper, reg=0.0)), n_components=1, n_neighbors=5
+    )
     with pytest.warns(UserWarning, match=r"metric\.steps\.0\.1\.callback \(print\) and .*\(str\.upper\):") as said:
         io.save(nested, path)
     assert len(said) == 1
@@ -781,7 +788,7 @@ def test_malicious_descriptions(name, version, tmp_path):
 
 def test_the_malicious_descriptions_are_close_to_good_ones(tmp_path):
     path = tmp_path / "model.vicinal"
-    attributes = {"n_features_in_": 2, "covariance_": array_tree("a"), **mixture_tree()}
+    attributes = {"n_features_in_": 2, "constants": None, "covariance_": array_tree("a"), **mixture_tree()}
     path_of_fit = {"objectives_": array_tree("e"), "n_iter_": 0, "converged_": True}
     path.write_bytes(forge_model(estimator_tree(attributes={**attributes, **path_of_fit}), ARRAYS, DATA))
     assert np.isfinite(io.load(path).score([[0.0, 0.0]]))
@@ -1051,7 +1058,7 @@ def test_to_torch_of_a_pipeline():
 
 def test_to_faiss():
     faiss = pytest.importorskip("faiss")
-    metric = LCA().fit(X)
+    metric = LCA(reg=0.0).fit(X)
     rows = X.astype(np.float32)
     np.testing.assert_allclose(io.to_faiss(metric).apply(rows), metric.transform(rows), rtol=1e-4, atol=1e-5)
     pipeline = make_pipeline(StandardScaler(), RCA(n_components=2)).fit(X, CHUNKLETS)

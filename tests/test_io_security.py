@@ -140,7 +140,7 @@ def step(tree, position):
 
 SCALED = make_pipeline(StandardScaler(), ParzenWindows(1.0))
 HIDING_PLACES = {
-    "a step": (make_pipeline(make_pipeline(StandardScaler()), LCA()), lambda tree: step(tree, 0)),
+    "a step": (make_pipeline(make_pipeline(StandardScaler()), LCA(reg=0.0)), lambda tree: step(tree, 0)),
     "a step of a step": (
         make_pipeline(make_pipeline(make_pipeline(StandardScaler())), ParzenWindows()),
         lambda tree: step(step(tree, 0), 0),
@@ -332,7 +332,7 @@ def value_tree(value):
         ("DensityOutlierDetector", "cv", value_tree(ParzenWindows())),
         ("DensityOutlierDetector", "cv", [[[0], "test"]]),
         ("ManifoldParzen", "neighbor_search", "pynndescent"),
-        ("ManifoldParzenCV", "metric", "euclidean"),
+        ("ManifoldParzen", "metric", "euclidean"),
         ("SoftNeighborsClassifier", "metric", "euclidean"),
         ("ConstrainedKMeans", "init", value_tree(ParzenWindows())),
         ("sklearn.KMeans", "init", value_tree([ParzenWindows(), RCA()])),
@@ -456,7 +456,7 @@ def test_a_fit_that_used_a_cache_is_kept_by_the_remedy(tmp_path):
         (NCA(callback="print"), r"callback is 'print',.*expected None.*estimator\.set_params\(callback=None\)"),
         (NCA(max_iter=[1]), "max_iter is a list.*an integer"),
         (make_pipeline(KMeans(init=np.array(["a"]))), r"steps\.0\.1\.init is an array of dtype <U1 and shape \(1,\)"),
-        (LCA(engine=Engine("torch", device="xla")), "engine.device is 'xla'.*'cuda:1'"),
+        (LCA(engine=Engine("torch", device="xla"), reg=0.0), "engine.device is 'xla'.*'cuda:1'"),
         (DensityOutlierDetector(cv=["train", "test"]), "cv is a list.*pairs"),
     ],
 )
@@ -511,5 +511,5 @@ def test_priors_come_back(priors, tmp_path):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "mps", None])
 def test_devices_come_back(device, tmp_path):
-    io.save(LCA(engine=Engine("torch", device=device, memory="64 MB", threads=8)), tmp_path / "model.vicinal")
+    io.save(LCA(engine=Engine("torch", device=device, memory="64 MB", threads=8), reg=0.0), tmp_path / "model.vicinal")
     assert io.load(tmp_path / "model.vicinal").engine == Engine("torch", device=device, memory="64 MB", threads=8)

@@ -144,11 +144,11 @@ def test_a_private_attribute_can_be_renamed(monkeypatch, tmp_path):
 
 
 def test_attributes_that_are_not_declared_are_not_saved(tmp_path):
-    metric = LCA().fit(X)
+    metric = LCA(reg=0.0).fit(X)
     metric.note_ = "mine"
     with pytest.raises(TypeError, match=r"^note_ is not a declared attribute of LCA.*del estimator\.note_\.$"):
         io.save(metric, tmp_path / "model.vicinal")
-    metric = make_pipeline(StandardScaler(), LCA()).fit(X)
+    metric = make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(X)
     metric[1].mixture_.cache = np.zeros(3)
     with pytest.raises(TypeError, match=r"del estimator\.steps\[1\]\[1\]\.mixture_\.cache\.$"):
         io.save(metric, tmp_path / "model.vicinal")
@@ -156,9 +156,9 @@ def test_attributes_that_are_not_declared_are_not_saved(tmp_path):
 
 
 def test_a_fit_that_did_not_finish_is_not_saved(tmp_path):
-    metric = LCA()
-    with pytest.raises(ValueError, match="constant"):
-        metric.fit(X * [1.0, 0.0])
+    metric = LCA(reg=0.0)
+    with pytest.raises(ValueError, match="span only"):
+        metric.fit(X[:, :1] * [1.0, 2.0])
     assert hasattr(metric, "n_features_in_")
     with pytest.raises(TypeError, match=r"objectives_ is nothing.*fit did not finish.*fit again"):
         io.save(metric, tmp_path / "model.vicinal")
@@ -287,7 +287,7 @@ def with_entry(value):
         ("LCA", changed_field("mixture_", None), "LCA has mixture_=None, expected a SharedMixture .* or a RowsLeftOut"),
         ("LCA", changed_array("precision_", lambda A: 2 * A), "LCA has precision_=.* expected components_' components_"),
         ("LCA", changed_array("components_", with_entry(np.nan)), "LCA has components_=.*nan.* expected finite floats"),
-        ("LCA", changed_array("components_", lambda A: A[:1]), r"components_=.*shape \(1, 2\).* expected .*\(d, d\)"),
+        ("LCA", changed_array("components_", lambda A: A[:1]), r"covariance_=.*shape \(2, 2\).* expected .*\(a, a\)"),
         ("LCA", changed_array("components_", lambda A: A > 0), "LCA has components_=.*dtype bool"),
         ("LCA", changed_array("covariance_", lambda A: -A), "SharedMixture has covariance=.*expected a symmetric matrix"),
         ("LCA", changed_array("mixture_.centres", lambda A: A[:5]), r"SharedMixture has log_weights=.*where n=5"),
@@ -326,7 +326,7 @@ def test_a_state_that_does_not_hold_together_is_refused(fit, change, message, tm
         io.load(tmp_path / "model.vicinal")
 
 
-@pytest.mark.parametrize("fit", ["LCA", "RCA", "sklearn.PCA", "ManifoldParzenCV"])
+@pytest.mark.parametrize("fit", ["LCA", "RCA", "sklearn.PCA", "ManifoldParzen"])
 def test_no_required_part_of_a_state_may_be_missing(fit, tmp_path):
     tree, arrays = written(fit)
     for name, field in state_of(tree["class"]).fields.items():
@@ -342,7 +342,7 @@ def test_steps_of_a_pipeline_fit_each_other(tmp_path):
     with pytest.raises(TypeError, match=r"steps is a list.*what the next one takes"):
         io.save(make_pipeline(narrow, wide), tmp_path / "model.vicinal")
     with pytest.raises(TypeError, match=r"steps is a list.*steps that transform"):
-        io.save(make_pipeline(ParzenWindows(), LCA()), tmp_path / "model.vicinal")
+        io.save(make_pipeline(ParzenWindows(), LCA(reg=0.0)), tmp_path / "model.vicinal")
     io.save(make_pipeline(narrow, ParzenWindows()), tmp_path / "model.vicinal")
 
 
@@ -366,7 +366,11 @@ def test_files_of_version_1_load_and_say_what_they_said(name, tmp_path):
     """The engine has changed since: numbers agree to rounding."""
     needs_torch(name)
     loaded = load_old(name)
-    assert_close(answers(loaded), SAID[name]["answers"], 1e-4 if uses_float32(loaded) else 1e-9)
+    said, says = SAID[name]["answers"], answers(loaded)
+    if name.startswith("ManifoldParzenCV"):  # its best estimator is loaded, which answers more
+        said = {key: value for key, value in said.items() if value is not None}
+        says = {key: says[key] for key in said}
+    assert_close(says, said, 1e-4 if uses_float32(loaded) else 1e-9)
     io.save(loaded, tmp_path / "model.vicinal")
     assert read_arrays(tmp_path / "model.vicinal")[0] == VERSION == 2
     assert answers(io.load(tmp_path / "model.vicinal")) == answers(loaded)
@@ -381,7 +385,10 @@ def uses_float32(estimator):
 
 def test_there_is_a_file_of_version_1_for_every_class_and_every_name_in_it():
     trees = [tree for name in SAID for tree in described_objects(old_tree(name))]
-    assert {tree["class"] for tree in trees} == CLASSES - {*SINCE_VERSION_2} - {*OPTION_STATES} | {"Engine"}
+    assert {tree["class"] for tree in trees} == CLASSES - {*SINCE_VERSION_2} - {*OPTION_STATES} | {
+        "Engine",
+        "ManifoldParzenCV",  # which became ManifoldParzen
+    }
     assert {*FITS} - {*SAID} == {*SINCE_VERSION_2}
     seen = {(tree["class"], name) for tree in trees for name in fields_in(tree)}
     assert {(name, old) for name, names in _FIELDS.items() for old in names} <= seen
@@ -389,10 +396,13 @@ def test_there_is_a_file_of_version_1_for_every_class_and_every_name_in_it():
 
 @pytest.mark.parametrize("name", [name for name in SAID if name in FITS])
 def test_parameters_of_version_1_have_their_present_names_and_values(name):
-    """Version 1 had NCA(reg=, match=, n_init=), LCA(neighborhood=) and so on, which are fields of records now."""
+    """Version 1 had NCA(reg=, match=, n_init=), LCA(neighborhood=, reg=0.0) and so on, which are fields of records now."""
     needs_torch(name)
     old, new = load_old(name).get_params(), fitted(name).get_params()
     assert old.keys() == new.keys()
+    if "largest_group" in old:  # detectors of version 1 scored by the density alone
+        assert old.pop("largest_group") is None
+        assert new.pop("largest_group") == 0.1
     for key, value in new.items():
         if value is None or isinstance(value, (str, bool, int, float, np.ndarray, Record)):
             np.testing.assert_array_equal(old[key], value, err_msg=key)

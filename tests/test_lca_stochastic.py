@@ -137,8 +137,8 @@ def test_stochastic_converges_to_exact(rows, parameters, n_candidates):
 
 
 def test_a_few_neighbors_widen_the_kernel_as_the_paper_says(rows):
-    narrow = LCA(solver="stochastic", random_state=0).fit(rows)
-    wide = LCA(solver=StochasticEM(n_candidates=60), random_state=0).fit(rows)
+    narrow = LCA(solver="stochastic", random_state=0, reg=0.0).fit(rows)
+    wide = LCA(solver=StochasticEM(n_candidates=60), random_state=0, reg=0.0).fit(rows)
     assert np.linalg.det(wide.covariance_) > 1.5 * np.linalg.det(narrow.covariance_)
     assert wide.score() < narrow.score()
     assert wide.effective_neighbors_.shape == (600,)
@@ -148,20 +148,20 @@ def test_a_few_neighbors_widen_the_kernel_as_the_paper_says(rows):
 def test_large_sets_see_all_rows_as_neighbors_and_end_near_exact():
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(3, 2)) * 4)[rng.integers(3, size=3400)] + rng.normal(size=(3400, 2)) * [1.0, 0.1]
-    exact = LCA().fit(X)
-    sampled = LCA(solver="stochastic", random_state=0).fit(X)
+    exact = LCA(reg=0.0).fit(X)
+    sampled = LCA(solver="stochastic", random_state=0, reg=0.0).fit(X)
     assert exact.score() - sampled.score() < 5e-3
-    biased = LCA(solver=StochasticEM(n_candidates=300), random_state=0).fit(X)
+    biased = LCA(solver=StochasticEM(n_candidates=300), random_state=0, reg=0.0).fit(X)
     assert biased.score() < sampled.score()
 
 
 def test_random_state_and_weights(rows):
     weight = np.r_[np.ones(400), np.zeros(200)]
-    a = LCA(solver="stochastic", random_state=3, max_iter=5, tol=1.0).fit(rows, sample_weight=weight)
-    b = LCA(solver="stochastic", random_state=3, max_iter=5, tol=1.0).fit(rows, sample_weight=weight)
+    a = LCA(solver="stochastic", random_state=3, max_iter=5, tol=1.0, reg=0.0).fit(rows, sample_weight=weight)
+    b = LCA(solver="stochastic", random_state=3, max_iter=5, tol=1.0, reg=0.0).fit(rows, sample_weight=weight)
     np.testing.assert_array_equal(a.covariance_, b.covariance_)
     moved = np.r_[rows[:400], rows[400:] * 1e6]
-    c = LCA(solver="stochastic", random_state=3, max_iter=5, tol=1.0).fit(moved, sample_weight=weight)
+    c = LCA(solver="stochastic", random_state=3, max_iter=5, tol=1.0, reg=0.0).fit(moved, sample_weight=weight)
     np.testing.assert_allclose(c.covariance_, a.covariance_, rtol=1e-6)
 
 
@@ -169,7 +169,7 @@ def test_memory_is_linear_in_n():
     peaks = []
     for n in (5_000, 10_000):
         X = np.random.default_rng(0).normal(size=(n, 2))
-        lca = LCA(solver=StochasticEM(n_candidates=200), max_iter=1, random_state=0)
+        lca = LCA(solver=StochasticEM(n_candidates=200), max_iter=1, random_state=0, reg=0.0)
         tracemalloc.start()
         with pytest.warns(ConvergenceWarning):
             lca.fit(X)
@@ -180,13 +180,13 @@ def test_memory_is_linear_in_n():
 
 def test_not_converged_is_said(rows):
     with pytest.warns(ConvergenceWarning, match="max_iter=1 sweeps"):
-        lca = LCA(solver="stochastic", max_iter=1, random_state=0).fit(rows)
+        lca = LCA(solver="stochastic", max_iter=1, random_state=0, reg=0.0).fit(rows)
     assert not lca.converged_
     assert lca.n_iter_ == 1
 
 
 def test_objectives_belong_to_the_measuring_rows(rows):
-    lca = LCA(solver="stochastic", random_state=0).fit(rows)
+    lca = LCA(solver="stochastic", random_state=0, reg=0.0).fit(rows)
     assert lca.objectives_[-1] == lca.objectives_.max()
     assert abs(lca.objectives_[-1] - lca.score()) < 0.2  # 500 of 600 rows
 
@@ -209,7 +209,7 @@ def test_bad_options(parameters, error, message):
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_a_bad_seed(rows, method):
     with pytest.raises(ValueError, match="cannot be used to seed"):
-        getattr(LCA(solver="stochastic", random_state="x"), method)(rows)
+        getattr(LCA(solver="stochastic", random_state="x", reg=0.0), method)(rows)
 
 
 # -- streams -----------------------------------------------------------------------------------------------
@@ -231,13 +231,13 @@ def test_a_stream_literally(rows):
 
 
 def test_a_long_stream_comes_close_to_a_fit(rows, tmp_path):
-    stream = LCA(random_state=0)
+    stream = LCA(random_state=0, reg=0.0)
     for start in range(0, 600, 60):
         stream.partial_fit(rows[start : start + 60])
     for _ in range(10):
         stream.partial_fit(rows)
     assert stream.solver_ == "stream"
-    exact = LCA().fit(rows)
+    exact = LCA(reg=0.0).fit(rows)
     held_out = np.random.default_rng(5).permutation(rows)[:100]
     assert exact.score(held_out) - stream.score(held_out) < 1.0
     io.save(stream, tmp_path / "stream.vicinal")
@@ -251,13 +251,13 @@ def test_a_long_stream_comes_close_to_a_fit(rows, tmp_path):
 
 
 def test_a_stream_goes_on_after_fit_and_keeps_its_memory_bounded(rows):
-    lca = LCA(random_state=0, solver=StochasticEM(n_candidates=100)).fit(rows)
+    lca = LCA(random_state=0, solver=StochasticEM(n_candidates=100), reg=0.0).fit(rows)
     before = lca.covariance_
     lca.partial_fit(rows[:20])
     assert lca.n_samples_seen_ == 620
     assert lca.mixture_.centres.shape == (100, 3)
     np.testing.assert_allclose(lca.covariance_, before, rtol=0.2, atol=0.2)
-    assert LCA().fit(rows).partial_fit(rows).fit(rows).n_iter_ == LCA().fit(rows).n_iter_
+    assert LCA(reg=0.0).fit(rows).partial_fit(rows).fit(rows).n_iter_ == LCA(reg=0.0).fit(rows).n_iter_
 
 
 def test_the_reservoir_is_a_uniform_sample():
@@ -274,7 +274,7 @@ def test_the_reservoir_is_a_uniform_sample():
 
 
 def test_a_stream_that_collapses_is_left_as_it_was(rows):
-    lca = LCA(solver=StochasticEM(batch_size=50, discount=0.0)).partial_fit(rows[:50])
+    lca = LCA(solver=StochasticEM(batch_size=50, discount=0.0), reg=0.0).partial_fit(rows[:50])
     before = lca.covariance_
     with pytest.raises(ValueError, match="collapses"):
         lca.partial_fit(np.repeat(rows[50:51], 20, axis=0)).partial_fit(np.repeat(rows[50:51], 2000, axis=0))
@@ -285,20 +285,20 @@ def test_a_stream_that_collapses_is_left_as_it_was(rows):
 
 def test_a_stream_refuses_what_it_cannot_start_from(rows):
     with pytest.raises(ValueError, match=r"needs more than 3 rows, got 2.*reg"):
-        LCA().partial_fit(rows[:2])
+        LCA(reg=0.0).partial_fit(rows[:2])
     assert LCA(reg=0.1).partial_fit(rows[:2]).n_samples_seen_ == 2
     with pytest.raises(ValueError, match="features"):
-        LCA().partial_fit(rows).partial_fit(rows[:, :2])
+        LCA(reg=0.0).partial_fit(rows).partial_fit(rows[:, :2])
 
 
 def test_one_pass_over_a_stream_is_enough(rows):
-    stream = LCA(random_state=0, solver=StochasticEM(n_candidates=300))
+    stream = LCA(random_state=0, solver=StochasticEM(n_candidates=300), reg=0.0)
     rng = np.random.default_rng(4)
     many = rows[rng.integers(600, size=3000)] + 0.3 * rng.normal(size=(3000, 3))
     for start in range(0, 2500, 250):
         stream.partial_fit(many[start : start + 250])
     # As good as a fit to as many rows as the stream keeps; from the data's covariance it would be 0.6 nats behind.
-    assert stream.score(many[2500:]) > LCA().fit(many[:300]).score(many[2500:]) - 0.1
+    assert stream.score(many[2500:]) > LCA(reg=0.0).fit(many[:300]).score(many[2500:]) - 0.1
 
 
 @pytest.mark.parametrize("reg", [0.0, 0.1])
@@ -314,7 +314,7 @@ def test_a_stream_row_by_row(rows, reg):
 def test_small_sets_end_near_exact(rows, n, d):
     X = rows[:n, :d]
     for seed in range(3):
-        assert LCA().fit(X).score() - LCA(solver="stochastic", random_state=seed).fit(X).score() < 5e-3
+        assert LCA(reg=0.0).fit(X).score() - LCA(solver="stochastic", random_state=seed, reg=0.0).fit(X).score() < 5e-3
 
 
 @pytest.mark.parametrize(("name", "call"), [("one_pass", 3), ("look", 2), ("look", 12)])
@@ -330,7 +330,7 @@ def test_an_interruption_ends_the_fit_with_the_best_so_far(monkeypatch, name, ca
 
     monkeypatch.setattr(stochastic, name, interrupted)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        lca = LCA(solver="stochastic", random_state=0, tol=0.0).fit(X)
+        lca = LCA(solver="stochastic", random_state=0, tol=0.0, reg=0.0).fit(X)
     assert not lca.converged_
     assert len(calls) <= call + 1  # the objective of what is kept
     assert np.isfinite(lca.objectives_).all()

@@ -67,7 +67,7 @@ def literal_step(X, covariances, sigma, kappa):
 @pytest.mark.parametrize("memory", ["1 MB", "128 MB"])
 def test_em_literally(rows, memory):
     X = rows[:25]
-    model = LocalLCA(0.75, max_iter=3, engine=Engine(memory=memory)).fit(X)
+    model = LocalLCA(0.75, max_iter=3, engine=Engine(memory=memory), reg=0.0).fit(X)
     sigma, kappa = model.base_.covariance_, 3.0
     covariances, path = np.repeat(sigma[None], 25, axis=0), []
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_em_literally(rows, memory):
 def test_the_objective_never_falls(seed, n, d, smoothing):
     rng = np.random.default_rng(seed)
     X = rng.standard_t(4, size=(n, d)) @ rng.normal(size=(d, d))
-    model = LocalLCA(smoothing, max_iter=40, tol=0.0)
+    model = LocalLCA(smoothing, max_iter=40, tol=0.0, reg=0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         try:
@@ -96,19 +96,19 @@ def test_the_objective_never_falls(seed, n, d, smoothing):
 
 
 def test_full_smoothing_is_lca(rows):
-    model, lca = LocalLCA(1.0).fit(rows), LCA().fit(rows)
+    model, lca = LocalLCA(1.0, reg=0.0).fit(rows), LCA(reg=0.0).fit(rows)
     np.testing.assert_allclose(model.local_covariances_, np.repeat(lca.covariance_[None], 60, axis=0), rtol=1e-9)
     np.testing.assert_allclose(model.score_samples(None), lca.score_samples(None))
     np.testing.assert_allclose(model.score_samples(rows + 0.1), lca.score_samples(rows + 0.1))
-    close = LocalLCA(1 - 1e-7).fit(rows)
+    close = LocalLCA(1 - 1e-7, reg=0.0).fit(rows)
     np.testing.assert_allclose(close.score_samples(rows), lca.score_samples(rows), atol=1e-4)
 
 
 def test_it_gains_over_lca_on_the_spiral():
     X, test = make_spiral(300, random_state=0)[0], make_spiral(2000, random_state=1)[0]
-    lca = LCA().fit(X).score(test)
-    assert LocalLCA(0.5).fit(X).score(test) > lca + 0.02
-    pooled = LocalLCA(0.1, pool=12).fit(X)
+    lca = LCA(reg=0.0).fit(X).score(test)
+    assert LocalLCA(0.5, reg=0.0).fit(X).score(test) > lca + 0.02
+    pooled = LocalLCA(0.1, pool=12, reg=0.0).fit(X)
     assert pooled.score(test) > lca + 0.1
     assert pooled.objectives_[-1] == pooled.objectives_.max()
     assert pooled.converged_
@@ -116,14 +116,14 @@ def test_it_gains_over_lca_on_the_spiral():
 
 def test_any_linear_map(rows):
     T = np.array([[2.0, 1.0], [0.0, 0.1]])
-    a, b = LocalLCA(0.5).fit(rows), LocalLCA(0.5).fit(rows @ T.T)
+    a, b = LocalLCA(0.5, reg=0.0).fit(rows), LocalLCA(0.5, reg=0.0).fit(rows @ T.T)
     np.testing.assert_allclose(b.local_covariances_, T @ a.local_covariances_ @ T.T, rtol=1e-3, atol=1e-8)
 
 
 def test_the_mixture_is_exact(rows):
     rng = np.random.default_rng(1)
     X = np.c_[rows, rng.normal(size=60)]
-    model = LocalLCA(0.5).fit(X)
+    model = LocalLCA(0.5, reg=0.0).fit(X)
     q = X[:5] + 0.05
     literal = [
         np.log(np.mean([multivariate_normal(c, S).pdf(x) for c, S in zip(X, model.local_covariances_, strict=True)]))
@@ -146,7 +146,7 @@ def test_the_mixture_is_exact(rows):
 
 def test_frames_and_files(rows, tmp_path):
     frame = pd.DataFrame(rows, columns=["a", "b"])
-    model = LocalLCA(0.5).fit(frame)
+    model = LocalLCA(0.5, reg=0.0).fit(frame)
     io.save(model, tmp_path / "local.vicinal")
     for again in (pickle.loads(pickle.dumps(model)), io.load(tmp_path / "local.vicinal")):
         np.testing.assert_array_equal(again.score_samples(frame), model.score_samples(frame))
@@ -172,7 +172,7 @@ def test_bad_parameters(rows, parameters, error, message):
 
 def test_not_converged_is_said(rows):
     with pytest.warns(ConvergenceWarning, match="LocalLCA did not converge"):
-        LocalLCA(0.2, max_iter=2).fit(rows)
+        LocalLCA(0.2, max_iter=2, reg=0.0).fit(rows)
 
 
 def test_the_objective_of_full_smoothing_is_not_penalised(rows):
@@ -185,15 +185,15 @@ def test_the_objective_of_full_smoothing_is_not_penalised(rows):
 def test_messages_name_remedies_that_there_are(rows):
     for X, message in [(np.repeat(rows, 2, axis=0), r"twin.*keep one of each"), (rows[:2], "needs more than 2 rows")]:
         with pytest.raises(ValueError, match=message) as error:
-            LocalLCA().fit(X)
+            LocalLCA(reg=0.0).fit(X)
         assert "sample_weight" not in str(error.value)
         assert "covariance=" not in str(error.value)
         assert np.isfinite(LocalLCA(reg=0.01).fit(X).score_samples(None)).all()
     with pytest.warns(UserWarning, match="keep one of each"):
-        LocalLCA().fit(np.r_[rows, rows[:20]])
+        LocalLCA(reg=0.0).fit(np.r_[rows, rows[:20]])
     outlier = np.r_[np.random.default_rng(0).normal(size=(60, 3)), [[1e8, 1e8, 1e8]]]
     with pytest.raises(ValueError, match=r"singular in float64.*drop far rows"):
-        LocalLCA().fit(outlier)
+        LocalLCA(reg=0.0).fit(outlier)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -202,7 +202,7 @@ def test_memory_does_not_grow_with_the_passes():
     peaks = []
     for passes in (4, 24):
         tracemalloc.start()
-        LocalLCA(0.3, pool=2, max_iter=passes, tol=0.0, engine=Engine(memory="1 MB")).fit(X)
+        LocalLCA(0.3, pool=2, max_iter=passes, tol=0.0, engine=Engine(memory="1 MB"), reg=0.0).fit(X)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 4 * X.shape[0] * X.shape[1] ** 2 * 8
@@ -211,7 +211,7 @@ def test_memory_does_not_grow_with_the_passes():
 def test_it_has_not_converged_where_lca_has_not(rows, monkeypatch):
     monkeypatch.setattr(lca_module, "_MAX_PASSES", 2)
     with pytest.warns(ConvergenceWarning, match="LCA did not converge"):
-        model = LocalLCA().fit(rows)
+        model = LocalLCA(reg=0.0).fit(rows)
     assert not model.converged_
     assert model.base_.solver_ == "accelerated"
 
@@ -228,7 +228,7 @@ def test_an_interruption_of_its_lca_ends_the_whole_fit(rows, monkeypatch):
 
     monkeypatch.setattr(lca_module, "one_pass", interrupted)
     with pytest.warns(ConvergenceWarning, match="LCA did not converge: it was interrupted") as said:
-        model = LocalLCA(0.5).fit(rows)
+        model = LocalLCA(0.5, reg=0.0).fit(rows)
     assert str(said[-1].message).startswith("LocalLCA")
     assert model.n_iter_ == 1
     assert not model.converged_
@@ -257,8 +257,8 @@ def test_one_centre_far_away_costs_the_others_nothing():
 
 
 def test_the_engine_is_recorded(rows):
-    model = LocalLCA(0.5).fit(rows)
+    model = LocalLCA(0.5, reg=0.0).fit(rows)
     assert model.engine_ == "reference"
     assert which_engine(rows, model).startswith("reference: ")
-    assert LocalLCA(0.5, engine="cpu").fit(rows).engine_ == "cpu"
+    assert LocalLCA(0.5, engine="cpu", reg=0.0).fit(rows).engine_ == "cpu"
     assert which_engine(np.zeros((5000, 10)), model).startswith("cpu: ")

@@ -31,10 +31,10 @@ EXPECTED_FAILURES = {
 
 @parametrize_with_checks(
     [
-        ManifoldParzen(),
-        ManifoldParzen(n_neighbors=3, noise=0.5),
-        ManifoldParzen(n_components=0, noise=0.2),
-        ManifoldParzen(vicinity="kernel", bandwidth=1.0, noise=0.3),
+        ManifoldParzen(n_components=1, n_neighbors=5),
+        ManifoldParzen(n_neighbors=3, noise=0.5, n_components=1),
+        ManifoldParzen(n_components=0, noise=0.2, n_neighbors=5),
+        ManifoldParzen(vicinity="kernel", bandwidth=1.0, noise=0.3, n_components=1),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES.get(estimator.noise, {}),
 )
@@ -127,7 +127,7 @@ def test_no_components_is_plain_parzen_to_the_last_bit(rows):
     assert density.local_frames_.shape == (60, 0, 4)
     assert density.local_variances_.shape == (60, 0)
     np.testing.assert_array_equal(density.held_out_score_samples(), density.score_samples(None))
-    auto = ManifoldParzen(0).fit(rows)
+    auto = ManifoldParzen(0, n_neighbors=5).fit(rows)
     assert auto.noise_ == ParzenWindows().fit(rows).covariance_[0, 0]
 
 
@@ -236,7 +236,7 @@ def test_the_papers_order_on_the_spiral(spiral):
         ]
         return max(fits, key=lambda density: density.score(validation)).score(test)
 
-    plain = ManifoldParzen(0).fit(train).score(test)
+    plain = ManifoldParzen(0, n_neighbors=5).fit(train).score(test)
     one, two = best(1), best(2)
     assert one > two > plain
     assert one - plain > 0.1
@@ -366,7 +366,7 @@ def test_the_engine_that_was_used_is_recorded_and_foretold(rows):
         (ManifoldParzen(1, 5), wide),
         (ManifoldParzen(3, 5), wide),
         (ManifoldParzen(3, 5, 0.1), wide),
-        (ManifoldParzen(0), wide),
+        (ManifoldParzen(0, n_neighbors=5), wide),
         (ManifoldParzen(1, noise=0.1, vicinity="kernel", bandwidth=5.0), rows),
         (ManifoldParzen(1, 5, engine="cpu"), rows),
     ):
@@ -455,9 +455,9 @@ def test_bad_rows(rows):
     with pytest.raises(ValueError, match="expecting 4 features"):
         density.score_samples(rows[:, :3])
     with pytest.raises(NotFittedError):
-        ManifoldParzen().score_samples(rows)
+        ManifoldParzen(n_components=1, n_neighbors=5).score_samples(rows)
     with pytest.raises(ValueError, match="negative"):
-        ManifoldParzen().fit(rows, sample_weight=-np.ones(60))
+        ManifoldParzen(n_components=1, n_neighbors=5).fit(rows, sample_weight=-np.ones(60))
     with pytest.raises(ValueError, match="needs at least 7 training points when a row is left out, got 6"):
         ManifoldParzen(1, 5, 0.1).fit(rows[:6]).held_out_score_samples()
     # Rows of weight 0 are no neighbours and do not count.
@@ -523,7 +523,7 @@ def test_soft_held_out_scores_ignore_rows_of_weight_zero():
 
 def test_one_row_is_enough_for_plain_parzen_windows():
     X = np.array([[1.0, 2.0]])
-    plain = ManifoldParzen(0, noise=0.25).fit(X)
+    plain = ManifoldParzen(0, noise=0.25, n_neighbors=5).fit(X)
     np.testing.assert_array_equal(plain.score_samples(X + 1), ParzenWindows(0.5).fit(X).score_samples(X + 1))
     for noise, d in (("auto", 0), (0.25, 1)):
         with pytest.raises(ValueError, match="1 sample"):

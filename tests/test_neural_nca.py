@@ -323,3 +323,52 @@ def test_one_class_teaches_nothing_and_says_so():
     X = np.random.default_rng(0).normal(size=(40, 3))
     with pytest.warns(UserWarning, match="all 40 targets are equal"):
         NeuralNCA(random_state=0, network=3).fit(X, np.zeros(40))
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood", "pairs"])
+def test_a_gpu_learns_what_the_cpu_does(objective):
+    """Steps are replayed from a graph there; the last batch of an epoch, which is smaller, is not."""
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 1000)
+    X = rng.normal(size=(1000, 5)) + 2.0 * y[:, None] * [1.0, 0.0, 0.0, 0.0, 0.0]
+    solver = Adam(batch_size=128, n_iter_no_change=50)
+    options = {"objective": objective, "solver": solver, "max_iter": 8, "random_state": 0}
+    fits = [NeuralNCA(2, device=device, **options).fit(X, y) for device in ("cuda", "cpu")]
+    np.testing.assert_allclose(fits[0].objectives_, fits[1].objectives_, rtol=0.02, atol=0.02)
+    there = torch.as_tensor(X, device="cuda")
+    images = fits[0].transform(there)
+    assert images.device == there.device
+    np.testing.assert_allclose(images.cpu(), fits[0].transform(X), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_an_epoch_with_a_batch_without_slope_is_done_again_with_a_look_at_each_batch():
+    """The first pass over such an epoch must leave no trace, neither in the weights nor in the moments of Adam."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), np.repeat(np.arange(12), 5)  # many batches of four rows have no mates
+
+    def weights(module):
+        return np.concatenate([parameter.detach().numpy().ravel() for parameter in module.parameters()])
+
+    solver = Adam(batch_size=4, n_iter_no_change=50)
+    options = {"objective": "likelihood", "solver": solver, "max_iter": 3, "random_state": 0}
+    fitted = NeuralNCA(2, device="cpu", **options).fit(X, y)
+    careful = _fit_with_a_look_at_each_batch(NeuralNCA(2, device="cpu", **options), X, y)
+    np.testing.assert_array_equal(weights(fitted.module_), weights(careful.module_))
+    np.testing.assert_array_equal(fitted.objectives_, careful.objectives_)
+
+
+def _fit_with_a_look_at_each_batch(nca, X, y):
+    from vicinal._nca import neural_training
+
+    class Careful(neural_training._Epochs):
+        def train(self, batches):
+            return self.collected([pair for batch in batches for pair in self._careful_step(batch)])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neural_training, "_Epochs", Careful)
+        return nca.fit(X, y)

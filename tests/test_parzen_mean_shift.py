@@ -8,7 +8,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import LCA, LocalLCA, ManifoldParzen, ManifoldParzenCV, ParzenMeanShift, ParzenWindows, which_engine
+from vicinal import LCA, LocalLCA, ManifoldParzen, ParzenMeanShift, ParzenWindows, Selection, which_engine
 from vicinal._density.mode_seeking import climb
 from vicinal._mixtures import LocalMixture, SharedMixture
 
@@ -147,13 +147,13 @@ def test_the_learned_shape_separates_what_a_round_kernel_does_not():
     rng = np.random.default_rng(2)
     X = np.column_stack([rng.uniform(-30, 30, size=200), 0.3 * rng.normal(size=200) + np.repeat([0, 4], 100)])
     y = np.repeat([0, 1], 100)
-    lca = LCA().fit(X)
+    lca = LCA(reg=0.0).fit(X)
     wide = lca.covariance_ * 9.0
     learned = ParzenMeanShift(ParzenWindows(wide)).fit(X)
     same_area = np.linalg.det(wide) ** 0.25
     round_kernel = ParzenMeanShift(ParzenWindows(float(same_area))).fit(X)
     assert adjusted_rand_score(y, learned.labels_) > adjusted_rand_score(y, round_kernel.labels_)
-    assert ParzenMeanShift(LCA()).fit(X).labels_.shape == (200,)
+    assert ParzenMeanShift(LCA(reg=0.0)).fit(X).labels_.shape == (200,)
 
 
 def test_weights_move_the_modes(blobs):
@@ -165,7 +165,9 @@ def test_weights_move_the_modes(blobs):
 
 def test_cross_validated_density(blobs):
     X, _ = blobs
-    shift = ParzenMeanShift(ManifoldParzenCV([1], [5], [1.0], cv=2)).fit(X)
+    shift = ParzenMeanShift(
+        ManifoldParzen(selection=Selection(n_components=[1], n_neighbors=[5], noise=[1.0], cv=2))
+    ).fit(X)
     assert len(shift.cluster_centers_) == 2
 
 

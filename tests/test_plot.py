@@ -17,9 +17,9 @@ from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal import LCA, NCA, RCA, ManifoldParzen, ParzenWindows
+from vicinal import LCA, NCA, RCA, DensityOutlierDetector, ManifoldParzen, ParzenWindows
 from vicinal._plot.density import share_inside
-from vicinal.plot import plot_density, plot_embedding, plot_metric, plot_path, plot_purity
+from vicinal.plot import plot_density, plot_embedding, plot_metric, plot_outlier, plot_path, plot_purity
 from vicinal.quality import neighbor_purity
 
 matplotlib.use("Agg")
@@ -56,7 +56,7 @@ DRAW = {
     "density of two": lambda ax=None: plot_density(ParzenWindows().fit(X[:, :2]), ax=ax, resolution=30),
     "purity": lambda ax=None: plot_purity(X, CODES, {"RCA": RCA().fit(X, CODES)}, ax=ax),
     "metric": lambda ax=None: plot_metric(RCA().fit(X, CODES), ax=ax),
-    "path": lambda ax=None: plot_path(LCA().fit(X), ax=ax),
+    "path": lambda ax=None: plot_path(LCA(reg=0.0).fit(X), ax=ax),
 }
 
 
@@ -216,7 +216,7 @@ def test_degenerate_rows():
         ((np.full((3, 2), np.nan),), ValueError, "X contains NaN"),
         ((X[:, 0],), ValueError, "Expected 2D array"),
         ((X, None, {"metric": "LCA"}), TypeError, "metric must be fitted and have a transform method, got str"),
-        ((X, None, {"metric": LCA()}), NotFittedError, "LCA"),
+        ((X, None, {"metric": LCA(reg=0.0)}), NotFittedError, "LCA"),
         ((X, None, {"max_rows": 0}), ValueError, "max_rows must be at least 1"),
     ],
 )
@@ -239,7 +239,9 @@ def test_a_density_of_one_feature_is_its_curve():
 
 
 @pytest.mark.parametrize(
-    "density", [ParzenWindows(), LCA(), ManifoldParzen(n_neighbors=5)], ids=lambda d: type(d).__name__
+    "density",
+    [ParzenWindows(), LCA(reg=0.0), ManifoldParzen(n_neighbors=5, n_components=1)],
+    ids=lambda d: type(d).__name__,
 )
 def test_a_pair_of_features_is_drawn_by_its_marginal(density):
     density.fit(TABLE)
@@ -270,7 +272,7 @@ def test_densities_of_other_kinds():
     with pytest.warns(UserWarning, match="Raise resolution .* times"):  # peaks narrower than a cell
         plot_density(ParzenWindows(1e-3).fit(X[:5, :2]), resolution=20)
     plot_density(ParzenWindows(1e-3).fit(np.ones((3, 2))), resolution=20)  # no spread at all
-    plot_density(ManifoldParzen(n_components=0).fit(X[:, :2]), resolution=20)
+    plot_density(ManifoldParzen(n_components=0, n_neighbors=5).fit(X[:, :2]), resolution=20)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +285,7 @@ def test_densities_of_other_kinds():
         (ParzenWindows(), {}, NotFittedError, "ParzenWindows"),
         (StandardScaler(), {}, TypeError, "density must have score_samples, got StandardScaler"),
         (GaussianMixture(1).fit(X), {"features": (0, 1)}, TypeError, "GaussianMixture has no marginal"),
-        (make_pipeline(StandardScaler(), LCA()).fit(X[:, :2]), {}, ValueError, "pass X: Pipeline"),
+        (make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(X[:, :2]), {}, ValueError, "pass X: Pipeline"),
         (ParzenWindows().fit(X[:, :2]), {"X": X}, ValueError, "X must have the 2 columns of the density, got 4"),
         (ParzenWindows().fit(X[:, :2]), {"resolution": 1}, ValueError, "resolution must be at least 2"),
     ],
@@ -362,7 +364,7 @@ def test_bad_input_of_metrics(arguments, options, error, message):
 
 
 def test_the_path_is_the_objectives():
-    lca = LCA().fit(X)
+    lca = LCA(reg=0.0).fit(X)
     ax = plot_path(lca)
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), lca.objectives_)
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), 1 + np.arange(len(lca.objectives_)))
@@ -375,7 +377,7 @@ def test_the_path_is_the_objectives():
 def test_a_fit_that_did_not_converge_says_so():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        lca = LCA(max_iter=2).fit(X)
+        lca = LCA(max_iter=2, reg=0.0).fit(X)
     ax = plot_path({"short": lca})
     assert legend_texts(ax) == ["short (not converged)"]
     assert ax.lines[1].get_marker() == "X"
@@ -386,7 +388,7 @@ def test_a_fit_that_did_not_converge_says_so():
     [
         (ParzenWindows(1.0).fit(X), ValueError, "ParzenWindows has no path to draw.*without passes"),
         (RCA().fit(X, CODES), TypeError, "RCA has no objectives_"),
-        (LCA(), NotFittedError, "LCA"),
+        (LCA(reg=0.0), NotFittedError, "LCA"),
         ({}, ValueError, "at least one fitted estimator"),
         ([], ValueError, "objective has no path"),
     ],
@@ -395,3 +397,38 @@ def test_bad_input_of_paths(estimators, error, message):
     with pytest.raises(error, match=message):
         plot_path(estimators)
     assert not plt.get_fignums()
+
+
+def test_outlier_is_drawn_against_its_conditionals():
+    detector = DensityOutlierDetector(LCA(reg=0.01)).fit(TABLE)
+    row = TABLE[:1].copy()
+    row.iloc[0, 1] = 50.0
+    found = detector.explain(row)
+    ax = plot_outlier(detector, row)
+    assert ax.get_yticklabels()[0].get_text() == "$width"
+    assert len(ax.patches) == 4
+    assert ax.patches[0].get_width() == 2.0
+    dots = [line for line in ax.lines if line.get_marker() in ("o", ">", "<")]
+    assert dots[0].get_marker() == ">"  # beyond the edge
+    k = found.ranking()[0][-1]
+    low, high, value = found.lows[0, k], found.highs[0, k], found.values[0, k]
+    expected = (value - 0.5 * (low + high)) / (0.5 * (high - low))
+    assert dots[-1].get_xdata()[0] == pytest.approx(np.clip(expected, -3, 3))
+    assert any("got 50" in text.get_text() for text in ax.texts)
+    assert len(plot_outlier(detector, 3, most=2).patches) == 2
+    own = detector.explain(rows=[3])
+    assert f"got {own.values[0, own.ranking()[0][0]]:.3g}" in plot_outlier(detector, 3).texts[0].get_text()
+
+
+def test_outlier_in_a_constant_column_and_bad_rows():
+    rows = np.column_stack([X[:, :2], np.ones(N)])
+    detector = DensityOutlierDetector(ParzenWindows(1.0)).fit(rows)
+    ax = plot_outlier(detector, [0.0, 0.0, 0.5])
+    assert ax.get_yticklabels()[0].get_text() == "x2"
+    assert ax.lines[1].get_marker() == "<"
+    with pytest.raises(ValueError, match="row must be one row, got 2"):
+        plot_outlier(detector, rows[:2])
+    with pytest.raises(ValueError, match="row=90 must be the position of one of 90 training rows"):
+        plot_outlier(detector, 90)
+    with pytest.raises(TypeError, match="fitted DensityOutlierDetector, got LCA"):
+        plot_outlier(LCA(), 0)

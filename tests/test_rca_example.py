@@ -17,6 +17,7 @@ def example():
     return module
 
 
+@pytest.mark.filterwarnings("ignore:.*directions are kept:UserWarning")
 def test_made_up_vectors(example):
     X, groups = example.generated_groups(n_groups=300, d=256)
     rows = example.experiment(X, groups, budgets=(20,), n_held_out=100)

@@ -66,13 +66,13 @@ def test_a_refused_value_changes_nothing():
 
 
 def test_fields_are_parameters_of_the_estimator():
-    lca = LCA(solver=StochasticEM(), engine=Engine(threads=1))
+    lca = LCA(solver=StochasticEM(), engine=Engine(threads=1), reg=0.0)
     assert lca.get_params()["solver__batch_size"] == 100
     copy = clone(lca).set_params(solver__batch_size=20, engine__memory="64 MB")
     assert (copy.solver.batch_size, copy.engine.memory) == (20, "64 MB")
     assert (lca.solver.batch_size, lca.engine.memory) == (100, None)
     assert "StochasticEM(batch_size=20" in repr(copy)
-    whole = LCA().set_params(solver=StochasticEM(), solver__discount=0.9)
+    whole = LCA(reg=0.0).set_params(solver=StochasticEM(), solver__discount=0.9)
     assert whole.solver.discount == 0.9
 
 
@@ -89,7 +89,7 @@ def test_fields_are_searched_through_a_pipeline():
 @pytest.mark.parametrize(
     ("estimator", "key", "remedy"),
     [
-        (LCA(solver="stochastic"), "solver__batch_size", "solver=StochasticEM(batch_size=...)"),
+        (LCA(solver="stochastic", reg=0.0), "solver__batch_size", "solver=StochasticEM(batch_size=...)"),
         (NCA(), "objective__penalty", "objective=Objective(penalty=...)"),
         (NCA(), "solver__n_neighbors", "solver=StochasticGradient(n_neighbors=...)"),
         (NCA(init="pca"), "init__n_starts", "init=MultiStart(n_starts=...)"),
@@ -115,4 +115,4 @@ def test_records_come_back_from_model_files(tmp_path):
 
 def test_old_names_are_gone():
     with pytest.raises(TypeError, match="unexpected keyword argument 'neighborhood'"):
-        LCA(neighborhood=3)
+        LCA(neighborhood=3, reg=0.0)

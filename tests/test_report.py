@@ -127,7 +127,11 @@ def test_outliers_are_left_out_scores():
     assert first["row"] == "r99"
     assert first["p_value"] == 0.01
     assert first["outlier"]
-    assert first["why"][0]["name"] == "x0"
+    reason = first["why"][0]
+    assert reason["name"] == "x0"
+    assert reason["value"] == 900.0
+    assert -400 < reason["low"] < reason["high"] < 400
+    assert reason["share"] == 0.01
     assert first["log_density"] < found["typical"] - 5
 
 

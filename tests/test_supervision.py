@@ -18,12 +18,13 @@ from vicinal import (
     ConstrainedGaussianMixture,
     ConstrainedKMeans,
     DensityClassifier,
-    ManifoldParzenCV,
+    ManifoldParzen,
     NeuralNCA,
     Objective,
     OnlineRCA,
     PairNCA,
     ParzenWindows,
+    Selection,
     SoftNeighborsClassifier,
     SoftNeighborsRegressor,
     chunklets_from_labels,
@@ -89,10 +90,12 @@ CLASSES = {
     "NCA": lambda y: NCA(max_iter=2).fit(X, y).components_,
     "SoftNeighborsClassifier": lambda y: SoftNeighborsClassifier().fit(X, y).predict_proba(X),
     "DensityClassifier": lambda y: DensityClassifier(ParzenWindows(1.0)).fit(X, y).predict_proba(X),
-    "ManifoldParzenCV": lambda y: (
-        ManifoldParzenCV(n_components=[1], n_neighbors=[2], noise=[0.1], criterion="conditional_log_likelihood", cv=2)
+    "ManifoldParzen": lambda y: (
+        ManifoldParzen(
+            n_components=1, n_neighbors=2, selection=Selection("conditional_log_likelihood", noise=[0.1, 1.0], cv=2)
+        )
         .fit(X, y)
-        .predict_proba(X)
+        .cv_results_["mean_test_score"]
     ),
 }
 # Every row has a class; classes are only told apart.

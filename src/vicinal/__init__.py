@@ -39,8 +39,10 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal._compare.results import Comparison as Comparison
     from vicinal._density.classifier import DensityClassifier as DensityClassifier
     from vicinal._density.outliers import DensityOutlierDetector as DensityOutlierDetector
+    from vicinal._density.outliers import TrainingRowsWarning as TrainingRowsWarning
     from vicinal._density.parzen import ParzenWindows as ParzenWindows
     from vicinal._density.parzen_mean_shift import ParzenMeanShift as ParzenMeanShift
+    from vicinal._density.selection import Selection as Selection
     from vicinal._engine import Engine as Engine
     from vicinal._engine import which_engine as which_engine
     from vicinal._lca.imputer import DensityImputer as DensityImputer
@@ -49,7 +51,6 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal._lca.local_lca import LocalLCA as LocalLCA
     from vicinal._lca.options import StochasticEM as StochasticEM
     from vicinal._manifold_parzen.manifold_parzen import ManifoldParzen as ManifoldParzen
-    from vicinal._manifold_parzen.manifold_parzen_cv import ManifoldParzenCV as ManifoldParzenCV
     from vicinal._nca.nca import NCA as NCA
     from vicinal._nca.neural_nca import NeuralNCA as NeuralNCA
     from vicinal._nca.options import Adam as Adam
@@ -98,7 +99,6 @@ _HOME = {
     "LCAGauss": "_lca.lca_gauss",
     "LocalLCA": "_lca.local_lca",
     "ManifoldParzen": "_manifold_parzen.manifold_parzen",
-    "ManifoldParzenCV": "_manifold_parzen.manifold_parzen_cv",
     "MMC": "_rca.mmc",
     "MultiStart": "_nca.options",
     "NCA": "_nca.nca",
@@ -109,12 +109,14 @@ _HOME = {
     "ParzenMeanShift": "_density.parzen_mean_shift",
     "ParzenWindows": "_density.parzen",
     "RCA": "_rca.rca",
+    "Selection": "_density.selection",
     "Report": "_report",
     "SoftNeighborsClassifier": "_nca.soft_neighbors",
     "SoftNeighborsRegressor": "_nca.soft_neighbors",
     "StochasticEM": "_lca.options",
     "StochasticGradient": "_nca.options",
     "TableEncoder": "_tables",
+    "TrainingRowsWarning": "_density.outliers",
     "chunklets_from_groups": "_supervision",
     "chunklets_from_labels": "_supervision",
     "chunklets_from_pairs": "_supervision",

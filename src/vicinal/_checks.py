@@ -9,6 +9,8 @@ from scipy.linalg import eigvalsh
 from sklearn.utils import validation
 from sklearn.utils.validation import _check_sample_weight
 
+from vicinal._tensors import as_host, remember
+
 
 def check_array(array: Any, **options: Any) -> NDArray[Any]:
     """scikit-learn's ``check_array`` with the type of its answer, which scikit-learn does not declare."""
@@ -34,13 +36,14 @@ def check_rows(
     With `gaps`, NaN stands for a missing value; otherwise it is refused with a remedy.
 
     Squares and products of the entries must stay finite, so magnitudes beyond
-    1e150 (1e18 in float32) are refused here rather than answered with ``inf`` later.
+    1e150 (1e18 in float32) are refused here rather than answered with ``inf`` later.  A tensor on a GPU is copied.
     """
+    given = X
     finite = "allow-nan" if gaps else True
     try:
         X = validate_data(
             estimator,
-            X,
+            as_host(X),
             reset=reset,
             dtype=list(dtype),
             order="C",
@@ -56,16 +59,39 @@ def check_rows(
             "score_incomplete scores them.)"
         ) from None
     check_magnitude(np.nan_to_num(X) if gaps else X)
+    if reset:
+        remember(estimator, X, given)
     return X
 
 
-def check_magnitude(X, name="X"):
+def check_device_rows(estimator: Any, X: Any) -> Any:
+    """Validate a tensor of rows where it is, for a fitted estimator, as `check_rows` does; return it in float64 or float32."""
+    name, expected = type(estimator).__name__, estimator.n_features_in_
+    if X.ndim != 2 or len(X) == 0:
+        raise ValueError(f"X must be a table of at least one row, got a tensor of shape {tuple(X.shape)}.")
+    if X.shape[1] != expected:
+        raise ValueError(f"X has {X.shape[1]} features, but {name} is expecting {expected} features as input.")
+    if not X.is_floating_point():
+        X = X.double()
+    elif X.dtype.itemsize < 4:
+        X = X.float()
+    largest = float(X.abs().max())
+    if not np.isfinite(largest):
+        raise ValueError(f"X contains NaN or infinity, and {name} needs finite numbers. Drop or fill such rows.")
+    _check_largest(largest, str(X.dtype).removeprefix("torch."), "X")
+    return X.detach()
+
+
+def check_magnitude(X: np.ndarray, name: str = "X") -> None:
     """Refuse entries whose squares would overflow."""
-    limit = 1e150 if X.dtype == np.float64 else 1e18
-    largest = max(-float(X.min(initial=0.0)), float(X.max(initial=0.0)))
+    _check_largest(max(-float(X.min(initial=0.0)), float(X.max(initial=0.0))), str(X.dtype), name)
+
+
+def _check_largest(largest: float, dtype: str, name: str) -> None:
+    limit = 1e150 if dtype == "float64" else 1e18
     if largest > limit:
         raise ValueError(
-            f"{name} holds values of magnitude {largest:.3g}, whose squares overflow {X.dtype}; expected at most "
+            f"{name} holds values of magnitude {largest:.3g}, whose squares overflow {dtype}; expected at most "
             f"{limit:g}. Rescale the columns, for example with sklearn.preprocessing.StandardScaler."
         )
 
@@ -85,7 +111,7 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray[Any] | None:
     """Return weights that are finite, non-negative and not all zero, as a vector with mean one; None stays None."""
     if sample_weight is None:
         return None
-    weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    weight = _check_sample_weight(as_host(sample_weight), X, dtype=np.float64)
     if weight.min() < 0:
         raise ValueError(
             f"sample_weight must not be negative, got {int((weight < 0).sum())} negative entries (smallest "
@@ -192,6 +218,18 @@ def is_positive_definite(matrix):
         return False
     eigenvalues = eigvalsh(matrix / np.outer(scale, scale))
     return eigenvalues[0] > len(matrix) * np.finfo(float).eps * eigenvalues[-1]
+
+
+def shown_columns(chosen, names=None):
+    """A few of the chosen columns for a message, by name where there are names."""
+    positions = np.flatnonzero(chosen)
+    shown = ", ".join(str(k if names is None else names[k]) for k in positions[:5])
+    return shown + (", ..." if len(positions) > 5 else "")
+
+
+def constant_columns(X):
+    """Which columns hold one value in all rows, but for rounding."""
+    return np.ptp(X, axis=0) <= 4 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
 
 
 def count_twins(X):

@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine import Problem, prepare
+from vicinal._checks import count_twins
+from vicinal._engine import Engine, Problem, prepare
+from vicinal._tensors import take_rows
 
 
 class LeaveOneOut(NamedTuple):
@@ -14,10 +16,18 @@ class LeaveOneOut(NamedTuple):
     weight: np.ndarray  # (n,)
     log_others: np.ndarray  # (n,), log(W - w_i): the weight that remains when row i is left out
     pairs: Problem
-    reg: float = 0.0  # the paper's nu
+    reg: np.ndarray | None = None  # (d, d), the penalty R of LCA; the paper's nu I
 
 
-def leave_one_out(X, weight, engine, *, reg=0.0, n_queries=None, passes=1):
+def leave_one_out(
+    X: np.ndarray,
+    weight: np.ndarray | None,
+    engine: Engine | str | None,
+    *,
+    reg: np.ndarray | None = None,
+    n_queries: int | None = None,
+    passes: int = 1,
+) -> LeaveOneOut:
     """Hand the rows of positive weight to the engine.
 
     Parameters
@@ -25,7 +35,8 @@ def leave_one_out(X, weight, engine, *, reg=0.0, n_queries=None, passes=1):
     X : array of shape (n, d)
     weight : array of shape (n,), or None for ones
     engine : None, str or Engine
-    reg : float
+    reg : array of shape (d, d), optional
+        The penalty R.
     n_queries : int, optional
         Queries per pass; the default is all rows.
     passes : int
@@ -37,20 +48,36 @@ def leave_one_out(X, weight, engine, *, reg=0.0, n_queries=None, passes=1):
         log_others = np.full(len(X), np.log(len(X) - 1.0))
     else:
         if not weight.all():
-            X, weight = X[weight > 0], weight[weight > 0]
+            X, weight = take_rows(X, weight > 0), weight[weight > 0]
         log_weights, log_others = np.log(weight), np.log(weight_of_others(weight))
     pairs = prepare(engine, X, log_weights=log_weights, leave_one_out=True, n_queries=n_queries, passes=passes)
     return LeaveOneOut(X, weight, log_others, pairs, reg)
 
 
-def some_rows(problem, positions):
+def some_rows(problem: LeaveOneOut, positions: np.ndarray) -> LeaveOneOut:
     """The problem of the rows at some positions, on the same backend."""
     weight = problem.weight[positions]
     log_others = np.log(weight_of_others(weight))
     return LeaveOneOut(problem.rows[positions], weight, log_others, problem.pairs.some(positions), problem.reg)
 
 
-def weight_of_others(weight):
+def merged_twins(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Each distinct row once, with the weight of all rows that are equal to it; the rows as they are where all differ.
+
+    A row that is left out then goes with its twins: they would explain it at distance zero, by a kernel without width.
+    """
+    if count_twins(X) == 0:
+        return X, weight
+    rows, of_row = np.unique(X, axis=0, return_inverse=True)
+    return rows, np.bincount(of_row.ravel(), weights=weight, minlength=len(rows)).astype(np.float64)
+
+
+def counted_rows(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """The rows of positive weight and their weights; None stays None."""
+    return (X, None) if weight is None else (X[weight > 0], weight[weight > 0])
+
+
+def weight_of_others(weight: np.ndarray) -> np.ndarray:
     """``W - w_i`` for each row, without cancellation where one row has nearly all the weight."""
     others = weight.sum() - weight
     heaviest = int(weight.argmax())
@@ -58,19 +85,25 @@ def weight_of_others(weight):
     return others
 
 
-def mean_of_rows(X, weight=None):
+def mean_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """The (weighted) mean, in float64."""
     return X.mean(axis=0, dtype=np.float64) if weight is None else weight @ X / weight.sum()
 
 
-def scatter_of_rows(X, weight=None):
+def scatter_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """The (weighted) covariance of the rows, divided by n (by the weights' sum)."""
     centred = X - mean_of_rows(X, weight)
     weight = np.ones(len(X)) if weight is None else weight
     return (centred * weight[:, None]).T @ centred / weight.sum()
 
 
-def perplexities(problem, metric, X, weight=None, sample=None):
+def perplexities(
+    problem: LeaveOneOut,
+    metric: np.ndarray,
+    X: np.ndarray,
+    weight: np.ndarray | None = None,
+    sample: np.ndarray | None = None,
+) -> np.ndarray:
     """The effective number of neighbours of each row of X under a metric: the paper's estimate of K (sec. 2).
 
     Parameters

@@ -15,8 +15,9 @@ from scipy.spatial.distance import cdist
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from vicinal._checks import check_rows
+from vicinal._checks import check_device_rows, check_rows
 from vicinal._supervision import check_pairs
+from vicinal._tensors import on_device
 
 
 class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -44,8 +45,12 @@ class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         Z : array of shape (n, n_components), float32 when X is float32, else float64
+            A tensor on the same device when X is a tensor on a GPU.
         """
         check_is_fitted(self, "components_")
+        if on_device(X):
+            there = check_device_rows(self, X)
+            return there @ there.new_tensor(self.components_).T
         X = check_rows(self, X, reset=False)
         return X @ self.components_.T.astype(X.dtype, copy=False)
 

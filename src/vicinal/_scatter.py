@@ -2,10 +2,26 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 
-from vicinal._engine import available_threads, in_order, one_blas_thread, prepare
+from vicinal._engine import Engine, available_threads, in_order, one_blas_thread, prepare
+
+_Job = tuple[int, int, int]  # the size of chunklets, and where their rows begin and end
+_JobSums = tuple[np.ndarray, np.ndarray, np.ndarray, float]
+
+
+class ChunkletEntries(Protocol):
+    """Rows and the chunklet of each, two integer arrays of the same length; `_supervision.ChunkletRows` is one."""
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Positions of the rows."""
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The chunklet of each."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +41,9 @@ class ChunkletScatter:
         Points in chunklets (``N`` of Eq. 1; a row in two chunklets counts twice) and chunklets.
     within : array of shape (d, d)
         Scatter of the points about the means of their chunklets: ``N`` times Eq. 1.
-    fourth : float
-        Sum over the ``R = N - n_chunklets`` within-chunklet contrasts of ``|z|^4``; see `chunklet_scatter`.
+    fourth : array of shape (d, d)
+        Sum over the ``R = N - n_chunklets`` within-chunklet contrasts of ``z_k^2 z_l^2``; see `chunklet_scatter`. A
+        number, the sum of ``|z|^4``, where it comes from a model file of version 1.
     resolution : float
         Machine epsilon of the data as they came.
     """
@@ -38,20 +55,29 @@ class ChunkletScatter:
     n_points: int
     n_chunklets: int
     within: np.ndarray
-    fourth: float
+    fourth: np.ndarray | float
     resolution: float
 
     @property
-    def n_contrasts(self):
+    def n_contrasts(self) -> int:
         """``R = sum(|C_j| - 1)``, the degrees of freedom within chunklets."""
         return self.n_points - self.n_chunklets
 
     @property
-    def mean(self):
+    def fourth_moments(self) -> np.ndarray:
+        """`fourth` as a matrix; of a number, with the shape that Gaussian contrasts of this scatter would have."""
+        if isinstance(self.fourth, np.ndarray):
+            return self.fourth
+        variances = np.diag(self.within)
+        shape = np.outer(variances, variances) + 2.0 * self.within**2
+        return self.fourth * shape / max(shape.sum(), np.finfo(np.float64).tiny)
+
+    @property
+    def mean(self) -> np.ndarray:
         """Mean of all rows."""
         return self.origin + self.shift
 
-    def __add__(self, other):
+    def __add__(self, other: "ChunkletScatter") -> "ChunkletScatter":
         n_rows = self.n_rows + other.n_rows
         apart = (other.origin - self.origin) + (other.shift - self.shift)
         share = other.n_rows / n_rows
@@ -63,12 +89,12 @@ class ChunkletScatter:
             n_points=self.n_points + other.n_points,
             n_chunklets=self.n_chunklets + other.n_chunklets,
             within=self.within + other.within,
-            fourth=self.fourth + other.fourth,
+            fourth=self.fourth_moments + other.fourth_moments,
             resolution=max(self.resolution, other.resolution),
         )
 
 
-def chunklet_scatter(X, entries):
+def chunklet_scatter(X: np.ndarray, entries: ChunkletEntries) -> ChunkletScatter:
     """Scatter of rows about the means of their chunklets, and of all rows about their mean.
 
     With the vicinity ``w_ij = 1[same chunklet] / (2 |C|)`` the scatter ``sum w_ij (x_i - x_j)(x_i - x_j)'``
@@ -80,19 +106,20 @@ def chunklet_scatter(X, entries):
 
     ``fourth`` serves Ledoit-Wolf shrinkage.  A chunklet of m points carries m - 1 observations with known
     mean zero: its contrasts z_k = sum_i u_ki x_i, where the u_k are any orthonormal basis of the vectors
-    that sum to zero (the Helmert basis, say).  ``within = sum z_k z_k'`` whichever basis is taken, but
-    ``sum |z_k|^4`` depends on it, and hence on the order of the points.  Its mean over all bases does not:
-    with H the centred points and G = H H',
+    that sum to zero (the Helmert basis, say).  ``within = sum z_k z_k'`` whichever basis is taken, but sums of fourth
+    powers depend on it, and hence on the order of the points.  Their mean over all bases does not: with H the centred
+    points, S = H'H and v its diagonal,
 
-        mean of sum_k |z_k|^4 = ((tr G)^2 + 2 |G|_F^2) / (m + 1),
+        mean of sum over contrasts z of z_a^2 z_b^2 = (v_a v_b + 2 S_ab^2) / (m + 1),
 
-    by E (u'Gu)^2 = ((tr G)^2 + 2 |G|_F^2) / (r (r + 2)) for u uniform on the unit sphere of r = m - 1
-    dimensions. For pairs there is one basis and nothing to average.
+    by E (u'Au)(u'Bu) = (tr A tr B + 2 tr AB) / (r (r + 2)) for u uniform on the unit sphere of r = m - 1
+    dimensions. For pairs there is one basis and nothing to average.  All of them are kept, and not only their sum
+    ``|z|^4``, so that the shrinkage can be found in units of the columns that are known when all rows have been seen.
 
     Parameters
     ----------
     X : float array of shape (n, d)
-    entries : ChunkletRows
+    entries : ChunkletEntries
         Sorted by id, as `read_chunklets` gives them.
 
     Returns
@@ -124,14 +151,19 @@ def chunklet_scatter(X, entries):
     )
 
 
-def _amid(X):
+# Points of a chunklet up to which their products are summed pair by pair: a matrix product for each of up to 36 pairs
+# costs less than a small one for each chunklet.
+_FEW_POINTS = 8
+
+
+def _amid(X: np.ndarray) -> np.ndarray:
     """A point amid the rows: a median, which outliers do not move and which constant columns hit exactly."""
     n_some = min(len(X), 101)
     n_some -= 1 - n_some % 2  # an odd number: the median of a column is one of its values
     return np.median(X[np.linspace(0, len(X) - 1, n_some).astype(np.int64)], axis=0).astype(np.float64)
 
 
-def _by_size(entries, alone, most):
+def _by_size(entries: ChunkletEntries, alone: np.ndarray, most: int) -> tuple[np.ndarray, list[_Job]]:
     """Order rows by the size of their chunklet; cut them into jobs (size, first, last) of `most` rows.
 
     All chunklets of a job have one size, so a job is one three-dimensional array.  A chunklet of more than
@@ -152,13 +184,15 @@ def _by_size(entries, alone, most):
     return np.concatenate([alone, rows]), jobs
 
 
-def _sum_jobs(X, origin, rows, jobs, most, shared):
+def _sum_jobs(
+    X: np.ndarray, origin: np.ndarray, rows: np.ndarray, jobs: list[_Job], most: int, shared: bool
+) -> _JobSums:
     """Sum the jobs in up to 16 parts, a number that depends on the data only: threads change no digit."""
     d = X.shape[1]
 
-    def part_sums(part):
+    def part_sums(part: list[_Job]) -> _JobSums:
         within, about_origin = np.zeros((d, d)), np.zeros((d, d))
-        moment, fourth = np.zeros(d), 0.0
+        moment, fourth = np.zeros(d), np.zeros((d, d))
         for size, first, last in part:
             here = rows[first:last]
             if size > most:
@@ -181,13 +215,18 @@ def _sum_jobs(X, origin, rows, jobs, most, shared):
     edges = np.linspace(0, len(jobs), n_parts + 1).astype(np.int64)
     parts = [jobs[lo:hi] for lo, hi in pairwise(edges)]
     with one_blas_thread():
-        sums = None
+        within, about_origin, moment, fourth = np.zeros((d, d)), np.zeros((d, d)), np.zeros(d), 0.0
         for part in in_order(part_sums, parts, min(n_parts, available_threads())):
-            sums = part if sums is None else tuple(a + b for a, b in zip(sums, part, strict=True))
-    return sums
+            within += part[0]
+            about_origin += part[1]
+            moment += part[2]
+            fourth += part[3]
+    return within, about_origin, moment, fourth
 
 
-def _chunklets_of_one_size(X, origin, rows, size):
+def _chunklets_of_one_size(
+    X: np.ndarray, origin: np.ndarray, rows: np.ndarray, size: int
+) -> tuple[np.ndarray | float, np.ndarray, np.ndarray | float]:
     """Within scatter, chunklet means (about the origin) and sum of fourth powers of chunklets of one size."""
     d = X.shape[1]
     points = _take(X, rows, origin)
@@ -197,14 +236,31 @@ def _chunklets_of_one_size(X, origin, rows, size):
     means = chunklets.sum(axis=1)
     means /= size
     chunklets -= means[:, None]
-    flip = chunklets.transpose(0, 2, 1)
-    gram = chunklets @ flip if size <= d else flip @ chunklets
-    trace = np.einsum("cii->c", gram)
-    fourth = float(trace @ trace + 2.0 * np.vdot(gram, gram)) / (size + 1)
-    return points.T @ points, means, fourth
+    return points.T @ points, means, _fourth_moments(chunklets)
 
 
-def _one_large_chunklet(X, origin, rows, most):
+def _fourth_moments(chunklets: np.ndarray) -> np.ndarray:
+    """``(v v' + 2 S^2) / (m + 1)``, summed over centred chunklets of one size m, shape (c, m, d)."""
+    size = chunklets.shape[1]
+    if size == 2:
+        squares = 2.0 * np.square(chunklets[:, 0])
+        return squares.T @ squares
+    variances = np.square(chunklets).sum(axis=1)
+    fourth = variances.T @ variances
+    if size <= _FEW_POINTS:  # S^2 is a sum over pairs of points, and one product for each pair serves all chunklets
+        for i in range(size):
+            for j in range(i + 1):
+                both = chunklets[:, i] * chunklets[:, j]
+                fourth += (2.0 if i == j else 4.0) * (both.T @ both)
+    else:
+        for chunklet in chunklets:
+            fourth += 2.0 * np.square(chunklet.T @ chunklet)
+    return fourth / (size + 1)
+
+
+def _one_large_chunklet(
+    X: np.ndarray, origin: np.ndarray, rows: np.ndarray, most: int
+) -> tuple[np.ndarray | float, np.ndarray, np.ndarray | float]:
     """The same for one chunklet of more rows than a block: each block about its own mean, then the means."""
     scatter = np.zeros((X.shape[1], X.shape[1]))
     block_means, block_sizes = [], []
@@ -218,11 +274,12 @@ def _one_large_chunklet(X, origin, rows, most):
     means, counts = np.array(block_means), np.array(block_sizes)[:, None]
     mean = (counts * means).sum(axis=0, keepdims=True) / len(rows)
     scatter += (counts * (means - mean)).T @ (means - mean)
-    fourth = float(np.trace(scatter) ** 2 + 2.0 * np.vdot(scatter, scatter)) / (len(rows) + 1)
+    variances = np.diag(scatter)
+    fourth = (np.outer(variances, variances) + 2.0 * np.square(scatter)) / (len(rows) + 1)
     return scatter, mean, fourth
 
 
-def _take(X, rows, origin):
+def _take(X: np.ndarray, rows: np.ndarray, origin: np.ndarray) -> np.ndarray:
     points = np.empty((len(rows), X.shape[1]))
     if X.dtype == points.dtype:
         np.take(X, rows, axis=0, out=points, mode="clip")  # "raise" would go through a second buffer
@@ -238,7 +295,15 @@ def _take(X, rows, origin):
 GRAM_RATIO = 1e-4
 
 
-def local_frames(X, neighbors, n_components, weight=None, *, memory=128 * 2**20, threads=1):
+def local_frames(
+    X: np.ndarray,
+    neighbors: np.ndarray,
+    n_components: int,
+    weight: np.ndarray | None = None,
+    *,
+    memory: int = 128 * 2**20,
+    threads: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
     """Leading directions and variances of each point's neighbourhood, centred on the point itself.
 
     Point i has the local scatter ``sum_j a_j (x_j - x_i)(x_j - x_i)'`` over its neighbours j, with ``a_j =
@@ -271,7 +336,7 @@ def local_frames(X, neighbors, n_components, weight=None, *, memory=128 * 2**20,
     variances = np.empty((n_components, n))
     batch = int(np.clip(memory // (threads + 1) // (8 * 3 * k * (D + k)), 1, 1024))
 
-    def work(start):
+    def work(start: int) -> None:
         part = slice(start, min(start + batch, n))
         rows = neighbor_differences(X, np.arange(part.start, part.stop), neighbors[part], weight)
         directions, variances[:, part] = leading_directions(rows, n_components)
@@ -283,7 +348,9 @@ def local_frames(X, neighbors, n_components, weight=None, *, memory=128 * 2**20,
     return frames, variances
 
 
-def neighbor_differences(X, points, neighbors, weight=None):
+def neighbor_differences(
+    X: np.ndarray, points: np.ndarray, neighbors: np.ndarray, weight: np.ndarray | None = None
+) -> np.ndarray:
     """Rows ``sqrt(a_j) (x_j - x_i)`` for the neighbours j of some points i, shape (points, k, D)."""
     rows = X[neighbors].astype(np.float64)
     rows -= X[points, None, :]
@@ -297,7 +364,14 @@ def neighbor_differences(X, points, neighbors, weight=None):
 _LEAST_SHARE = 1e-20
 
 
-def soft_frames(X, Z, n_components, weight=None, *, engine=None):
+def soft_frames(
+    X: np.ndarray,
+    Z: np.ndarray,
+    n_components: int,
+    weight: np.ndarray | None = None,
+    *,
+    engine: Engine | str | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Leading directions and variances of each point's soft neighbourhood, centred on the point itself.
 
     As `local_frames`, with ``a_j`` proportional to ``weight_j exp(-|z_j - z_i|^2 / 2)`` over all rows but i:
@@ -321,7 +395,7 @@ def soft_frames(X, Z, n_components, weight=None, *, engine=None):
         log_weights = None if weight is None else np.log(weight)
     problem = prepare(engine, Z, log_weights=log_weights, leave_one_out=True)
 
-    def work(group):
+    def work(group: tuple[int, np.ndarray, np.ndarray]) -> None:
         i, near, shares = group
         rows = np.zeros((max(len(near), n_components), D))
         rows[: len(near)] = (X[near].astype(np.float64) - X[i]) * np.sqrt(shares)[:, None]
@@ -337,7 +411,7 @@ def soft_frames(X, Z, n_components, weight=None, *, engine=None):
     return frames, variances
 
 
-def leading_directions(rows, n_components):
+def leading_directions(rows: np.ndarray, n_components: int) -> tuple[np.ndarray, np.ndarray]:
     """Leading right singular vectors (d, b, D) and squared singular values (d, b) of matrices (b, k, D)."""
     b, k, D = rows.shape
     directions = np.empty((n_components, b, D))

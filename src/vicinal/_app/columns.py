@@ -103,13 +103,11 @@ def say_notes(notes, console):
 class Picked(NamedTuple):
     """The columns of a table that a model reads.
 
-    features : DataFrame, what the model takes
-    numbers : array, the same as numbers
+    features : DataFrame of numbers
     rows : positions of the kept rows
     """
 
     features: Any
-    numbers: np.ndarray
     rows: np.ndarray
 
 
@@ -134,16 +132,14 @@ def pick_features(frame, model, console, missing):
         encoder = TableEncoder.of_features(_names_of(frame, model, console), frame)
     try:
         features = encoder.pick(frame)
-        numbers = encoder.transform(frame)
+        numbers = np.asarray(encoder.transform(frame))
         _mention_unseen(encoder.unseen(frame), console)
     except TableError as error:
         raise DataFailure(one_line(error)) from error
     rows = _complete_rows(numbers, features, missing, console)
-    if model.encoder is None:
-        features = pd.DataFrame(numbers, columns=encoder.get_feature_names_out(), index=frame.index)
-    picked = Picked(features.iloc[rows], numbers[rows], rows)
-    _refuse_infinite(picked.numbers, encoder.get_feature_names_out())
-    return picked
+    names = encoder.get_feature_names_out()
+    _refuse_infinite(numbers[rows], names)
+    return Picked(pd.DataFrame(numbers, columns=names, index=frame.index).iloc[rows], rows)
 
 
 def _names_of(frame, model, console):

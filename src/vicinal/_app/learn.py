@@ -155,6 +155,7 @@ def _look_up(frame, ids, arguments):
 
 def _fit(estimator, prepared, supervision, engine, arguments):
     """The encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
+    import pandas as pd
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import StandardScaler
     from sklearn.utils import get_tags
@@ -166,10 +167,11 @@ def _fit(estimator, prepared, supervision, engine, arguments):
         raise UsageFailure(
             f"--missing marginalise is for lca, lca-gauss and parzen. Pass --missing impute for {arguments.method}."
         )
-    rows, steps = prepared.X.to_numpy(), [("columns", prepared.encoder)]
+    # With names, so that a model can say which column makes a row unusual.
+    rows, steps = prepared.X, [("columns", prepared.encoder.set_output(transform="pandas"))]
     noise = prepared.encoder.dequantizer() if arguments.method in _UNSUPERVISED else None
     if noise is not None:
-        rows = noise.transform_training_rows(rows)
+        rows = pd.DataFrame(noise.transform_training_rows(rows.to_numpy()), columns=rows.columns)
     try:
         if not arguments.no_scale:
             steps.append(("scale", StandardScaler().fit(rows)))
@@ -179,7 +181,7 @@ def _fit(estimator, prepared, supervision, engine, arguments):
             imputer = DensityImputer(random_state=arguments.seed)
             steps.append(("impute", imputer))
             rows = imputer.fit_transform(rows)
-        estimator.fit(rows, **supervision)
+        estimator.fit(np.asarray(rows) if len(steps) > 1 else rows, **supervision)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise FitFailure(
             f"{type(estimator).__name__}: {one_line(error)} (--set NAME=VALUE sets a parameter.)"

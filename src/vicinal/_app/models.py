@@ -91,16 +91,18 @@ def set_engine(estimator, engine):
 class Model(NamedTuple):
     """A loaded model.
 
-    whole : what was saved, with `transform` or `score_samples` on the features
+    whole : what was saved, less its encoder, with `transform` or `score_samples` on the features
     estimator : the last step
     encoder : the TableEncoder at the beginning, or None
-    names, n_features : of the columns
+    noise : the Dequantizer for the features, or None
+    names, n_features : of the features
     log_scale : the logarithm of the volume that one unit of the features becomes; NaN where it is not known
     """
 
     whole: Any
     estimator: Any
     encoder: Any
+    noise: Any
     names: Any
     n_features: int
     log_scale: float
@@ -139,6 +141,10 @@ def load_model(path, engine):
     if not hasattr(whole, "n_features_in_"):
         raise ModelFailure(f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")
     set_engine(estimator, engine)
-    encoder = steps[0] if isinstance(steps[0], TableEncoder) else None
-    names = getattr(whole, "feature_names_in_", None)
-    return Model(whole, estimator, encoder, names, whole.n_features_in_, log_volume(whole))
+    encoder, log_scale = None, log_volume(whole)
+    if isinstance(steps[0], TableEncoder):
+        encoder, whole = steps[0], whole[1:]
+    names = getattr(whole, "feature_names_in_", None) if encoder is None else encoder.get_feature_names_out()
+    noise = None if encoder is None else encoder.dequantizer()
+    n_features = whole.n_features_in_
+    return Model(whole, estimator, encoder, noise, names, n_features, log_scale)

@@ -97,8 +97,15 @@ def make_parser():
     score.add_argument("--as-new", action="store_true", help="score rows that equal a training row as if they were new")
     score.add_argument(
         "--contamination", type=_contamination, default="auto", metavar="SHARE",
-        help="the share of training rows to call outliers, or auto: the lower line of a box plot of their log-densities (default)",
+        help="the share of training rows to call outliers, or auto: the lower line of a box plot of their scores (default)",
     )  # fmt: skip
+    score.add_argument(
+        "--fdr", type=_rate, metavar="RATE",
+        help="call rows outliers at this false discovery rate (Benjamini and Hochberg), all rows of DATA together",
+    )  # fmt: skip
+    score.add_argument(
+        "--explain", action="store_true", help="say why each outlier is one: a column 'why' (parzen and lca)"
+    )
     score.add_argument(
         "--keep", metavar="COLS", action="append", help="columns to copy into the output (comma-separated)"
     )
@@ -210,9 +217,11 @@ _SCORE = """\
 Score rows under a learned density (lca, lca-gauss, parzen, manifold-parzen).
 
 Columns of the output: row (number in DATA, from 0), log_density (nats, in the units of the data), p_value (the
-share of training rows, each scored without itself, that are no more likely than this row) and outlier (1 when
-the log-density is below the threshold that --contamination chooses among the training rows' own). A row that
-equals a training row exactly is scored under the model without that row, since under its own kernel it could
+share of training rows, each scored without itself, that are no less strange than this row) and outlier (1 when
+the score is below the threshold that --contamination chooses among the training rows' own, or by --fdr). The score
+is the log-density, for parzen and lca also by neighbours that are trusted: rows of a small group do not vouch for
+each other. With --explain, the column why says for each outlier which columns are strange given the others, what
+was expected (90 % interval) and what was found. A row that equals a training row exactly is scored under the model without that row, since under its own kernel it could
 never look unusual; --as-new turns this off.
 """
 _NEIGHBORS = """\
@@ -348,6 +357,13 @@ def _contamination(text):
     value = _number(text, float, 0.0, "'auto' or a number in (0, 0.5]")
     if not 0 < value <= 0.5:
         raise argparse.ArgumentTypeError(f"expected 'auto' or a number in (0, 0.5], got {text!r}")
+    return value
+
+
+def _rate(text):
+    value = _number(text, float, 0.0, "a number between 0 and 1")
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
     return value
 
 

@@ -1,7 +1,5 @@
 """`vicinal transform`, `vicinal score` and `vicinal neighbors`: use a saved model."""
 
-from functools import partial
-
 import numpy as np
 
 from vicinal._app.columns import check_columns, pick_features, split_names
@@ -10,7 +8,7 @@ from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFail
 from vicinal._app.models import load_model, make_engine
 from vicinal._app.outputs import check_writable, write_json, write_table
 from vicinal._app.tables import TableOptions, format_of, read_table
-from vicinal._tables import dequantizer_of, draw_scores
+from vicinal._tables import N_DRAWS
 
 
 def transform(arguments, console):
@@ -31,6 +29,7 @@ def transform(arguments, console):
 def score(arguments, console):
     """Run `vicinal score`."""
     import pandas as pd
+    from scipy.stats import false_discovery_control
 
     if (arguments.data is None) != arguments.training:
         raise UsageFailure("score needs either DATA or --training.")
@@ -38,49 +37,70 @@ def score(arguments, console):
     _method(model, "score_samples", "a metric without a density")
     if np.isnan(model.log_scale):
         console.warn("the model changes the features before the density sees them: log_density is in those units.")
+    if arguments.fdr is not None and arguments.training:
+        raise UsageFailure(
+            "--fdr is for new rows: the p-values of training rows are their ranks, among which no rate can be held. Leave "
+            "--fdr or --training out."
+        )
     detector = _detector(model, arguments.contamination)
+    features = None if picked is None else picked.features
+    own = np.full(0 if features is None else len(features), -1)
     if arguments.training:
-        scores, p_values = detector.training_scores_, detector.training_p_values_
-        rows = np.arange(len(scores))
+        own = rows = np.arange(len(detector.training_scores_))
     else:
-        scores, p_values = _scores(model, picked, detector, arguments, console)
         rows = picked.rows
-    outliers = scores < detector.offset_
-    console.say(f"{count(int(outliers.sum()), 'outlier')} in {count(len(scores), 'row')}.")
-    log_density = scores - np.nan_to_num(model.log_scale)
-    columns = {"row": rows, "log_density": log_density, "p_value": p_values, "outlier": outliers.astype(int)}
-    noise = dequantizer_of(model.whole)
-    if noise is not None and noise.steps_.all():
-        columns["log_probability"] = log_density + np.log(noise.steps_).sum()
-    result = pd.DataFrame(columns)
+    versions = _versions(model, features)
+    if not arguments.training and not arguments.as_new:
+        own = _training_rows(model, versions[0])
+        _mention_training_rows(own, console)
+    judged = _judged(model, detector, versions, own)
+    outliers = judged["score"] < detector.offset_
+    if arguments.fdr is not None:
+        outliers = false_discovery_control(judged["p_value"]) <= arguments.fdr
+    console.say(f"{count(int(outliers.sum()), 'outlier')} in {count(len(outliers), 'row')}.")
+    result = pd.DataFrame(
+        {
+            "row": rows,
+            "log_density": judged["log_density"] - np.nan_to_num(model.log_scale),
+            "p_value": judged["p_value"],
+            "outlier": outliers.astype(int),
+        }
+    )
+    if model.noise is not None and model.noise.steps_.all():
+        result["log_probability"] = result["log_density"] + np.log(model.noise.steps_).sum()
+    if arguments.explain:
+        result["why"] = _reasons(model, detector, features, own, outliers)
     if table is not None:
         result = pd.concat([_kept(arguments, table, rows), result], axis=1)
     _give(result, arguments, console, model)
 
 
-def _scores(model, picked, detector, arguments, console):
-    """Scores and p-values of rows: means over draws of the noise, or the training rows' own for rows that equal one."""
-    incomplete = np.isnan(picked.numbers).any(axis=1)
-    method = "score_incomplete" if incomplete.any() and arguments.missing == "marginalise" else "score_samples"
-    draws = _ask(partial(draw_scores, model.whole, method=method), picked.features, model.whole)
-    scores = draws.mean(axis=0)
-    # The training rows' scores are of one draw each, so that the p-value of a draw is that of a training row.
-    p_values = np.mean([detector.p_values_from_scores(draw) for draw in draws], axis=0)
-    own = np.full(len(scores), -1) if arguments.as_new else _training_rows(model, picked)
+def _versions(model, features):
+    """The rows under each draw of the noise on rounded columns; the rows themselves where there is none."""
+    import pandas as pd
+
+    if features is None or model.noise is None:
+        return [features]
+    numbers = features.to_numpy()
+    return [
+        pd.DataFrame(model.noise.draw(numbers, draw), columns=features.columns, index=features.index)
+        for draw in range(N_DRAWS)
+    ]
+
+
+def _mention_training_rows(own, console):
     if (own >= 0).any():
         console.say(
             f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
             "without that row (--as-new scores them as new)."
         )
-        scores = np.where(own >= 0, detector.training_scores_[own], scores)
-        p_values = np.where(own >= 0, detector.training_p_values_[own], p_values)
-    return scores, p_values
 
 
 def neighbors(arguments, console):
     """Run `vicinal neighbors`."""
     import pandas as pd
-    from sklearn.neighbors import NearestNeighbors
+
+    from vicinal._engine import prepare
 
     if arguments.query == "-" == arguments.data:
         raise UsageFailure("DATA and --query cannot both be stdin. Name a file for one of them.")
@@ -99,10 +119,9 @@ def neighbors(arguments, console):
         raise UsageFailure(
             f"-k {arguments.k} needs at least {arguments.k} other rows in DATA, got {available}. Lower -k."
         )
-    # A common shift changes no distance, and keeps the digits of the search's matrix products.
-    centre = images.mean(axis=0)
-    search = NearestNeighbors(n_neighbors=arguments.k).fit(images - centre)
-    distances, positions = search.kneighbors(None if queries is None else queries - centre)
+    # All CPU backends find the same neighbours; "reference" is the one that loads no compiler.
+    found = prepare("reference", images, leave_one_out=queries is None).at().nearest(arguments.k, queries)
+    positions, distances = found.indices, np.sqrt(found.scores)
     n, k = positions.shape
     result = pd.DataFrame(
         {
@@ -155,12 +174,11 @@ def _method(model, name, otherwise):
     return getattr(model.whole, name)
 
 
-def _ask(method, features, owner=None):
+def _ask(method, features):
     """Call a method on rows; what it refuses is the data's fault, what it lacks the model's."""
     from sklearn.exceptions import NotFittedError
 
-    owner = method.__self__ if owner is None else owner
-    rows = features if getattr(owner, "feature_names_in_", None) is not None else features.to_numpy()
+    rows = features if getattr(method.__self__, "feature_names_in_", None) is not None else features.to_numpy()
     try:
         return np.asarray(method(rows))
     except NotFittedError as error:
@@ -169,13 +187,90 @@ def _ask(method, features, owner=None):
         raise DataFailure(one_line(error)) from error
 
 
+def _judged(model, detector, versions, own):
+    """Scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
+
+    Those of new rows are means over the draws of the noise on rounded columns. The training rows' scores are of one draw
+    each, so that the p-value of a draw is that of a training row.
+    """
+    from vicinal._density.training_rows import last_step, left_out_scores
+
+    known = own >= 0
+    if versions[0] is None:
+        judged = {name: np.empty(len(own)) for name in ("score", "p_value", "log_density")}
+    else:
+        found = [_judged_as_new(model, detector, features) for features in versions]
+        judged = {name: np.mean([one[name] for one in found], axis=0) for name in found[0]}
+    if known.any():
+        plain = left_out_scores(last_step(detector.density_))
+        of_training = {
+            "score": detector.training_scores_,
+            "p_value": detector.training_p_values_,
+            "log_density": detector.training_scores_ if plain is None else plain,  # None: they come from folds
+        }
+        judged = {name: np.where(known, of_training[name][own], values) for name, values in judged.items()}
+    return judged
+
+
+def _judged_as_new(model, detector, features):
+    """The same of rows that are all new; of what is known of them, where they have missing values."""
+    if features.isna().to_numpy().any() and hasattr(model.estimator, "score_incomplete"):
+        rows = features.to_numpy()
+        for _, step in getattr(model.whole, "steps", [])[:-1]:
+            rows = step.transform(rows)
+        scores = np.asarray(model.estimator.score_incomplete(rows))
+        return {"score": scores, "p_value": detector.p_values_from_scores(scores), "log_density": scores}
+    scores = _ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
+    return {
+        "score": scores,
+        "p_value": detector.p_values_from_scores(scores),
+        "log_density": _ask(detector.density_.score_samples, _as_detector_sees(model, features)),
+    }
+
+
+def _reasons(model, detector, features, own, outliers):
+    """Why the outliers are outliers, a text per row; empty for the others."""
+    flagged = np.flatnonzero(outliers)
+    why = [""] * len(outliers)
+    new, known = flagged[own[flagged] < 0], flagged[own[flagged] >= 0]
+    try:
+        if len(new):
+            rows = _as_detector_sees(model, features).iloc[new]
+            found = detector.explain(rows if hasattr(detector, "feature_names_in_") else rows.to_numpy())
+            for place, i in enumerate(new):
+                why[i] = "; ".join(found.reasons(place))
+        if len(known):
+            found = detector.explain(None, rows=own[known])
+            for place, i in enumerate(known):
+                why[i] = "; ".join(found.reasons(place))
+    except TypeError as error:
+        raise ModelFailure(f"--explain: {one_line(error)}") from error
+    return why
+
+
+def _is_detector(model):
+    from vicinal import DensityOutlierDetector
+
+    return isinstance(model.estimator, DensityOutlierDetector)
+
+
+def _as_detector_sees(model, features):
+    """Rows as the detector takes them: after the steps before it, where it was saved as the end of a pipeline."""
+    import pandas as pd
+    from sklearn.pipeline import Pipeline
+
+    if not _is_detector(model) or not isinstance(model.whole, Pipeline) or len(model.whole) == 1:
+        return features
+    return pd.DataFrame(np.asarray(model.whole[:-1].transform(features)), index=features.index)
+
+
 def _detector(model, contamination):
     """The detector that was saved, or one of the density as it was fitted: nothing is fitted again."""
     from sklearn.exceptions import NotFittedError
 
     from vicinal import DensityOutlierDetector
 
-    if isinstance(model.estimator, DensityOutlierDetector):  # saved from Python
+    if _is_detector(model):  # saved from Python
         if contamination not in ("auto", model.estimator.contamination):
             raise UsageFailure(
                 "--contamination: the model is a DensityOutlierDetector, whose threshold was chosen when it was fitted. Leave "
@@ -190,18 +285,17 @@ def _detector(model, contamination):
         raise FitFailure(f"the training rows cannot be scored without themselves: {one_line(error)}") from error
 
 
-def _training_rows(model, picked):
-    """For each row the position of an equal training row, or -1."""
-    from scipy.spatial import cKDTree
+def _training_rows(model, features):
+    """For each row the position of an equal training row, or -1.
+
+    The first draw of the noise on rounded columns is that of the first of equal training rows.
+    """
     from sklearn.pipeline import Pipeline
 
     from vicinal import DensityOutlierDetector
+    from vicinal._engine import prepare
 
-    density, rows = model.whole, picked.features
-    if model.encoder is not None:
-        density, rows, noise = density[1:], picked.numbers, dequantizer_of(model.whole)
-        # The first draw of the noise is that of the first of equal training rows.
-        rows = rows if noise is None else noise.transform(rows)
+    density, rows = model.whole, features
     while isinstance(density, (Pipeline, DensityOutlierDetector)):
         if isinstance(density, Pipeline):
             for _, step in density.steps[:-1]:
@@ -217,9 +311,9 @@ def _training_rows(model, picked):
         # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.
         if not len(density.components_):
             return np.full(len(rows), -1)
-        images = cKDTree(centres @ density.components_.T)
-        gaps, nearest = images.query(rows @ density.components_.T, distance_upper_bound=1e-9)
-        return np.where(np.isfinite(gaps), nearest, -1)
+        images = prepare("reference", centres @ density.components_.T, n_queries=len(rows)).at()
+        found = images.nearest(1, rows @ density.components_.T)
+        return np.where(np.sqrt(found.scores[:, 0]) < 1e-9, found.indices[:, 0], -1)
     position = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(centres) + 0.0)}
     return np.array([position.get(row.tobytes(), -1) for row in rows])
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vicinal._compare.methods import ALL_VARIANCE, WIDE
+from vicinal._engine import prepare
 from vicinal._tables import draw_scores, log_volume
 
 RECALL_AT = (1, 5, 10)
@@ -103,12 +103,11 @@ def images_of(metric, X):
     return images
 
 
-def nearest(points, queries, n_neighbors):
-    """Positions of the nearest points of each query, nearest first."""
-    # A common shift changes no distance and keeps the digits of the search's matrix products.
-    centre = points.mean(axis=0)
-    search = NearestNeighbors(n_neighbors=n_neighbors).fit(points - centre)
-    return search.kneighbors(queries - centre, return_distance=False)
+def nearest(points: np.ndarray, queries: np.ndarray | None, n_neighbors: int) -> np.ndarray:
+    """Positions of the nearest points of each query, nearest first; without queries, of the other points of each point."""
+    # All CPU backends find the same neighbours; "reference" is the one that loads no compiler.
+    placed = prepare("reference", points, leave_one_out=queries is None).at()
+    return placed.nearest(n_neighbors, queries).indices
 
 
 def neighbor_scores(neighbor_labels, labels, n_neighbors, n_classes):

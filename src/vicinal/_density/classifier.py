@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_weights, validate_data
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
+from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._supervision import code_classes
 
 
@@ -86,12 +87,16 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = labels.classes[kept]
         shares = np.bincount(codes, weights=None if weight is None else weight[counted])
         self.priors_ = self._class_priors(shares / shares.sum())
+        if getattr(getattr(density, "selection", None), "classifies", False):
+            # A classification criterion chooses the parameters of all classes together.
+            options = {} if weight is None else {"sample_weight": weight}
+            density = density.selected(rows_as_passed(passed, X), y, **options)
         self.densities_ = []
         for code, label in enumerate(self.classes_.tolist()):
             rows = counted[codes == code]
             options = {} if weight is None else {"sample_weight": weight[rows]}
             try:
-                fitted = clone(density).fit(rows_as_passed(passed, X, rows), **options)
+                fitted = _fit_in_all_columns(clone(density), rows_as_passed(passed, X, rows), options)
             except ValueError as error:
                 raise ValueError(f"class {label!r} with {len(rows)} training rows: {error}") from error
             self.densities_.append(fitted)
@@ -155,3 +160,13 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
         """Return the most probable class of each row, shape (n_samples,)."""
         best = np.argmax(self.predict_log_proba(X), axis=1)
         return self.classes_[best]
+
+
+def _fit_in_all_columns(density, rows, options):
+    """Fit the density of a class in all columns, also those that are constant in this class but not in the others."""
+    if isinstance(density, MixtureDensityMixin):
+        density._constants_stay = True
+    try:
+        return density.fit(rows, **options)
+    finally:
+        vars(density).pop("_constants_stay", None)

@@ -1,5 +1,6 @@
 """What the meta-estimators on a ``density=`` share: checks of the density, and rows as it wants them."""
 
+import numpy as np
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
@@ -32,3 +33,11 @@ def rows_as_passed(passed, X, chosen=None):
     """Rows as passed where they carry column names, which a density's metric may know; else as checked."""
     rows = passed if hasattr(passed, "columns") else X
     return rows if chosen is None else _safe_indexing(rows, chosen)
+
+
+def breaks_constants(rows: np.ndarray, constants: np.ndarray) -> np.ndarray:
+    """Where rows (m, d) differ from the values of columns that are constant in the training rows (NaN: varying columns).
+
+    One rounding is no difference: the constant may have gone through a scaler or through float32.
+    """
+    return ~(np.isnan(constants) | np.isclose(rows, constants, rtol=1e-7, atol=0.0))

@@ -1,10 +1,7 @@
 """The isotropic bandwidth of maximum leave-one-out likelihood."""
 
-import warnings
-
 import numpy as np
 
-from vicinal._checks import count_twins
 from vicinal._fit_loops import Reason, Recorder
 from vicinal._leave_one_out import scatter_of_rows
 from vicinal._mixtures import LOG_2PI
@@ -24,8 +21,8 @@ def loo_variance(problem, *, max_iter=200, tol=1e-10):
     Parameters
     ----------
     problem : LeaveOneOut
+        Of rows that all differ; see `merged_twins`.
     """
-    check_twins(problem.rows)
     d, weight = problem.rows.shape[1], problem.weight
     mass = weight.sum()
     total = np.trace(scatter_of_rows(problem.rows, weight)) / d
@@ -63,26 +60,3 @@ def loo_variance(problem, *, max_iter=200, tol=1e-10):
         raise record.end(Reason.LIMIT, f"{max_iter} passes were used")
     path = record.path()
     return path._replace(parameters=float(np.exp(path.parameters)))
-
-
-def check_twins(counted):
-    """Refuse rows that all have an exact twin, and warn of some: leave-one-out sees a twin at distance zero."""
-    if np.all(counted == counted[0]):
-        raise ValueError(
-            f"all {len(counted)} rows are equal: leave-one-out has no scale to find. Pass bandwidth as a number."
-        )
-    twins = count_twins(counted)
-    if twins == len(counted):
-        raise ValueError(
-            f"every one of the {twins} rows has an exact twin: the leave-one-out likelihood is unbounded, because each row is "
-            "explained by its twin with a bandwidth of zero. Merge twins into weights: "
-            "X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w)."
-        )
-    if twins:
-        warnings.warn(
-            f"{twins} of {len(counted)} rows have an exact twin. Leave-one-out sees a twin at distance zero and chooses a "
-            "bandwidth that is too small. Merge twins into weights: X, w = np.unique(X, axis=0, return_counts=True), "
-            "then fit(X, sample_weight=w).",
-            UserWarning,
-            stacklevel=5,
-        )

@@ -1,5 +1,6 @@
 """What an estimator can do whose density is a mixture."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,16 +9,114 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from vicinal._checks import check_rows
-from vicinal._engine import Work
-from vicinal._mixtures import Mixture
+from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns
+from vicinal._engine import Work, works_there
+from vicinal._mixtures import Mixture, feature_positions
+from vicinal._tensors import on_device
 
 
 class MixtureDensityMixin:
-    """The density methods of an estimator whose fit sets ``mixture_``."""
+    """The density methods of an estimator whose fit sets ``mixture_``.
+
+    The mixture is that of the columns at ``active_features_``. The other columns held one value each in all training
+    rows, which are ``constant_values_``: they have no density, and say nothing about the others.
+    """
 
     mixture_: Mixture
     engine: Any
+    n_features_in_: int
+    # Whether constant columns get the width of the kernel instead of being ignored; see `DensityClassifier`.
+    _constants_stay = False
+    _isotropic = False  # whether the kernel has a width along them
+    # A row with the values of the columns that are constant, NaN in the others; None where all columns vary.
+    _constants: np.ndarray | None
+
+    @property
+    def active_features_(self) -> np.ndarray:
+        """The positions of the columns that vary."""
+        check_is_fitted(self, "_constants")
+        return np.arange(self.n_features_in_) if self._constants is None else np.flatnonzero(np.isnan(self._constants))
+
+    @property
+    def constant_values_(self) -> np.ndarray:
+        """The values of the other columns."""
+        check_is_fitted(self, "_constants")
+        return np.array([]) if self._constants is None else self._constants[~np.isnan(self._constants)]
+
+    def _keep_active(self, X, weight=None, *, width, kept=None, stacklevel=4):
+        """The columns of the training rows that vary, with a warning that names the others.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        weight : array of shape (n,), optional
+            Rows of weight zero do not make a column vary.
+        width : str
+            The parameter that can give the kernel a width, for the message where all rows are equal.
+        kept : boolean array of shape (d,), optional
+            Columns that stay although they are constant, because a parameter gives the kernel a width along them.
+        """
+        counted = X if weight is None else X[weight > 0]
+        constant = constant_columns(counted)
+        if kept is not None:
+            constant &= ~kept
+        if constant.all():
+            raise ValueError(
+                f"all {len(counted)} rows are equal: there is no scale to learn. Check the data, or pass {width} as a "
+                "number greater than 0."
+            )
+        self._constants = None
+        if not constant.any() or (self._constants_stay and self._isotropic):
+            return X
+        if self._constants_stay:
+            names = getattr(self, "feature_names_in_", None)
+            raise ValueError(
+                f"columns are constant in this class ({shown_columns(constant, names)}), and the densities of the classes "
+                f"can be compared in the same columns only. Pass {width} > 0, or drop these columns."
+            )
+        self._constants = np.where(constant, counted[0], np.nan)
+        names = getattr(self, "feature_names_in_", None)
+        warnings.warn(
+            f"{constant.sum()} of {len(constant)} columns are constant ({shown_columns(constant, names)}): the density and "
+            "the metric ignore them. Drop them to silence this warning.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+        return np.ascontiguousarray(X[:, ~constant])
+
+    def _active(self, X):
+        """The columns that the mixture knows."""
+        return X if self._constants is None else X[:, self.active_features_]
+
+    @property
+    def _active_names(self):
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else names[self.active_features_]
+
+    def _in_all_columns(self, matrix):
+        """A matrix whose columns are the active features, with columns of zeros for the others."""
+        whole = np.zeros((len(matrix), self.n_features_in_))
+        whole[:, self.active_features_] = matrix
+        return whole
+
+    def off_constants(self, X):
+        """Return which rows have another value than all training rows in a column that was constant there.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        boolean ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        X = check_rows(self, X, reset=False)
+        if self._constants is None:
+            return np.zeros(len(X), dtype=bool)
+        room = 4 * np.finfo(X.dtype).eps * np.abs(self._constants)
+        return np.any(np.abs(X - self._constants) > room, axis=1)  # False where NaN
+
     _left_out_scores: np.ndarray  # only where the mixture cannot leave its rows out: of a fit to rows with gaps
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):
@@ -42,12 +141,15 @@ class MixtureDensityMixin:
         Returns
         -------
         ndarray of shape (n_samples,)
+            A tensor on the same device when X is a tensor on a GPU, unless `engine` names another backend.
         """
         mixture = self._mixture()
         if X is None:
             left_out = getattr(self, "_left_out_scores", None)
             return mixture.left_out_score_samples() if left_out is None else left_out.copy()
-        return mixture.score_samples(check_rows(self, X, reset=False))
+        if on_device(X) and works_there(self.engine):
+            return mixture.score_samples(self._active(check_device_rows(self, X)))
+        return mixture.score_samples(self._active(check_rows(self, X, reset=False)))
 
     def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows of X; of the training rows, leave-one-out, when X is None."""
@@ -71,7 +173,7 @@ class MixtureDensityMixin:
         mixture = self._mixture()
         kinds = [np.float64, np.float32]
         X = validate_data(self, X, reset=False, dtype=kinds, ensure_all_finite="allow-nan")
-        return mixture.score_incomplete(X)
+        return mixture.score_incomplete(self._active(X))
 
     def sample(self, n_samples: int = 1, random_state: RandomState | int | None = None) -> NDArray[Any]:
         """Draw rows from the density.
@@ -85,7 +187,12 @@ class MixtureDensityMixin:
         -------
         ndarray of shape (n_samples, n_features)
         """
-        return self._mixture().sample(n_samples, random_state)
+        drawn = self._mixture().sample(n_samples, random_state)
+        if self._constants is None:
+            return drawn
+        rows = np.tile(self._constants.astype(drawn.dtype), (len(drawn), 1))
+        rows[:, self.active_features_] = drawn
+        return rows
 
     def marginal(self, features: Sequence[int | str] | ArrayLike) -> Any:
         """Return the exact density of some features alone.
@@ -98,7 +205,17 @@ class MixtureDensityMixin:
         -------
         density with ``score_samples``, ``score``, ``score_incomplete``, ``sample``, ``marginal`` and ``conditional``
         """
-        return self._mixture().marginal(features)
+        mixture = self._mixture()
+        if self._constants is None:
+            return mixture.marginal(features)
+        positions = feature_positions(features, self.n_features_in_, getattr(self, "feature_names_in_", None))
+        constant = np.setdiff1d(positions, self.active_features_)
+        if len(constant):
+            raise ValueError(
+                f"features {', '.join(map(str, constant))} are constant in the training rows and have no density. Leave "
+                "them out."
+            )
+        return mixture.marginal(np.searchsorted(self.active_features_, positions))
 
     def conditional(self, given: Mapping[Any, float]) -> Any:
         """Return the exact density of the remaining features given the values of some.
@@ -112,4 +229,14 @@ class MixtureDensityMixin:
         -------
         density with ``score_samples``, ``score``, ``score_incomplete``, ``sample``, ``marginal`` and ``conditional``
         """
-        return self._mixture().conditional(given)
+        mixture = self._mixture()
+        if self._constants is None or not isinstance(given, dict) or not given:
+            return mixture.conditional(given)
+        names = getattr(self, "feature_names_in_", None)
+        positions = feature_positions(list(given), self.n_features_in_, names)
+        values = dict(zip(positions, given.values(), strict=True))
+        # What is known of a constant column says nothing about the others.
+        known = {
+            int(np.searchsorted(self.active_features_, k)): v for k, v in values.items() if k in self.active_features_
+        }
+        return mixture.conditional(known) if known else mixture

@@ -1,19 +1,48 @@
 """Outliers as rows of low density, with training rows judged as if they had not been there."""
 
-import numbers
+import warnings
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import false_discovery_control
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import KFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from vicinal._checks import check_positive, check_weights
-from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
-from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
+from vicinal._density.explanation import Explanation, explain, forget_reference
+from vicinal._density.loo_bandwidth import LOO_PASSES
+from vicinal._density.training_rows import (
+    as_weights,
+    constants_in,
+    fingerprint,
+    last_step,
+    left_out_scores,
+    rows_in,
+    scores_by_folds,
+    weights_in,
+)
+from vicinal._density.trust import (
+    FEWEST_ROWS,
+    Spread,
+    spread_of,
+    strangest_of,
+    trust_in_rows,
+    trusted_mixture,
+    weighted_quantile,
+)
+from vicinal._mixtures import SharedMixture
+
+# The trusted mixtures of fitted detectors, which are neither pickled nor saved: they follow from `trust_`.
+_trusted: WeakKeyDictionary[Any, list[SharedMixture]] = WeakKeyDictionary()
+
+
+class TrainingRowsWarning(UserWarning):
+    """`predict` was given the training table, whose rows it treats as new: `fit_predict` judges them left out."""
 
 
 class DensityOutlierDetector(OutlierMixin, BaseEstimator):
@@ -21,9 +50,12 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
 
     A density of training rows that includes each row's own kernel hides outliers: the smaller the bandwidth,
     the better an isolated row explains itself. So everything said about the training rows here
-    (``training_scores_``, ``training_p_values_``, ``fit_predict``, the threshold) is leave-one-out, while
-    ``predict``, ``decision_function``, ``score_samples`` and ``p_values`` treat their rows as new, even when
+    (``training_scores_``, ``training_p_values_``, ``labels_``, ``fit_predict``, the threshold) is leave-one-out,
+    while ``predict``, ``decision_function``, ``score_samples`` and ``p_values`` treat their rows as new, even when
     they are training rows.
+
+    The training rows may hold outliers, also some that form groups and so vouch for each other: each row is judged by
+    its trusted neighbours as well; see ``largest_group``.
 
     Parameters
     ----------
@@ -32,8 +64,15 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         is ``ParzenWindows()``. `from_density` starts from a density that is fitted already.
     contamination : "auto" or float in (0, 0.5], default="auto"
         The share of training rows to call outliers. "auto" draws the line of a box plot,
-        :math:`Q_1 - 1.5 (Q_3 - Q_1)` of the leave-one-out log-densities: of 1,000 clean Gaussian rows
-        it calls 8 % outliers in one dimension, 5 % in two, 3 % in ten and 1 % in fifty.
+        :math:`Q_1 - 1.5 (Q_3 - Q_1)` of the leave-one-out scores.
+    largest_group : float in (0, 0.5) or None, default=0.1
+        The largest share of the training rows that a group of outliers may have. Rows of groups up to that size, far
+        from the rest, do not vouch for each other; see Notes. None scores by the density alone, and so do densities
+        other than ParzenWindows and LCA.
+    fdr : float in (0, 1), optional
+        `predict` calls those of its rows outliers that the step-up rule of Benjamini and Hochberg finds among their
+        p-values at this false discovery rate; the rows are judged together. The default judges each row by
+        ``offset_``. Training rows are always judged by ``offset_``, because their p-values are ranks.
     cv : int, splitter or iterable of (train, test), default=5
         Folds for a density that cannot leave single rows out; see Notes. An int shuffles with a fixed seed.
 
@@ -41,11 +80,16 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
     ----------
     density_ : the density fitted to all training rows
     training_scores_ : ndarray of shape (n_samples,)
-        Log-density of each training row under the density of the others.
+        Score of each training row, without that row.
     training_p_values_ : ndarray of shape (n_samples,)
         Share of the training rows that score no better than the row (itself included).
+    labels_ : ndarray of shape (n_samples,)
+        -1 for training rows whose score is below ``offset_``, else 1: what `fit_predict` returns.
     offset_ : float
-        The threshold: rows whose log-density is below it are outliers.
+        The threshold: rows whose score is below it are outliers.
+    trust_ : ndarray of shape (2, n_samples) or None
+        How far each training row vouches for others, from 0 to 1, on a near and on a far scale; None where the density
+        alone gives the scores.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -55,13 +99,25 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
     exactly (``score_samples(None)``); ManifoldParzen also rebuilds the frames of its neighbours
     (``held_out_score_samples``); anything else, pipelines included, is fitted again for each of ``cv`` folds.
 
+    Without ``largest_group`` the score of a row is its log-density. With it, there are two more densities in which a
+    training row counts as far as it is trusted, and whose kernel is twice as wide. Their log-densities are shifted and
+    scaled to the median and the quartile distance of the first one, over the training rows, and the score is the lowest
+    of the three, in nats of ``density_``. Trust comes from a wide kernel, under which the least dense 35 % of the rows are
+    left out as neighbours, for up to five rounds; it is proportional to the square of that density, and full from the
+    median upwards. On the near scale the wide kernel has as many effective neighbours as a group of ``largest_group``
+    has rows; on the far scale its values sum to as many, so that no smaller group is dense under it.
+
     The p-value of a new row x is
 
     .. math:: \frac{1 + \#\{i : s_i \le s(x)\}}{n + 1}
 
     with :math:`s_i` the leave-one-out training scores: the chance of so low a score if x came from where the
     training rows came from, up to the one row by which the two densities differ. With ``sample_weight`` the
-    rows count with weights of mean 1, in the density, in ranks and in quantiles.
+    rows count with weights of mean 1, in the density, in ranks and in quantiles. Where the training rows hold outliers,
+    p-values are the rank among usual rows and outliers together, and so larger than among usual rows alone.
+
+    In a column in which all training rows have one value, a new row with another value is an outlier of the smallest
+    p-value, 1 / (n + 1), whatever the rest says.
 
     Examples
     --------
@@ -74,15 +130,37 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
     (200, 0.005)
     >>> detector.predict([[0.0, 0.0], [-7.0, 7.0]]).tolist()
     [1, -1]
+    >>> detector.explain([[0.0, 5.0]]).reasons(0)
+    ['x1: expected -1.862 to 1.777, got 5']
     """
 
-    def __init__(self, density: Any = None, *, contamination: str | float = "auto", cv: Any = 5) -> None:
+    trust_: Any
+    _spreads: Any
+
+    def __init__(
+        self,
+        density: Any = None,
+        *,
+        contamination: str | float = "auto",
+        largest_group: float | None = 0.1,
+        fdr: float | None = None,
+        cv: Any = 5,
+    ) -> None:
         self.density = density
         self.contamination = contamination
+        self.largest_group = largest_group
+        self.fdr = fdr
         self.cv = cv
 
     @classmethod
-    def from_density(cls, density: Any, *, contamination: str | float = "auto") -> Self:
+    def from_density(
+        cls,
+        density: Any,
+        *,
+        contamination: str | float = "auto",
+        largest_group: float | None = 0.1,
+        fdr: float | None = None,
+    ) -> Self:
         """Return a fitted detector from a fitted density, without the training rows and without fitting again.
 
         The training rows are those of the density, each scored under the density of the others; weights that the
@@ -96,7 +174,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         density : fitted estimator
             One of vicinal's densities, or a pipeline that ends in one. The detector keeps it as ``density_`` and
             does not copy it; the parameter ``density`` becomes an unfitted clone.
-        contamination : "auto" or float in (0, 0.5], default="auto"
+        contamination, largest_group, fdr
             As in the constructor.
 
         Returns
@@ -118,21 +196,24 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         [1, -1]
         """
         check_is_fitted(as_density(density))
-        detector = cls(clone(density), contamination=contamination)
-        detector._check_contamination()
-        last = density.steps[-1][1] if isinstance(density, Pipeline) else density
-        scores = _left_out_scores(last)
+        detector = cls(clone(density), contamination=contamination, largest_group=largest_group, fdr=fdr)
+        detector._check_parameters()
+        last = last_step(density)
+        scores = left_out_scores(last)
         if scores is None:
             raise TypeError(
                 "from_density needs a density that can score its training rows without themselves (ParzenWindows, LCA, "
-                f"LCAGauss, LocalLCA, ManifoldParzen or ManifoldParzenCV), got {type(last).__name__}. Fit the "
+                f"LCAGauss, LocalLCA or ManifoldParzen), got {type(last).__name__}. Fit the "
                 "detector to the rows instead: DensityOutlierDetector(density).fit(X)."
             )
         detector.density_ = density
         detector.n_features_in_ = density.n_features_in_
         if getattr(density, "feature_names_in_", None) is not None:
             detector.feature_names_in_ = density.feature_names_in_
-        return detector._judge_training_rows(scores, _weights_in(last))
+        steps = density[:-1] if isinstance(density, Pipeline) and len(density) > 1 else None
+        rows = None if steps is not None else rows_in(last)
+        detector._remember(constants_in(last, steps), rows)
+        return detector._judge_training_rows(scores, weights_in(last), last)
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density and score the training rows without themselves.
@@ -148,45 +229,101 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         -------
         self
         """
-        passed = X
-        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        self._check_contamination()
+        rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        self._check_parameters()
         density = as_density(self.density)
         if isinstance(density, FrozenEstimator):
             raise TypeError(
                 "density is frozen: it learns nothing from X, and so it cannot be fitted without a row of X either. Pass "
                 "the fitted density to DensityOutlierDetector.from_density(density), or an unfitted one here."
             )
-        weight = check_weights(sample_weight, X)
+        weight = check_weights(sample_weight, rows)
         check_takes_weights(density, weight)
-        rows = rows_as_passed(passed, X)
-        self.density_ = clone(density).fit(rows, **_weights(weight))
-        scores = _left_out_scores(self.density_)
+        passed = rows_as_passed(X, rows)
+        self.density_ = clone(density).fit(passed, **as_weights(weight))
+        scores, last = left_out_scores(self.density_), self.density_
         if scores is None:
-            scores = self._scores_by_folds(density, rows, X, weight)
-        return self._judge_training_rows(scores, weight)
+            scores, last = scores_by_folds(density, self.cv, passed, rows, weight), None
+        counted = rows if weight is None else rows[weight > 0]
+        self._remember(np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64), rows)
+        return self._judge_training_rows(scores, weight, last)
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> NDArray[Any]:
         """Fit, and return -1 for training rows whose leave-one-out score is below ``offset_``, else 1."""
-        self.fit(X, sample_weight=sample_weight)
+        return self.fit(X, sample_weight=sample_weight).labels_
+
+    @property
+    def labels_(self) -> NDArray[Any]:
+        """-1 for training rows whose leave-one-out score is below ``offset_``, else 1."""
+        check_is_fitted(self, "training_scores_")
         return np.where(self.training_scores_ < self.offset_, -1, 1)
 
     def score_samples(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the log-density of each row of X, as a new row."""
-        check_is_fitted(self)
-        passed = X
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return self.density_.score_samples(rows_as_passed(passed, X))
+        """Return the score of each row of X, as a new row: the lower, the stranger."""
+        return self._score(*self._rows(X))
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
         """Return ``score_samples(X) - offset_``: negative for outliers."""
         return self.score_samples(X) - self.offset_
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return for each row of X, as a new row, 1, or -1 for an outlier."""
-        return np.where(self.decision_function(X) < 0, -1, 1)
+        """Return for each row of X, as a new row, 1, or -1 for an outlier.
+
+        With ``fdr``, the rows of X are judged together. Where X is the training table, bit for bit, a
+        `TrainingRowsWarning` tells that its rows are taken as new ones that lie on training rows.
+        """
+        rows, checked = self._rows(X)
+        if len(checked) == len(self.training_scores_) and getattr(self, "_fingerprint", None) == fingerprint(checked):
+            warnings.warn(
+                "predict was given the training table and takes its rows as new ones, each of which lies on a training row "
+                "that vouches for it. To judge the training rows without themselves, use fit_predict(X), or labels_ of "
+                "the fitted detector.",
+                TrainingRowsWarning,
+                stacklevel=2,
+            )
+        scores = self._score(rows, checked)
+        if self.fdr is None:
+            return np.where(scores < self.offset_, -1, 1)
+        return np.where(false_discovery_control(self.p_values_from_scores(scores)) <= self.fdr, -1, 1)
+
+    def explain(self, X: ArrayLike | None = None, *, rows: ArrayLike | None = None) -> Explanation:
+        r"""Say which columns make rows strange, given their other columns.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or None
+            Rows, taken as new. None explains each training row under the density of the others.
+        rows : array-like of int, optional
+            With ``X=None``: the positions of the training rows to explain; the default is all.
+
+        Returns
+        -------
+        Explanation
+            With arrays of shape (n_samples, n_features): ``shares`` (of the training rows, each left out, that are at least
+            as surprising in that column given their others), ``surprises`` (:math:`-\log p(x_k \mid \text{others})` less
+            the column's median), ``medians``, ``lows`` and ``highs`` (the median of the column given the others, and its
+            90 % interval); and ``reasons(row)``, sentences about the most surprising columns.
+
+        Raises
+        ------
+        TypeError
+            If the density is not ParzenWindows or LCA, alone or after scalers.
+
+        Notes
+        -----
+        Exact in the mixture, in which training rows count as far as they are trusted (``trust_``), under the kernel of
+        ``density_``. Shares and surprises do not depend on the units of the columns where the density does not. Costs
+        O(m n d) time for m rows, and once O(n^2 d) for the training rows; of more than 4,000 an even sample is used.
+        """
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        names = [f"x{k}" for k in range(self.n_features_in_)] if names is None else [str(name) for name in names]
+        if X is None:
+            asked = np.arange(len(self.training_scores_)) if rows is None else np.asarray(rows, dtype=np.int64)
+            return explain(self, None, names, self._constant_values(), asked)
+        return explain(self, self._rows(X)[0], names, self._constant_values())
 
     def p_values(self, X: ArrayLike) -> NDArray[Any]:
         """Return the p-value of each row of X, as a new row: between 1 / (n + 1) and 1."""
@@ -206,8 +343,64 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         return (1.0 + self._weight_below(np.asarray(scores))) / (len(self.training_scores_) + 1.0)
 
-    def _judge_training_rows(self, scores, weight):
-        """Set what is said about the training rows, from their leave-one-out scores."""
+    def _rows(self, X: ArrayLike) -> tuple[Any, np.ndarray]:
+        """The rows as passed, which may have names, and as checked."""
+        check_is_fitted(self)
+        checked = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return rows_as_passed(X, checked), checked
+
+    def _score(self, rows: Any, checked: np.ndarray) -> np.ndarray:
+        scores = self.density_.score_samples(rows)
+        if getattr(self, "trust_", None) is not None:
+            piped = isinstance(self.density_, Pipeline) and len(self.density_) > 1
+            seen = self.density_[:-1].transform(rows) if piped else checked
+            views = [scores, *self._trusted_scores(np.asarray(seen))]
+            scores = strangest_of(views, [Spread(*spread) for spread in self._spreads])
+        broken = breaks_constants(checked, self._constant_values()).any(axis=1)
+        if not broken.any():
+            return scores
+        lowest = min(float(self.training_scores_[np.isfinite(self.training_scores_)].min()), self.offset_) - 1.0
+        return np.where(broken, np.minimum(scores, lowest), scores)
+
+    def _constant_values(self) -> np.ndarray:
+        """A row with the values of columns that are constant in the training rows, NaN in the others."""
+        known = getattr(self, "_constants", None)  # files of version 1 have none
+        return np.full(self.n_features_in_, np.nan) if known is None else known
+
+    def _trusted_scores(self, X: np.ndarray | None = None) -> list[np.ndarray]:
+        """Log-densities by trusted neighbours: of rows as the density sees them, or of the training rows, left out."""
+        last = last_step(self.density_)
+        if self not in _trusted:
+            _trusted[self] = [trusted_mixture(last.mixture_, trust) for trust in self.trust_]
+        for mixture in _trusted[self]:
+            mixture.engine = last.engine
+        if X is None:
+            return [mixture.left_out_score_samples(LOO_PASSES) for mixture in _trusted[self]]
+        X = X[:, getattr(last, "active_features_", np.arange(X.shape[1]))]
+        return [mixture.score_samples(X) for mixture in _trusted[self]]
+
+    def _remember(self, constants: np.ndarray, rows: np.ndarray | None) -> None:
+        """Keep what tells rows of other constants, and the training table itself, apart from new rows."""
+        self._constants = constants
+        self._fingerprint = None if rows is None else fingerprint(rows)
+        _trusted.pop(self, None)
+        forget_reference(self)
+
+    def _judge_training_rows(self, scores: np.ndarray, weight: np.ndarray | None, last: Any) -> Self:
+        """Set what is said about the training rows, from their leave-one-out log-densities.
+
+        `last` is the density that left single rows out; None where folds were used.
+        """
+        self.trust_, self._spreads = None, None
+        if self.largest_group is not None and rows_in(last) is not None and len(scores) >= FEWEST_ROWS:
+            self.trust_ = trust_in_rows(last.mixture_, self.largest_group, weight)
+            views = [scores, *self._trusted_scores()]
+            spreads = [spread_of(view, weight) for view in views]
+            if min(spread.width for spread in spreads) > 0:
+                self._spreads = np.array(spreads)
+                scores = strangest_of(views, spreads)
+            else:  # half of the rows are equally dense: there is no scale on which two scores can be compared
+                self.trust_ = None
         order = np.argsort(scores)
         self.training_scores_ = scores
         self._sorted_scores = scores[order]
@@ -220,28 +413,19 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         """The weight (without weights, the number) of training rows that score no better."""
         return np.append(0.0, self._cumulated)[np.searchsorted(self._sorted_scores, scores, side="right")]
 
-    def _check_contamination(self):
+    def _check_parameters(self) -> None:
         if isinstance(self.contamination, str):
             if self.contamination != "auto":
                 raise ValueError(f"contamination must be 'auto' or a number in (0, 0.5], got {self.contamination!r}.")
         elif check_positive(self.contamination, "contamination") > 0.5:
             raise ValueError(f"contamination must be at most 0.5, got {self.contamination}: outliers are the minority.")
-
-    def _scores_by_folds(self, density, rows, X, weight):
-        cv = self.cv
-        if isinstance(cv, numbers.Integral):
-            cv = KFold(min(int(cv), len(X)), shuffle=True, random_state=0)
-        scores = np.full(len(X), np.nan)
-        for train, test in check_cv(cv).split(X):
-            some = None if weight is None else weight[train]
-            fitted = clone(density).fit(rows_as_passed(rows, X, train), **_weights(some))
-            scores[test] = fitted.score_samples(rows_as_passed(rows, X, test))
-        if np.isnan(scores).any():
+        if self.largest_group is not None and check_positive(self.largest_group, "largest_group") >= 0.5:
             raise ValueError(
-                f"cv left {int(np.isnan(scores).sum())} of {len(X)} training rows without a score. Use folds "
-                "that hold out every row once, such as KFold, and a density that returns numbers."
+                f"largest_group must be less than 0.5, got {self.largest_group}: a group of outliers is a minority. Pass None "
+                "to score by the density alone."
             )
-        return scores
+        if self.fdr is not None and check_positive(self.fdr, "fdr") >= 1.0:
+            raise ValueError(f"fdr must be less than 1, got {self.fdr}: it is a share of the rows that are flagged.")
 
     def _threshold(self):
         scores = self._sorted_scores
@@ -254,31 +438,8 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         # Density 0 (a kernel of bounded support) is below everything, and stays below the threshold.
         scores = np.where(finite, scores, scores[finite][0] - 1.0)
 
-        def quantile(share):  # that share of the weight scores less
-            place = np.searchsorted(self._cumulated, share * self._cumulated[-1], side="right")
-            return scores[min(place, len(scores) - 1)]
-
+        weight = np.diff(self._cumulated, prepend=0.0)
         if self.contamination == "auto":
-            low, high = quantile(0.25), quantile(0.75)
+            low, high = (weighted_quantile(scores, weight, share) for share in (0.25, 0.75))
             return float(low - 1.5 * (high - low))
-        return float(quantile(self.contamination))
-
-
-def _left_out_scores(density):
-    """Log-densities of a density's training rows without themselves; None where it cannot leave rows out."""
-    if hasattr(density, "held_out_score_samples"):
-        return density.held_out_score_samples()
-    return density.score_samples(None) if isinstance(density, MixtureDensityMixin) else None
-
-
-def _weights_in(density):
-    """The weights, of mean one, that a density was fitted with; None where all rows count the same."""
-    mixture = getattr(getattr(density, "best_estimator_", density), "mixture_", None)
-    log_weights = getattr(mixture, "log_weights", None)
-    if log_weights is None or np.ptp(log_weights) == 0:
-        return None
-    return len(log_weights) * np.exp(log_weights)
-
-
-def _weights(weight):
-    return {} if weight is None else {"sample_weight": weight}
+        return weighted_quantile(scores, weight, float(self.contamination))

@@ -17,9 +17,9 @@ from vicinal._checks import (
 from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, gaussian_start, narrowed
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, as_engine, choose
+from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
 from vicinal._fit_loops import Recorder, warn_if_not_converged
-from vicinal._leave_one_out import leave_one_out, scatter_of_rows
+from vicinal._leave_one_out import leave_one_out, merged_twins, scatter_of_rows
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
 
@@ -38,7 +38,8 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         feature; a matrix is the covariance :math:`\Sigma`. The rules:
 
         - ``"loo"``: :math:`\Sigma = h^2 I` with h a (local) maximum of the leave-one-out likelihood, by the update of
-          Local Component Analysis with a spherical covariance, from the spread of the data downwards;
+          Local Component Analysis with a spherical covariance, from the spread of the data downwards; equal rows are
+          left out together;
         - ``"scott"``, ``"silverman"``: SciPy's factor squared times the full covariance of the data.
 
         All three are scale-equivariant: in other units the density is the same.
@@ -47,8 +48,12 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
 
     Attributes
     ----------
-    covariance_ : ndarray of shape (n_features, n_features)
-        The kernel's covariance.
+    covariance_ : ndarray of shape (n_active, n_active)
+        The kernel's covariance, of the columns that vary (usually all).
+    active_features_ : ndarray of int
+        The columns that vary; all of them where the bandwidth is given.
+    constant_values_ : ndarray
+        The values of the other columns.
     mixture_ : SharedMixture
         The density itself.
     objectives_ : ndarray
@@ -59,6 +64,9 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     converged_ : bool
     engine_ : str
         The backend of the pair work of the fit; without any, the one that would score the training rows.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -83,6 +91,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     -2.899
     """
 
+    _isotropic = True
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
 
     def __init__(self, bandwidth: str | float | ArrayLike = "loo", *, engine: Engine | str | None = None) -> None:
@@ -113,9 +122,17 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         rows = check_rows(self, X, reset=True, gaps=True)
         weight = check_weights(sample_weight, rows)
         self.__dict__.pop("_left_out_scores", None)
-        self.engine_ = choose(as_engine(self.engine), self._pair_work(*rows.shape)).backend
+        gaps = bool(np.isnan(rows).any())
+        given = not isinstance(self.bandwidth, str)  # then the kernel has a width along constant columns too
+        if gaps:
+            self._constants = None
+        else:
+            kept = np.full(rows.shape[1], given or len(rows) < 2)
+            rows = self._keep_active(rows, weight, width="bandwidth", kept=kept, stacklevel=3)
+        self.engine_ = choose(as_engine(fit_engine(self)), self._pair_work(*rows.shape)).backend
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
-        if np.isnan(rows).any():
+        self.certified_row_error_ = 0.0
+        if gaps:
             rows = self._fit_to_gaps(rows, weight)
         elif isinstance(self.bandwidth, str):  # "loo" is LCA's EM (Eqs. 3 and 4) for Sigma = h^2 I (sec. 6.2)
             self.covariance_ = self._covariance_by_rule(rows, weight)
@@ -124,9 +141,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         # p(x) = sum_j w_j N(x; x_j, Sigma)
-        self.mixture_ = SharedMixture(
-            rows.copy(), self.covariance_, log_weights, self.engine, getattr(self, "feature_names_in_", None)
-        )
+        self.mixture_ = SharedMixture(rows.copy(), self.covariance_, log_weights, self.engine, self._active_names)
         return self
 
     def _fit_to_gaps(self, X, weight):
@@ -182,9 +197,10 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         check_spread(X)
         if self.bandwidth != "loo":
             return _rule_of_thumb(X, weight, self.bandwidth)
-        problem = leave_one_out(X, weight, self.engine, passes=LOO_PASSES)
+        problem = leave_one_out(*merged_twins(X, weight), fit_engine(self), passes=LOO_PASSES)
         self.engine_ = problem.pairs.backend
         path = loo_variance(problem)
+        self.certified_row_error_ = problem.pairs.certified_row_error
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_", stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path.parameters * np.eye(X.shape[1])
@@ -201,10 +217,9 @@ def _rule_of_thumb(X, weight, rule):
         )
     covariance = np.atleast_2d(np.cov(X.T.astype(np.float64), aweights=weight))
     if not np.all(np.isfinite(covariance)) or not is_positive_definite(covariance):
-        constant = int((np.ptp(X, axis=0) == 0).sum())
         raise ValueError(
-            f"bandwidth={rule!r} needs data of full rank, got {n} rows in {d} columns, {constant} of them constant, whose "
-            "covariance is singular. Drop constant and dependent columns, or use bandwidth='loo' or a number."
+            f"bandwidth={rule!r} needs data of full rank, got {n} rows in {d} columns that vary, whose covariance is "
+            "singular. Drop dependent columns, or use bandwidth='loo' or a number."
         )
     return _thumb_factor(n, d, weight, rule) * covariance
 

@@ -5,10 +5,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.neighbors import radius_neighbors_graph
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_integer, check_positive, check_weights, validate_data
@@ -34,8 +34,8 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
     Parameters
     ----------
     density : estimator, optional
-        An unfitted Gaussian-mixture density of vicinal: ParzenWindows, LCA, LCAGauss, LocalLCA, ManifoldParzen,
-        ManifoldParzenCV. The default is ``ParzenWindows()``. Its bandwidth decides how many modes there are,
+        An unfitted Gaussian-mixture density of vicinal: ParzenWindows, LCA, LCAGauss, LocalLCA or
+        ManifoldParzen. The default is ``ParzenWindows()``. Its bandwidth decides how many modes there are,
         and the bandwidth of largest likelihood is often smaller than the one that separates clusters best.
     merge_distance : float, default=0.1
         Rows that end within this distance of each other, or are linked by such rows, belong to one mode. The distance
@@ -59,6 +59,9 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         Whether all training rows arrived.
     engine_ : str
         The backend of the pair work of the steps.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -112,13 +115,13 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         self.density_ = clone(density).fit(rows_as_passed(passed, X), **options)
         mixture = self._mixture()
         ends, self.n_iter_, arrived = climb(mixture, X, max_iter=max_iter, tol=step_tol)
-        self.engine_ = mixture.placement(len(X), CLIMB_PASSES).problem.backend
+        problem = mixture.placement(len(X), CLIMB_PASSES).problem
+        self.engine_, self.certified_row_error_ = problem.backend, problem.certified_row_error
         self._warn(arrived)
         self.converged_ = bool(arrived.all())
 
         alive = ends if weight is None else ends[weight > 0]  # a row of weight 0 makes no mode
-        graph = radius_neighbors_graph(mixture.in_kernel_units(alive), radius, mode="connectivity")
-        _, groups = connected_components(graph, directed=False)
+        groups = linked_groups(mixture.in_kernel_units(alive), radius, mixture.engine)
         heights = mixture.score_samples(alive)
         # A mode is the highest end of its group; groups are numbered by height.
         order = np.argsort(-heights, kind="stable")
@@ -158,7 +161,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         return work(n_samples, n_samples, n_features, CLIMB_PASSES)
 
     def _mixture(self):
-        density = getattr(self.density_, "best_estimator_", self.density_)
+        density = self.density_
         mixture = getattr(density, "mixture_", None)
         if not isinstance(mixture, Mixture):
             raise TypeError(
@@ -175,3 +178,16 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
+
+
+def linked_groups(Z, radius, engine=None):
+    """Number the groups of rows that are linked by steps of at most `radius`, shape (n,).
+
+    Links are followed block by block, so that they are never held all at once: where all rows end in few modes there
+    are about as many links as pairs.
+    """
+    groups = np.arange(len(Z))
+    for one, other, _ in prepare(engine, Z, leave_one_out=True).at().within(radius):
+        links = coo_array((np.ones(len(one), dtype=bool), (groups[one], groups[other])), shape=(len(Z), len(Z)))
+        groups = connected_components(links, directed=False)[1][groups]
+    return np.unique(groups, return_inverse=True)[1]

@@ -16,14 +16,21 @@
           |
       +---------------------+------------------------------+-------------------+
       | _arrays.py          | _cpu.py                      | _torch.py         |
-      | NumPy arrays        | Numba and BLAS tiles, our    | _arrays.py on     |
-      |                     | own threads                  | torch tensors     |
+      | NumPy arrays        | Numba and BLAS tiles, our    | CUDA: _cuda.py;   |
+      |                     | own threads                  | else _arrays.py   |
       +---------------------+------------------------------+-------------------+
                                 |
                             _kernels.py  serial compiled kernels      _pool.py      threads, in order
                             _half.py     each pair once               _pairs.py     rows as kernels want them
                             _blocks.py   how work is cut              _accuracy.py  when products are safe
                             _tuning.py   every tuned constant
+                                |
+      where pairs can be skipped: _pruned_placed.py asks _pruned.py for sums over those that matter, with a certificate
+                            _order.py         a spatial order of the rows         _plan.py  tiles with boxes, hands of queries
+                            _pruned_sweep.py  which tiles a hand of queries visits, and its exponentials (compiled)
+                            _pruned_kernels.py  what is done with them (compiled)
+                            _cuda.py     a shared metric on a GPU (its overview is there)
+                            _frames_cuda.py              frames on a GPU
 
 A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).
 
@@ -38,18 +45,19 @@ threads and partial results are added in the order of the rows, so an answer doe
 from vicinal._engine._accuracy import TIED, products_are_accurate, robust_centre
 from vicinal._engine._choice import Work, choose, settled, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
-from vicinal._engine._families import Covariances, Frames
+from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._nearest import Neighbors
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread, quiet_blas
 from vicinal._engine._problem import Means, Placement, Problem, prepare
 from vicinal._engine._resident import forget, resident
-from vicinal._engine._settings import Engine, as_engine
+from vicinal._engine._settings import Engine, as_engine, engine_at, fit_engine, works_there
 
 __all__ = [
     "TIED",
     "Covariances",
     "Engine",
     "Frames",
+    "Kernel",
     "Match",
     "Means",
     "Neighbors",
@@ -61,6 +69,8 @@ __all__ = [
     "as_engine",
     "available_threads",
     "choose",
+    "engine_at",
+    "fit_engine",
     "forget",
     "in_order",
     "one_blas_thread",
@@ -71,4 +81,5 @@ __all__ = [
     "robust_centre",
     "settled",
     "which_engine",
+    "works_there",
 ]

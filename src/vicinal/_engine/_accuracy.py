@@ -1,33 +1,76 @@
 """When products of matrices are accurate enough: of coordinates for distances, of values for scatters."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+from numpy.typing import DTypeLike
+
+Number = float | np.ndarray
 
 # |q - z|^2 = |q|^2 + |z|^2 - 2 q'z errs by about eps * max|z|^2.  The error is absolute in the exponent of a weight,
 # hence relative in the weight: these are the largest errors we accept before falling back to differences.
 _TOLERANCE = {np.dtype(np.float64): 2e-11, np.dtype(np.float32): 2e-4}
 
 
-def products_are_accurate(largest_square_norm, dtype):
-    """Whether |q|^2 + |z|^2 - 2 q'z is accurate enough for coordinates of that square norm."""
+def products_are_accurate(largest_square_norm: Number, dtype: DTypeLike) -> Any:
+    """Whether |q|^2 + |z|^2 - 2 q'z is accurate enough for coordinates of that square norm, or of each of an array."""
     dtype = np.dtype(dtype)
     return float(np.finfo(dtype).eps) * largest_square_norm <= _TOLERANCE[dtype]
+
+
+def largest_accurate_square(dtype: DTypeLike) -> float:
+    """The largest square norm of coordinates for which products are accurate."""
+    return _TOLERANCE[np.dtype(dtype)] / float(np.finfo(dtype).eps)
 
 
 # Squared distances that agree to this relative difference are tied: 0.3 - 0.2 and 0.2 - 0.1 are the same distance.
 TIED = 1e-12
 
 
-def product_error(largest_squares, n_dims, dtype):
+def product_error(largest_squares: Number, n_dims: int, dtype: DTypeLike) -> Any:
     """How far a score by products, ``q'z - |q|^2/2 - |z|^2/2``, may be off: generously, for square norms up to these."""
     return 2.0 * (n_dims + 8) * float(np.finfo(dtype).eps) * largest_squares
 
 
-def largest_square(rows):
+def score_error(
+    by_products: bool,
+    squares: np.ndarray,
+    largest: float,
+    heaviest: float,
+    n_dims: int,
+    dtype: DTypeLike,
+    least: np.ndarray,
+) -> Any:
+    """How far scores may be off those in float64.
+
+    Parameters
+    ----------
+    by_products : bool
+        Whether distances were taken by products, or else by differences.
+    squares : array of shape (m,)
+        Square norms of the queries.
+    largest, heaviest : float
+        The largest square norm of a point, and the largest size of a log-weight.
+    least : array of shape (m,)
+        Differences err by so much for scores that reach `least`.
+    """
+    if by_products:
+        return product_error(squares + largest + heaviest, n_dims, dtype)
+    # A distance errs by its own rounding, and in float32 by that of the images: those of the query, and of points that
+    # are within the distance of it.
+    with np.errstate(invalid="ignore"):
+        half = np.where(np.isfinite(least), np.abs(least), 0.0) + heaviest
+    reach = np.sqrt(2.0 * half)
+    return 4.0 * float(np.finfo(dtype).eps) * (n_dims * half + (np.sqrt(squares) + reach) * reach)
+
+
+def largest_square(rows: np.ndarray) -> float:
     """The largest square norm of some rows."""
     return float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0))
 
 
-def robust_centre(points):
+def robust_centre(points: np.ndarray) -> np.ndarray:
     """A point amid the bulk of the rows, shape (d,), float64: the median of about 200 of them.
 
     A mean would do for rounding errors, but for one row at 1e20: subtracting its share of the mean would round
@@ -36,7 +79,7 @@ def robust_centre(points):
     return np.median(_some_columns(points), axis=1)
 
 
-def round_centre(points):
+def round_centre(points: np.ndarray) -> np.ndarray:
     """The robust centre with few digits: rows that it is subtracted from keep all of theirs, and so do distances.
 
     It is rounded to multiples of a power of two below the spread of the column, which is as good a centre.
@@ -50,7 +93,7 @@ def round_centre(points):
     return np.where((spread > 0) & np.isfinite(rounded), rounded, centre)
 
 
-def _some_columns(points):
+def _some_columns(points: np.ndarray) -> np.ndarray:
     """The columns of about 200 rows, in float64 and along memory: medians are twice as fast there."""
     return np.ascontiguousarray(points[:: max(len(points) // 200, 1)].astype(np.float64).T)
 
@@ -60,13 +103,17 @@ def _some_columns(points):
 _SCATTER_TOLERANCE = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 2e-4}
 
 
-def scatter_is_accurate(scatter, size, dtype):
+def scatter_is_accurate(scatter: np.ndarray, size: Number, dtype: DTypeLike) -> Any:
     """Whether a scatter (or each of a stack of them) assembled from terms of trace `size` kept its digits."""
     trace = np.trace(scatter, axis1=-2, axis2=-1)
     return float(np.finfo(dtype).eps) * size <= _SCATTER_TOLERANCE[np.dtype(dtype)] * trace
 
 
-def accurate_scatter(scatter_about, values, dtype):
+def accurate_scatter(
+    scatter_of: Callable[[np.ndarray | None], tuple[np.ndarray, np.ndarray, float]],
+    values: np.ndarray,
+    dtype: DTypeLike,
+) -> tuple[np.ndarray, np.ndarray]:
     """Sum a scatter over groups of rows, each about a centre close enough to it.
 
     Rows whose neighbours are near compared with the extent of the data (clusters far apart) lose digits in products
@@ -75,30 +122,30 @@ def accurate_scatter(scatter_about, values, dtype):
 
     Parameters
     ----------
-    scatter_about : callable
-        ``log_sums, scatter, size = scatter_about(rows, centre)``: of those queries alone, with the trace of the terms
-        before they cancel.
+    scatter_of : callable
+        ``log_sums, scatter, size = scatter_of(rows)``: of those queries alone (None for all), about a centre of theirs,
+        with the trace of the terms before they cancel.
     values : array of shape (m, v)
         Values of the queries.
     dtype : dtype of the products
     """
     log_sums = np.empty(len(values))
     total = np.zeros((values.shape[1], values.shape[1]))
-    groups = [np.arange(len(values))]
+    groups: list[np.ndarray | None] = [None]
     while groups:
         rows = groups.pop()
-        sums, scatter, size = scatter_about(rows, robust_centre(values[rows]))
-        if len(rows) > 1 and not scatter_is_accurate(scatter, size, dtype):
-            parts = _split_at_widest_gap(values, rows)
+        sums, scatter, size = scatter_of(rows)
+        if len(sums) > 1 and not scatter_is_accurate(scatter, size, dtype):
+            parts = _split_at_widest_gap(values, np.arange(len(values)) if rows is None else rows)
             if parts is not None:
                 groups.extend(parts)
                 continue
-        log_sums[rows] = sums
+        log_sums[slice(None) if rows is None else rows] = sums
         total += scatter
     return log_sums, total
 
 
-def _split_at_widest_gap(values, rows):
+def _split_at_widest_gap(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray] | None:
     """Two groups of rows, on either side of the widest gap between consecutive values of a column; None if all equal."""
     mine = values[rows].astype(np.float64)
     order = np.argsort(mine, axis=0)

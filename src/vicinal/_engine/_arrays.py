@@ -5,22 +5,24 @@ It is what the compiled backend is tested against, and what small problems run: 
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 
-from vicinal._engine._accuracy import product_error, products_are_accurate
+from vicinal._engine._accuracy import products_are_accurate, score_error
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Array, LogSums, Placed, Points, Queries, SoftmaxSums, Values, to_images
-from vicinal._engine._families import Covariances, Frames
-from vicinal._engine._nearest import Pairs, candidate_floor, search_is_faster, searched
+from vicinal._engine._families import Covariances, Frames, Kernel
+from vicinal._engine._nearest import Pairs, candidates_of_scores, search_is_faster, searched
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._settings import Engine
 from vicinal._engine._tuning import ARRAY_BLOCK_PAIRS
+
+_Result = TypeVar("_Result")
 
 
 class ArrayBackend:
@@ -37,13 +39,14 @@ class ArrayBackend:
     def __init__(self, points: Points, engine: Engine):
         self.points, self.engine = points, engine
         self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
-        self.rows = self.to_device(points.rows)
+        self.certified_row_error = 0.0
+        self.rows = self.to_device(points.rows if points.tensor is None else points.tensor)
 
     def to_device(self, array: np.ndarray) -> Array:
         """An array where this backend computes."""
         return array
 
-    def at(self, kernel: Any) -> Placed:
+    def at(self, kernel: Kernel) -> Placed:
         """Place the rows under a kernel."""
         if isinstance(kernel, Frames):
             from vicinal._engine._frames import PlacedFrames
@@ -59,7 +62,7 @@ class ArrayBackend:
 class BlockScores(Placed):
     """The reductions of a kernel family from blocks of scores, as arrays of any namespace.
 
-    A family says how it makes scores, in `_pairs`; the images and rows of its points are arrays where it computes.
+    A family says how it makes scores, in `_scorer`; the images and rows of its points are arrays where it computes.
     """
 
     _backend: Any
@@ -67,20 +70,22 @@ class BlockScores(Placed):
     _rows: Array
 
     @abstractmethod
-    def _pairs(self, queries: Queries, listing: bool = False) -> Any:
-        """The scores of some queries, block by block; see `_Pairs`.
+    def _scorer(self, queries: Queries, listing: bool = False) -> Any:
+        """The scores of some queries, block by block; see `_BlockScorer`.
 
         With `listing` they only propose candidates: they may err by as much as ``error`` says.
         """
 
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
-        pairs = self._pairs(queries)
+        scorer = self._scorer(queries)
         xp = array_namespace(self._images)
-        log_sums = np.empty(pairs.m)
-        log_shares = np.empty((pairs.m, self.points.n_classes)) if by_class else None
+        there, log_sums = answered(queries), np.empty(scorer.m)
+        log_shares = np.empty((scorer.m, self.points.n_classes)) if by_class else None
+        if there is not as_numpy:
+            log_sums = xp.empty(scorer.m, dtype=xp.float64, device=device(self._images))
 
-        def work(rows):
-            top, below = _below_top(pairs.scores(rows))
+        def work(rows: slice) -> tuple[Array, Array | None]:
+            top, below = _below_top(scorer.scores(rows))
             rest = _log_sum_exp(below)
             if not by_class:
                 return top + rest, None
@@ -88,8 +93,8 @@ class BlockScores(Placed):
             # A row that sees no point at all has no shares either.
             return top + rest, parts - xp.where(rest > -math.inf, rest, xp.zeros_like(rest))[:, None]
 
-        for rows, (sums, shares) in self._in_blocks(work, pairs.m):
-            log_sums[rows] = as_numpy(sums) + pairs.shift
+        for rows, (sums, shares) in self._in_blocks(work, scorer.m):
+            log_sums[rows] = there(sums) + scorer.shift
             if log_shares is not None:
                 log_shares[rows] = as_numpy(shares)
         return LogSums(log_sums, log_shares)
@@ -100,11 +105,11 @@ class BlockScores(Placed):
         found = [np.flatnonzero(self.points.classes == code) for code in range(self.points.n_classes)]
         return [as_index(some, self._images) for some in found]
 
-    def _blocks(self, m):
+    def _blocks(self, m: int) -> tuple[Blocks, int]:
         """Blocks of queries within the memory, and the threads that may work on them at once."""
         return blocks_within(self._backend, m)
 
-    def _in_blocks(self, work, m):
+    def _in_blocks(self, work: Callable[[slice], _Result], m: int) -> Iterator[tuple[slice, _Result]]:
         """Yield blocks of queries and what ``work`` makes of them; the threads of BLAS would get in the way of ours."""
         blocks, threads = self._blocks(m)
         with one_blas_thread() if is_numpy_namespace(array_namespace(self._images)) else nullcontext():
@@ -118,15 +123,15 @@ class BlockScores(Placed):
         spread: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
-        pairs = self._pairs(queries)
+        scorer = self._scorer(queries)
         xp = array_namespace(self._images)
         f = None if factors is None else like(factors, self._images)
         theirs = None if values is None else self._values(values, self._images, self._rows)
-        mine = None if spread is None else self._values(spread, pairs.images, pairs.rows)
+        mine = None if spread is None else self._values(spread, scorer.images, scorer.rows)
         codes = self._codes(queries) if own_class else None
 
-        def work(rows):
-            scores = pairs.scores(rows)
+        def work(rows: slice) -> tuple[Array, Array | None, Array | None]:
+            scores = scorer.scores(rows)
             if codes is not None:
                 same = codes[0][rows, None] == codes[1][None, :]
                 scores = xp.where(same, scores, xp.full_like(scores, -math.inf))
@@ -136,11 +141,11 @@ class BlockScores(Placed):
             gathered = None if theirs is None else weights @ theirs
             return log_sums, gathered, None if mine is None else weights.T @ mine[rows]
 
-        log_sums = np.empty(pairs.m)
-        gathered = np.empty((pairs.m, 0 if theirs is None else theirs.shape[1]))
+        log_sums = np.empty(scorer.m)
+        gathered = np.empty((scorer.m, 0 if theirs is None else theirs.shape[1]))
         received = np.zeros((len(self.points.rows), 0 if mine is None else mine.shape[1]))
-        for rows, (sums, to_queries, to_points) in self._in_blocks(work, pairs.m):
-            log_sums[rows] = as_numpy(sums) + pairs.shift
+        for rows, (sums, to_queries, to_points) in self._in_blocks(work, scorer.m):
+            log_sums[rows] = as_numpy(sums) + scorer.shift
             if to_queries is not None:
                 gathered[rows] = as_numpy(to_queries)
             if to_points is not None:
@@ -161,27 +166,20 @@ class BlockScores(Placed):
         return as_index(mine, self._images), as_index(codes, self._images)
 
     def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
-        pairs = self._pairs(queries, listing=True)
-        n = len(self.points.rows)
-        place = n - min(k or n, n)
+        scorer = self._scorer(queries, listing=True)
+        levels = None if floors is None else floors - scorer.shift
 
-        def work(rows):
-            scores = as_numpy(pairs.scores(rows))
-            if floors is not None:
-                least = floors[rows] - pairs.shift
-                least = least - pairs.error(rows, least)
-            else:
-                kth = np.partition(scores, place, axis=1)[:, place]
-                least = candidate_floor(kth, pairs.error(rows, kth))
-            query, point = np.nonzero((scores >= least[:, None]) & (scores > -np.inf))
-            return query + rows.start, point
+        def work(rows: slice) -> Pairs:
+            return candidates_of_scores(as_numpy(scorer.scores(rows)), rows, scorer.error, k, levels)
 
-        for _, found in self._in_blocks(work, pairs.m):
+        for _, found in self._in_blocks(work, scorer.m):
             yield found
 
 
 class ArrayPlaced(BlockScores):
     """Rows under one shared metric, as arrays of any namespace."""
+
+    takes_tensors: ClassVar[bool] = True
 
     def __init__(self, backend: ArrayBackend, metric: np.ndarray | None):
         self._backend, self.points = backend, backend.points
@@ -198,12 +196,19 @@ class ArrayPlaced(BlockScores):
         xp = array_namespace(rows)
         if self.metric is None or is_numpy_namespace(xp):
             return to_images(rows, self.metric)
-        metric = like(self.metric, rows, xp.float64)
-        rows64 = xp.astype(rows, xp.float64)
-        return xp.astype(rows64 * metric if self.metric.ndim == 1 else rows64 @ metric.T, rows.dtype)
+        return xp.astype(self._map_exactly(rows), rows.dtype)
 
-    def _pairs(self, queries: Queries, listing: bool = False) -> "_Pairs":
-        return _Pairs(self, queries)
+    def _map_exactly(self, rows: Array) -> Array:
+        """The images of tensors in float64."""
+        xp = array_namespace(rows)
+        rows = xp.astype(rows, xp.float64)
+        if self.metric is None:
+            return rows
+        metric = like(self.metric, rows)
+        return rows * metric if self.metric.ndim == 1 else rows @ metric.T
+
+    def _scorer(self, queries: Queries, listing: bool = False) -> "_BlockScorer":
+        return _BlockScorer(self, queries)
 
     def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
         by_scores = super().candidates
@@ -212,7 +217,7 @@ class ArrayPlaced(BlockScores):
         return searched(self, queries, k, self._backend.threads, lambda some: by_scores(some, k))
 
 
-class _Pairs:
+class _BlockScorer:
     """Scores of blocks of queries against all points, by products where these are accurate."""
 
     shift = 0.0  # what must be added to the scores: a family may keep them small, for the digits of their differences
@@ -251,15 +256,11 @@ class _Pairs:
 
     def error(self, rows: slice, least: np.ndarray) -> np.ndarray:
         """How far scores of the rows that reach `least` may be off those in float64."""
-        n_dims, real, heaviest = self.images.shape[1], _dtype(self.images), self._placed._heaviest
-        if self._by_products:
-            return product_error(as_numpy(self._squares[rows]) + self._placed._largest + heaviest, n_dims, real)
-        # A distance errs by its own rounding, and in float32 by that of the images: those of the query, and of points
-        # that are within the distance of it.
-        with np.errstate(invalid="ignore"):
-            half = np.where(np.isfinite(least), np.abs(least), 0.0) + heaviest
-        reach, size = np.sqrt(2.0 * half), np.sqrt(np.square(as_numpy(self.images[rows])).sum(axis=1))
-        return 4.0 * float(np.finfo(real).eps) * (n_dims * half + (size + reach) * reach)
+        placed, squares = self._placed, as_numpy(self._squares[rows])
+        return score_error(
+            self._by_products, squares, placed._largest, placed._heaviest,
+            self.images.shape[1], _dtype(self.images), least,
+        )  # fmt: skip
 
 
 # -- small helpers ------------------------------------------------------------------------------------------------
@@ -333,3 +334,13 @@ def as_index(positions: np.ndarray, other: Array) -> Array:
 def as_numpy(array: Array) -> np.ndarray:
     """`array` as float64 NumPy."""
     return np.asarray(array.cpu() if hasattr(array, "cpu") else array, dtype=np.float64)
+
+
+def answered(queries: Queries) -> Callable[[Array], Any]:
+    """What brings a result to where the queries are: tensors of float64 for new rows that are tensors, else NumPy."""
+    return (lambda found: found.double()) if hasattr(queries.rows, "cpu") else as_numpy
+
+
+def as_positions(array: Array) -> np.ndarray:
+    """An integer array as NumPy."""
+    return np.asarray(array.cpu() if hasattr(array, "cpu") else array, dtype=np.int64)

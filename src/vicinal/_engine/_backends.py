@@ -24,4 +24,5 @@ BACKENDS = {
 def backend_class(name: str) -> "Callable[[Points, Engine], Backend]":
     """The class of a backend, imported at its first use."""
     module, _, attribute = BACKENDS[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    found: Callable[[Points, Engine], Backend] = getattr(importlib.import_module(module), attribute)
+    return found

@@ -4,12 +4,13 @@ import importlib.util
 import warnings
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vicinal._engine._settings import Engine, as_engine
-from vicinal._engine._tuning import PAIR_COST, SMALL_WORK
+from vicinal._engine._tuning import PAIR_COST, PRUNED_FROM_POINTS, SMALL_WORK
 
 
 class Work(NamedTuple):
@@ -52,7 +53,7 @@ def settled(engine: "Engine | str | None", work: Work) -> Engine:
 
 
 @cache
-def _numba_is_missing():
+def _numba_is_missing() -> bool:
     """Whether Numba cannot be used; says so once."""
     if importlib.util.find_spec("numba") is not None:
         try:
@@ -71,8 +72,13 @@ def _numba_is_missing():
     return True
 
 
-def which_engine(X, estimator=None):
+def which_engine(X: ArrayLike, estimator: Any = None) -> str:
     """Say which backend does the pairwise computations for the rows of X, and why.
+
+    From some thousand rows on, the compiled backend skips pairs that are too far apart to matter (see ``error`` of
+    :class:`vicinal.Engine`); then the share of the pairs that a pass is expected to visit is said as well. It is counted
+    on a sample of rows, under the metric of a fitted estimator, or else under a kernel as wide as the rows of each
+    column are spread, narrowed to the number of rows.
 
     Parameters
     ----------
@@ -102,6 +108,25 @@ def which_engine(X, estimator=None):
             return f"none: {type(estimator).__name__} makes no computations over all pairs of rows"
         work, engine = estimator._pair_work(*shape), as_engine(estimator.engine)
     else:
-        work, engine = Work(shape[0], *shape), as_engine(estimator)
+        work, engine = Work(shape[0], shape[0], shape[1]), as_engine(estimator)
     backend, reason = choose(engine, work)
-    return f"{backend}: {reason}"
+    share = 1.0
+    if backend == "cpu" and shape[0] >= PRUNED_FROM_POINTS:
+        share = _expected_share(engine, np.asarray(X), getattr(estimator, "components_", None))
+    visits = "" if share == 1.0 else f"; a pass is expected to visit {100 * share:.2g}% of the pairs"
+    return f"{backend}: {reason}{visits}"
+
+
+def _expected_share(engine: Engine, X: np.ndarray, metric: np.ndarray | None) -> float:
+    """The share of the pairs that a pass visits; 1 where that cannot be told, or nothing is skipped."""
+    from vicinal._engine._problem import prepare
+
+    if X.dtype.kind not in "fiu" or not np.isfinite(X).all():
+        return 1.0
+    X = X.astype(np.float64, copy=False)
+    if metric is None or metric.ndim != 2 or metric.shape[1] != X.shape[1]:
+        spread = X.std(axis=0)
+        if not spread.all():
+            return 1.0
+        metric = len(X) ** (1.0 / (X.shape[1] + 4)) / spread
+    return prepare(replace(engine, kind="cpu", device=None), X, leave_one_out=True).at(metric).expected_share

@@ -9,13 +9,16 @@ Symbols, the same everywhere:
   because duplicates exist.
 - ``s_ij``: the score of a pair, -inf where j is left out of i's neighbours.  For one shared metric
   ``s_ij = log_weights_j - |q_i - z_j|^2 / 2``; the other kernel families are in `_families.py`.
-- ``log_sums_i = log sum_j exp(s_ij)`` and ``p_ij = exp(s_ij - log_sums_i)``: the softmax neighbours of i.
+- ``log_sums_i = log sum_j exp(s_ij)`` and ``p_ij = exp(s_ij - log_sums_i)``: the softmax neighbours of i.  For a query
+  that sees no point (all are left out or of weight 0) the log-sum is -inf and every p_ij is 0: it has no mean to move
+  to, no share of any class, and adds nothing to a scatter or a pull.
 
 A backend implements four members: `Backend.at`, and on what that returns `Placed.log_sums`, `Placed.softmax_sums` and
 `Placed.candidates`.  Every other reduction follows from those by algebra that is written once: the methods of `Placed`
 that are not abstract, and `_problem.Placement`.  A backend may override a method where one fused sweep is faster.
 
-Results are float64 NumPy arrays in the order of the points as they were given, whatever the backend and the precision.
+Results are float64 NumPy arrays in the order of the points as they were given, whatever the backend and the precision;
+log-sums of new rows that are a tensor on a device are a float64 tensor there.
 """
 
 from abc import abstractmethod
@@ -25,13 +28,16 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from vicinal._engine._accuracy import accurate_scatter
+from vicinal._engine._accuracy import accurate_scatter, robust_centre
+from vicinal._engine._families import Kernel
 from vicinal._engine._settings import Engine
-from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES
+from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES, SEARCH_FROM_QUERIES
 
 Array = Any  # an array of some namespace (NumPy, torch)
 
 Of = Literal["images", "rows"]
+# Some of the listed pairs, and the images of their queries and of their points.
+ImagesOfPairs = tuple[slice, np.ndarray, np.ndarray]
 # What weights are applied to: given values, or the images or rows themselves (centred, with a last column of ones).
 Values = np.ndarray | Of
 
@@ -86,12 +92,15 @@ class Points:
     classes : integer array of shape (n,), optional
         Codes 0 to n_classes - 1.
     n_classes : int
+    tensor : torch.Tensor, optional
+        The rows on a device, where the user has them there already.
     """
 
     rows: np.ndarray
     log_weights: np.ndarray | None = None
     classes: np.ndarray | None = None
     n_classes: int = 0
+    tensor: Any = None
 
 
 class LogSums(NamedTuple):
@@ -153,8 +162,10 @@ class Match:
 class Placed(Protocol):
     """The resident rows under one kernel, where they live."""
 
+    takes_tensors: ClassVar[bool] = False  # whether `log_sums` takes new rows that are tensors, and answers with one
     points: Points
     metric: np.ndarray | None  # what maps rows to images; None where the images are the rows
+    expected_share: float = 1.0  # of all pairs that a pass over all rows visits
 
     @abstractmethod
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
@@ -188,7 +199,7 @@ class Placed(Protocol):
         With `k`, the pairs of each query contain its k best scores and all that tie with the k-th (their scores agree to
         twice the relative difference `_accuracy.TIED`); with `floors`
         (m,), all scores of at least ``floors_i``.  There may be more: a margin covers the rounding errors of fast
-        products, and the caller decides by scores in float64.  A query's pairs come together.  Pairs that are left
+        products, and the caller decides by scores in float64.  A query's pairs come together; queries come in any order.  Pairs that are left
         out, or of weight 0, are not listed.
         """
 
@@ -196,18 +207,25 @@ class Placed(Protocol):
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
         """Return the log-sums and the pooled scatter of the softmax weights, of the images or of the rows."""
-        mine, theirs = self.coordinates(queries, of), self.coordinates(Queries(), of)
+        theirs = self.coordinates(Queries(), of)
+        mine = theirs if queries.are_all else self.coordinates(queries, of)
         ones = np.ones((len(mine), 1))
 
-        def about(some: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-            everyone = len(some) == len(mine)
-            asked = queries if everyone else queries.take(some, len(theirs))
-            r = row_weights if everyone else row_weights[some]
-            u = mine if everyone else mine[some]
-            sums = self.softmax_sums(asked, r, theirs - centre.astype(theirs.dtype), ones[: len(u)])
-            return sums.log_sums, *_scatter_of_sums(u, theirs, centre, sums.gathered, r, sums.received[:, 0])
+        def scatter_of(some: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, float]:
+            asked, u, r = queries, mine, row_weights
+            if some is not None:
+                asked, u, r = queries.take(some, len(theirs)), mine[some], row_weights[some]
+            if some is None and queries.rows is None:
+                # Resident rows lie about the origin, and need no copy that is less a centre.
+                centre, sums = np.zeros(u.shape[1]), self.softmax_sums(asked, r, of, ones)
+            else:
+                centre = robust_centre(u)
+                sums = self.softmax_sums(asked, r, theirs - centre.astype(theirs.dtype), ones[: len(u)])
+            gathered = sums.gathered[:, : u.shape[1]]
+            r = np.where(sums.log_sums > -np.inf, r, 0.0)
+            return sums.log_sums, *_scatter_of_sums(u, theirs, centre, gathered, r, sums.received[:, 0])
 
-        return Scatter(*accurate_scatter(about, mine, self.points.rows.dtype))
+        return Scatter(*accurate_scatter(scatter_of, mine, self.points.rows.dtype))
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
         """Return the `Pull` of resident rows towards the rows of their own class.
@@ -220,6 +238,11 @@ class Placed(Protocol):
             factors = row_weights if likelihood else row_weights * np.exp(log_agreement)
         pull = self.softmax_pull(queries, factors) - self.softmax_pull(queries, factors, own_class=True)
         return Pull(log_sums, log_agreement, pull)
+
+    def class_gradient(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
+        """Return what `class_pull` does, with ``pull' X`` in place of the pull: where the rows live."""
+        found = self.class_pull(queries, row_weights, likelihood)
+        return found._replace(pull=by_metric(found.pull, self.points.rows, self.metric))
 
     def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """Return the log-sums of resident rows, and the log of their own class's share."""
@@ -241,29 +264,56 @@ class Placed(Protocol):
         pull[mine] += sums.gathered[:, -1:] * images[mine] - sums.gathered[:, :-1]
         return pull
 
+    def entropies(self, queries: Queries) -> np.ndarray | None:
+        """The entropies of the softmax weights p_i, (m,), where a backend has them from a sweep of its own, or None."""
+        return None
+
     def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return a function of listed pairs (query, point) that gives their ``s_ij`` in float64, from differences.
 
         This is the score of one shared metric; a placement of another kernel family gives its own.
         """
-        mine, theirs = self.float64_images(queries)
+        images_of = self.float64_pairs(queries)
         log_weights = self.points.log_weights
 
         def scores(query: np.ndarray, point: np.ndarray) -> np.ndarray:
             found = np.empty(len(query))
-            for part in listed_parts(len(query), theirs.shape[1]):
-                difference = mine[query[part]] - theirs[point[part]]
+            for part, mine, theirs in images_of(query, point):
+                difference = mine - theirs
                 found[part] = -0.5 * np.einsum("ij,ij->i", difference, difference)
             return found if log_weights is None else found + log_weights[point]
 
         return scores
 
-    def float64_images(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
-        """The images of the queries and of the points in float64, whatever the working precision."""
-        theirs = to_images(self.points.rows.astype(np.float64, copy=False), self.metric)
-        if queries.rows is not None:
-            return to_images(queries.rows.astype(np.float64, copy=False), self.metric), theirs
-        return theirs if queries.positions is None else theirs[queries.positions], theirs
+    def float64_pairs(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], Iterator[ImagesOfPairs]]:
+        """Return a function of listed pairs (query, point) that yields parts of them, with their images in float64.
+
+        Few queries list few points: no others are mapped.
+        """
+        rows = self.points.rows
+        few = queries.count(len(rows)) < SEARCH_FROM_QUERIES
+        mine, theirs = self.float64_images(queries, Queries(positions=np.empty(0, np.int64)) if few else Queries())
+
+        def images_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
+            images, place = theirs, point
+            if few:
+                listed, place = np.unique(point, return_inverse=True)
+                images = to_images(rows[listed].astype(np.float64, copy=False), self.metric)
+            for part in listed_parts(len(query), images.shape[1]):
+                yield part, mine[query[part]], images[place[part]]
+
+        return images_of
+
+    def float64_images(self, *queries: Queries) -> list[np.ndarray]:
+        """The images of some queries each in float64, whatever the working precision."""
+        found: list[np.ndarray] = []
+        for asked in queries:
+            if asked.are_all and found and queries[0].are_all:
+                found.append(found[0])
+            else:
+                rows = self.coordinates(asked, "rows").astype(np.float64, copy=False)
+                found.append(to_images(rows, self.metric))
+        return found
 
     def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
         """The images or the rows of the queries, as a NumPy array in the working precision."""
@@ -276,10 +326,12 @@ class Backend(Protocol):
     """The resident rows on one kind of machine."""
 
     name: ClassVar[str]
+    # The largest relative error that skipped pairs may have left in the sum of any row, in the last sweep.
+    certified_row_error: float
 
     def __init__(self, points: Points, engine: Engine) -> None: ...
 
-    def at(self, kernel: Any) -> Placed:
+    def at(self, kernel: Kernel) -> Placed:
         """Place the rows under a kernel: a metric of shape (k, D), a record of `_families.py`, or None (as they are)."""
         ...
 
@@ -317,7 +369,14 @@ def listed_parts(n_pairs: int, numbers_per_pair: int) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-def _scatter_of_sums(u, v, centre, gathered, row_weights, received):
+def _scatter_of_sums(
+    u: np.ndarray,
+    v: np.ndarray,
+    centre: np.ndarray,
+    gathered: np.ndarray,
+    row_weights: np.ndarray,
+    received: np.ndarray,
+) -> tuple[np.ndarray, float]:
     """``U'D_row U + V'D_col V - U'WV - (U'WV)'`` about a centre, and its trace before the terms cancel.
 
     `gathered` is W (V - centre).  In float64, some rows at a time.

@@ -14,7 +14,7 @@ All arithmetic is NumPy's in float64, whatever the backend and the precision of 
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from vicinal._engine._contract import LogSums, Placed, Queries, SoftmaxSums, Val
 from vicinal._engine._families import Covariances
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._tuning import COVARIANCE_ROWS, COVARIANCE_TILE, DIFFERENCE_NUMBERS
+
+_Result = TypeVar("_Result")
 
 
 class PlacedCovariances(Placed):
@@ -143,7 +145,7 @@ class PlacedCovariances(Placed):
         blocks, tiles = _slices(m, n_rows), self._tiles()
         n_values = 0 if values is None else values.shape[1]
 
-        def work(rows):
+        def work(rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             block = self._block(queries, rows)
             top, total = np.full(len(block.rows), -np.inf), np.zeros(len(block.rows))
             gathered = np.zeros((len(block.rows), n_values))
@@ -169,7 +171,7 @@ class PlacedCovariances(Placed):
         n_rows, threads = self._sizes()
         blocks, tiles = _slices(len(top), n_rows), self._tiles()
 
-        def work(tile):
+        def work(tile: slice) -> np.ndarray:
             received = np.zeros((tile.stop - tile.start, spread.shape[1]))
             for rows in blocks:
                 weights = _exp_below(self._scores(self._block(queries, rows), tile), top[rows])
@@ -194,7 +196,7 @@ class PlacedCovariances(Placed):
         n_rows = int(min(n_rows, max(self._memory // (4 * 8 * n), 1)))
         tiles = self._tiles()
 
-        def work(rows):
+        def work(rows: slice) -> tuple[np.ndarray, np.ndarray]:
             block = self._block(queries, rows)
             scores, margins = np.empty((len(block.rows), n)), np.empty(n)
             for tile in tiles:
@@ -249,10 +251,10 @@ def _log(top: np.ndarray, total: np.ndarray) -> np.ndarray:
         return np.where(total > 0, top + np.log(total), -np.inf)
 
 
-def _quiet(work: Callable) -> Callable:
+def _quiet(work: Callable[[slice], _Result]) -> Callable[[slice], _Result]:
     """The same work without warnings of underflow: NumPy's error state belongs to a thread."""
 
-    def quietly(item):
+    def quietly(item: slice) -> _Result:
         with np.errstate(under="ignore"):
             return work(item)
 

@@ -46,3 +46,7 @@ class Covariances:
     """A full covariance per point, given by inverse roots: ``C_j^-1 = R_j' R_j``, shape (n, D, D), lower triangular."""
 
     inverse_roots: np.ndarray
+
+
+# A metric that all points share (a matrix, a vector that is a diagonal, or None), or a kernel per point.
+Kernel = np.ndarray | Frames | Covariances | None

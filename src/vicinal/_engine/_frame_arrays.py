@@ -4,19 +4,30 @@ The functions have the same names, arguments and results; they write into their 
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from array_api_compat import array_namespace
 
+from vicinal._engine._contract import Array
 
-def take_squares(along, offsets, left):
+
+def take_squares(along: Array, offsets: Array, left: Array) -> None:
     """along <- (along - offsets)^2, taken from left: the pass between two matrix products."""
     along -= offsets
     along *= along
     left -= along
 
 
-def project_by_removal(queries, points, frames, offsets, depths, residuals, squares):
+def project_by_removal(
+    queries: Array,
+    points: Array,
+    frames: Array,
+    offsets: Array,
+    depths: Sequence[int],
+    residuals: Array,
+    squares: Array,
+) -> None:
     """Split every difference into its parts along the frame, removed one by one, and what is left."""
     left = queries.T[:, :, None] - points[:, None, :]  # (D, R, T)
     l = 0
@@ -30,7 +41,16 @@ def project_by_removal(queries, points, frames, offsets, depths, residuals, squa
         residuals[m] = (left * left).sum(0)
 
 
-def accumulate(residuals, squares, inverse_variances, constants, precisions, depths, tops, totals):
+def accumulate(
+    residuals: Array,
+    squares: Array,
+    inverse_variances: Array,
+    constants: Array,
+    precisions: Array,
+    depths: Sequence[int],
+    tops: Array,
+    totals: Array,
+) -> None:
     """Add a tile of points to the log-sum-exp states of a block of queries, for every depth m and noise s."""
     xp = array_namespace(residuals)
     for s in range(constants.shape[1]):

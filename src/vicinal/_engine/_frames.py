@@ -20,7 +20,7 @@ depth d (the first d directions) and every noise sigma^2.  This is what makes tu
       _by_kernel          a kernel on a tile                          take_squares, accumulate, add_tile
       _tables             constants of a tile     _frame_arrays.py    the same in array arithmetic (NumPy, torch)
 
-All other reductions are those of `_arrays.BlockScores`, from blocks of scores (`_FramePairs`).
+All other reductions are those of `_arrays.BlockScores`, from blocks of scores (`_FrameScorer`).
 """
 
 import math
@@ -52,6 +52,9 @@ from vicinal._engine._tuning import (
 _SCREEN = 100.0
 # Pairs this many nats below a query's best cannot change its sum in float64.
 _NEGLIGIBLE_NATS = 40.0
+
+# What makes the log-sums of some query rows, which go one way, without the pairs to skip.
+_LogSums = Callable[[np.ndarray, "Skips | None"], np.ndarray]
 
 
 class Skips:
@@ -159,10 +162,10 @@ class PlacedFrames(BlockScores):
         rows = self.coordinates(queries, "rows")
         return lambda query, point: self._scores_by_removal(rows, query, point) + self._shift[0, 0]
 
-    def _pairs(self, queries: Queries, listing: bool = False) -> "_FramePairs":
+    def _scorer(self, queries: Queries, listing: bool = False) -> "_FrameScorer":
         self._check_is_one_kernel()
         rows = self.coordinates(queries, "rows")
-        return _FramePairs(self, rows, Skips.of(queries, len(rows)), listing)
+        return _FrameScorer(self, rows, Skips.of(queries, len(rows)), listing)
 
     def _check_is_one_kernel(self) -> None:
         if self.shape != (1, 1):
@@ -173,7 +176,7 @@ class PlacedFrames(BlockScores):
 
     # -- which way a query goes --------------------------------------------------------------------------------------
 
-    def _ways(self, rows: np.ndarray) -> list[tuple[np.ndarray, Callable]]:
+    def _ways(self, rows: np.ndarray) -> list[tuple[np.ndarray, _LogSums]]:
         """Groups of queries, and what computes their log-sums.
 
         Distances by products err by eps times the square norms, in units of the noise.  This is decided query by query,
@@ -187,6 +190,7 @@ class PlacedFrames(BlockScores):
         screened = ~accurate & (self.product_errors(rows) < _SCREEN)
         if not single or few or self._backend.name == "torch":
             screened[:] = False
+        best: _LogSums
         if compiled and single and n_features <= FRAME_FEATURES_IN_CACHE:
             best = self._sums_in_cache
         else:
@@ -198,7 +202,7 @@ class PlacedFrames(BlockScores):
         )
         return [(np.flatnonzero(chosen), sums) for chosen, sums in ways if chosen.any()]
 
-    def _sums_by(self, how: str) -> Callable:
+    def _sums_by(self, how: str) -> _LogSums:
         return lambda rows, skips: self._sums(rows, skips, how)
 
     def are_accurate(self, rows: np.ndarray) -> np.ndarray:
@@ -232,7 +236,7 @@ class PlacedFrames(BlockScores):
         n = len(self.points.rows)
         rows, tile = self._block_shape(how, len(queries))
 
-        def work(block):
+        def work(block: slice) -> np.ndarray:
             q = q_all[block]
             tops = _empty((*self.shape, len(q)), q, float64=True)
             totals = _empty((*self.shape, len(q)), q, float64=True)
@@ -261,7 +265,7 @@ class PlacedFrames(BlockScores):
         half_precision = 0.5 / self.noises[0]
         none = np.empty(0, dtype=np.int64)
 
-        def work(block):
+        def work(block: slice) -> np.ndarray:
             q = queries[block]
             tops, totals = np.full(len(q), -np.inf), np.zeros(len(q))
             starts, skipped = np.zeros(len(q) + 1, dtype=np.int64), none
@@ -299,10 +303,10 @@ class PlacedFrames(BlockScores):
         A pair whose score lies 40 nats and twice the error below the best cannot change the sum.  In many dimensions few
         pairs are left.
         """
-        pairs = _FramePairs(self, queries, skips, listing=True)
+        pairs = _FrameScorer(self, queries, skips, listing=True)
         margins = _NEGLIGIBLE_NATS + 2.0 * self.product_errors(queries)
 
-        def work(block):
+        def work(block: slice) -> np.ndarray:
             scores = pairs.scores(block)
             least = scores.max(axis=1) - margins[block]
             query, point = np.nonzero((scores >= least[:, None]) & (scores > -np.inf))
@@ -370,7 +374,7 @@ class PlacedFrames(BlockScores):
             tables[-1][...] = values if isinstance(q, np.ndarray) else array_namespace(q).asarray(values)
         return tables
 
-    def _by_products(self, q: Array, tile: slice, take_squares: Callable) -> tuple[Array, Array]:
+    def _by_products(self, q: Array, tile: slice, take_squares: Callable[..., None]) -> tuple[Array, Array]:
         """Residuals (depths, R, T) and squares (d, R, T) by matrix products."""
         points = self._rows[tile]
         residuals = _empty((self.shape[0], len(q), len(points)), q)
@@ -388,7 +392,7 @@ class PlacedFrames(BlockScores):
             residuals[m] = left.clip(0)
         return residuals, squares
 
-    def _by_kernel(self, q: Array, tile: slice, project: Callable) -> tuple[Array, Array]:
+    def _by_kernel(self, q: Array, tile: slice, project: Callable[..., None]) -> tuple[Array, Array]:
         """The same by a kernel on tiles whose last axis is the points: its inner loops run over them; in q's precision."""
         points = _last_axes_swapped(like(self._rows[tile], q))
         frames = _last_axes_swapped(like(self._frames[:, tile], q))
@@ -418,7 +422,7 @@ class PlacedFrames(BlockScores):
         return scores + self._constants_of_all[0, 0, point]
 
 
-class _FramePairs:
+class _FrameScorer:
     """Scores of blocks of queries against all points under one depth and noise, as `_arrays._Pairs` gives them.
 
     They are less ``shift``.  Where products are not accurate, parts along the directions are removed in float64.

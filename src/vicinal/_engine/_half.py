@@ -10,31 +10,37 @@ needs that product for the rows of each pair only, not for its columns: ``n^2`` 
 multiply-adds in all.  Between two sweeps the exponentials are kept where matrix products made them and the memory has
 room for them.
 
-Rows are shifted by the largest score that they could have, less what typical rows leave unused (`Pairs.raise_scores`).
+Rows are shifted by the largest score that they could have, less what typical rows leave unused (`CompiledPairs.raise_scores`).
 A row without any near neighbour underflows under that shift, and is returned as underflowed for the caller to do again
 with a maximum of its own.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from vicinal._engine import _kernels as kernels
 from vicinal._engine._blocks import Blocks
-from vicinal._engine._pairs import TILE, Pairs, pack, unpack
+from vicinal._engine._kernels import TILE
+from vicinal._engine._pairs import CompiledPairs, unpack
 from vicinal._engine._pool import in_order
 from vicinal._engine._tuning import (
     CACHED_BYTES,
     COLUMN_TILES,
     COSTLY_COORDINATES,
-    HALF_PRODUCT_POINTS,
     HALF_PRODUCT_ROWS,
     HALF_PRODUCTS_FROM,
 )
 
+Mates = tuple[np.ndarray, np.ndarray]  # where the class mates of each row begin and end
+# Rows and what a piece of work gives to them (m, row_width), and from a tile on what it gives to the points of tiles
+# (n_tiles, column_width, TILE), which goes to the last columns of their sums.
+_Piece = tuple[slice, np.ndarray, int, np.ndarray]
+
 
 class HalfSums(NamedTuple):
-    """``log_sums`` (n,), ``sums`` (n, v) = K V / Z, and the rows that underflowed."""
+    """``log_sums`` (n,), ``sums`` (n, v + 1) = K V / Z with a last column of ones, and the rows that underflowed."""
 
     log_sums: np.ndarray
     sums: np.ndarray
@@ -59,12 +65,39 @@ class HalfPull(NamedTuple):
     underflowed: np.ndarray
 
 
+class _Values:
+    """Values of the points as half sweeps want them: multiplied by the weights b, which are their last column.
+
+    Parameters
+    ----------
+    packed : array of shape (n_tiles, v, TILE)
+    weights : float64 array of shape (n,), optional
+    n : int
+    """
+
+    def __init__(self, packed: np.ndarray, weights: np.ndarray | None, n: int):
+        self.weights = np.zeros(len(packed) * TILE, dtype=packed.dtype)
+        self.weights[:n] = 1.0 if weights is None else weights
+        self.packed = packed if weights is None else packed * self.weights.reshape(-1, 1, TILE)
+        self.width = packed.shape[1] + 1
+        # Kernels that need no weights take an empty array, and sum exponentials as they make them.
+        self.weights_or_none = self.weights[:0] if weights is None else self.weights
+
+    def rows(self, part: slice) -> np.ndarray:
+        """The values of consecutive points and their weight, shape (m, v + 1), contiguous."""
+        return np.hstack([unpack(self.packed, part), self.weights[part, None]])
+
+    def products(self, rows: slice, sums: np.ndarray) -> np.ndarray:
+        """``V' sums`` for the sums (m, v) of some rows, in float64."""
+        return unpack(self.packed, rows).T.astype(np.float64, copy=False) @ sums
+
+
 class HalfSweeps:
     """Half sweeps over points without weights in their kernel; weights b multiply the values instead.
 
     Parameters
     ----------
-    pairs : Pairs
+    pairs : CompiledPairs
         Of points against themselves, without log-weights.
     weights : float64 array of shape (n,), optional
         The weights b; all positive.
@@ -73,255 +106,317 @@ class HalfSweeps:
         Columns of the widest values, for the choice between fused kernels and matrix products.
     """
 
-    def __init__(self, pairs: Pairs, weights, threads, memory, n_values=0):
+    def __init__(self, pairs: CompiledPairs, weights: np.ndarray | None, threads: int, memory: int, n_values: int = 0):
         self._pairs, self._weights = pairs, weights
         by_products = pairs.accurate and pairs.k + n_values >= HALF_PRODUCTS_FROM[pairs.dtype]
-        self._sweep = _ProductSweep(pairs, threads, memory) if by_products else _FusedSweep(pairs, threads)
+        self._sweep = (_ProductSweep if by_products else _FusedSweep)(pairs, threads, memory)
 
-    def sums(self, values) -> HalfSums:
-        """The softmax means of values (n, v)."""
-        pairs = self._pairs
-        b = self._column_weights()
-        weighted = np.hstack([values if self._weights is None else values * b, b])
-        totals, underflowed, sums = self._totals(weighted.astype(pairs.dtype, copy=False))
-        return HalfSums(self._log_sums(totals), sums[:, :-1] / totals[:, None], underflowed)
+    def sums(self, packed_values: np.ndarray) -> HalfSums:
+        """The softmax means of values in tiles, (n_tiles, v, TILE)."""
+        totals, underflowed, sums = self._totals(packed_values)
+        sums[:, :-1] /= totals[:, None]
+        sums[:, -1] = 1.0
+        return HalfSums(self._log_sums(totals), sums, underflowed)
 
-    def scatter(self, values, row_weights) -> HalfScatter:
-        """The scatter of values (n, v) under the softmax weights."""
-        pairs = self._pairs
-        b = self._column_weights()
-        totals, underflowed, _ = self._totals(b.astype(pairs.dtype), keep=True)
-        factors = row_weights / (b[:, 0] * totals)
+    def scatter(self, packed_values: np.ndarray, row_weights: np.ndarray) -> HalfScatter:
+        """The scatter of values in tiles, (n_tiles, v, TILE), under the softmax weights."""
+        n, b = self._pairs.n, self._column_weights()
+        totals, underflowed, _ = self._totals(packed_values[:, :0], keep=True)
+        factors = row_weights / (b * totals)
         factors[underflowed] = 0.0
-        weighted = np.hstack([values if self._weights is None else values * b, b]).astype(pairs.dtype, copy=False)
-        gathered, of_columns = self._sweep.scatter(weighted, factors.astype(pairs.dtype))
-        mass = b[:, 0] * (gathered[:, -1] + of_columns)
-        values = values.astype(np.float64, copy=False)
-        weighted = weighted[:, :-1].astype(np.float64, copy=False)
-        cross = weighted.T @ gathered[:, :-1]
-        scatter = (values * mass[:, None]).T @ values - cross - cross.T
-        size = float(mass @ np.square(values).sum(axis=1))
+        values = _Values(packed_values, self._weights, n)
+        cross, mass = self._sweep.scatter(values, factors.astype(self._pairs.dtype))
+        mass = b * mass
+        own, size = np.zeros_like(cross), 0.0
+        for t, rows in enumerate(Blocks(n, TILE)):
+            tile = packed_values[t, :, : rows.stop - rows.start].astype(np.float64, copy=False)
+            heavy = tile * mass[rows]
+            own += heavy @ tile.T
+            size += float(np.vdot(heavy, tile))
+        scatter = own - cross - cross.T
         return HalfScatter(self._log_sums(totals), 0.5 * (scatter + scatter.T), size, underflowed)
 
-    def softmax_pull(self, factors):
+    def softmax_pull(self, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``sum_i (w_ij + w_ji)(z_j - z_i)`` for ``w_ij = factors_i p_ij``, (n, k), and the rows that underflowed."""
         pairs = self._pairs
-        b = self._column_weights()
-        totals, underflowed, _ = self._totals(b.astype(pairs.dtype), keep=True)
-        f = factors / (b[:, 0] * totals)
+        totals, underflowed, _ = self._totals(pairs.points.packed[:, :0], keep=True)
+        f = factors / (self._column_weights() * totals)
         f[underflowed] = 0.0
         nobody = np.zeros(pairs.n, dtype=np.int64)
         return self._pull((nobody, nobody), f, f), underflowed
 
-    def class_pull(self, mates, row_weights, likelihood, least_agreement) -> HalfPull:
+    def class_pull(self, mates: Mates, row_weights: np.ndarray, likelihood: bool, least_agreement: float) -> HalfPull:
         """`_contract.Pull` for points sorted by class, the mates of row i at ``mates[0][i]..mates[1][i]``; no weights."""
         pairs = self._pairs
         totals, matched = (np.ascontiguousarray(column) for column in self._sweep.matches(mates).T)
         inside, outside, log_agreement = np.empty(pairs.n), np.empty(pairs.n), np.empty(pairs.n)
         kernels.class_factors(
-            pairs.queries, likelihood, matched, totals, row_weights, least_agreement, pairs.smallest,
+            pairs.queries(slice(0, 1)), likelihood, matched, totals, row_weights, least_agreement, pairs.smallest,
             inside, outside, log_agreement,
         )  # fmt: skip
         underflowed = np.flatnonzero((totals < pairs.smallest) | np.isnan(log_agreement))
         inside[underflowed], outside[underflowed], totals[underflowed] = 0.0, 0.0, 1.0
         return HalfPull(self._log_sums(totals), log_agreement, self._pull(mates, inside, outside), underflowed)
 
-    def _column_weights(self):
-        return np.ones((self._pairs.n, 1)) if self._weights is None else self._weights[:, None]
+    def _column_weights(self) -> np.ndarray:
+        return np.ones(self._pairs.n) if self._weights is None else self._weights
 
-    def _totals(self, values, keep=False):
-        """Z (1 where it underflowed), the rows where it did, and all sums; the weights b are the last column of values."""
-        sums = self._sweep.sums(values, keep=keep)
+    def _totals(self, packed_values: np.ndarray, keep: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Z (1 where it underflowed), the rows where it did, and all sums, whose last column is Z."""
+        sums = self._sweep.sums(_Values(packed_values, self._weights, self._pairs.n), keep=keep)
         totals = sums[:, -1].copy()
         heaviest = 1.0 if self._weights is None else float(self._weights.max())
         underflowed = np.flatnonzero(totals < self._pairs.smallest * heaviest)
         totals[underflowed] = 1.0
         return totals, underflowed, sums
 
-    def _log_sums(self, totals):
-        return self._pairs.log_sums(self._pairs.bounds + np.log(totals))
+    def _log_sums(self, totals: np.ndarray) -> np.ndarray:
+        return self._pairs.log_sums(self._pairs.bounds() + np.log(totals))
 
-    def _pull(self, mates, inside, outside):
+    def _pull(self, mates: Mates, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
         """``M 1 z - M Z`` for ``M_ij = K_ij (g_i + g_j)``, weighted by b on both sides."""
         pairs, b = self._pairs, self._column_weights()
-        images = pairs.points.images
-        weighted = np.hstack([images if self._weights is None else images * b, b]).astype(pairs.dtype, copy=False)
-        sums = self._sweep.pull(weighted, mates, inside.astype(pairs.dtype), outside.astype(pairs.dtype))
-        return b * (sums[:, -1:] * images - sums[:, :-1])
+        values = _Values(pairs.points.packed, self._weights, pairs.n)
+        sums = self._sweep.pull(values, mates, inside.astype(pairs.dtype), outside.astype(pairs.dtype))
+        for rows in Blocks(pairs.n, TILE):
+            pulled = sums[rows, -1:] * pairs.points.rows(rows) - sums[rows, :-1]
+            sums[rows, :-1] = pulled if self._weights is None else b[rows, None] * pulled
+        return sums[:, :-1]
 
 
-class _FusedSweep:
+class _Sweep:
+    """What the two ways have in common: pieces of work, and one array that their sums are added to."""
+
+    def __init__(self, pairs: CompiledPairs, threads: int, memory: int):
+        self._pairs, self._threads, self._memory = pairs, threads, memory
+
+    def _column_tiles(self, column_width: int) -> int:
+        """Tiles of points in a piece: what they receive must fit the memory several times."""
+        size = TILE * column_width * 8
+        return int(max(min(COLUMN_TILES, self._memory // (8 * size)), 1))
+
+    def _add_up(self, results: Iterable[_Piece], sums: np.ndarray) -> Iterator[_Piece]:
+        """Add what pieces give to rows, and to the rows of tiles, to the last columns of the sums (n, width)."""
+        n, width = sums.shape
+        for piece in results:
+            rows, of_rows, first, of_columns = piece
+            sums[rows] += of_rows[:, of_rows.shape[1] - width :]
+            for t, of_tile in enumerate(of_columns, first):
+                tile = slice(t * TILE, min((t + 1) * TILE, n))
+                sums[tile, width - of_tile.shape[0] :] += of_tile[:, : tile.stop - tile.start].T
+            yield piece
+
+    def _sums(self, results: Iterable[_Piece], width: int) -> np.ndarray:
+        """The sums of all pieces, (n, width)."""
+        sums = np.zeros((self._pairs.n, width))
+        for _ in self._add_up(results, sums):
+            pass
+        return sums
+
+    def _products(self, results: Iterable[_Piece], values: "_Values") -> tuple[np.ndarray, np.ndarray]:
+        """``V' G`` for the sums G of the rows, and the last column of the sums: no array of the values' size is held."""
+        last, v = np.zeros((self._pairs.n, 1)), values.width - 1
+        products = np.zeros((v, v))
+        for rows, of_rows, _, _ in self._add_up(results, last):
+            products += values.products(rows, of_rows[:, :-1])
+        return products, last[:, 0]
+
+    def _threads_for(self, row_width: int, column_width: int) -> int:
+        """Threads such that the sums of their pieces fit the memory."""
+        size = 8 * TILE * (row_width + self._column_tiles(column_width) * column_width)
+        return int(min(self._threads, max(self._memory // size - 1, 1)))
+
+
+class _FusedSweep(_Sweep):
     """Half sweeps by the fused kernels, for few coordinates."""
 
-    def __init__(self, pairs, threads):
-        self._pairs, self._threads = pairs, threads
-
-    def sums(self, values, keep=False):
-        """``K V``, (n, v); nothing is kept."""
-        return sum(self._run(kernels.half_sums, (values, pack(values)), values.shape[1], values.shape[1]))
-
-    def scatter(self, values, factors):
-        """``(W + W') V`` for the rows of each pair (n, v), and its last column for the columns (n,)."""
-        rows, columns = self._run(
-            kernels.half_scatter,
-            (pack(values), self._padded(factors), self._padded(values[:, -1])),
-            values.shape[1], 1,
-        )  # fmt: skip
-        return rows, columns[:, 0]
-
-    def matches(self, mates):
-        """``K 1``, and the same over class mates: (n, 2)."""
-        return sum(self._run(kernels.half_matches, mates, 2, 2))
-
-    def pull(self, values, mates, inside, outside):
-        """``M V``, (n, v)."""
-        sides = self._padded(inside), self._padded(outside)
-        return sum(
-            self._run(kernels.half_pull, (values, pack(values), *mates, *sides), values.shape[1], values.shape[1])
+    def sums(self, values: _Values, keep: bool = False) -> np.ndarray:
+        """``K V``, (n, v + 1); nothing is kept."""
+        width = values.width
+        pieces = self._run(
+            kernels.half_sums, lambda rows: (values.rows(rows), values.packed, values.weights_or_none), width, width
         )
+        return self._sums(pieces, width)
 
-    def _padded(self, vector):
+    def scatter(self, values: _Values, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
+        arguments = values.packed, values.weights_or_none, self._padded(factors)
+        return self._products(self._run(kernels.half_scatter, lambda rows: arguments, values.width, 1), values)
+
+    def matches(self, mates: Mates) -> np.ndarray:
+        """``K 1``, and the same over class mates: (n, 2)."""
+        return self._sums(self._run(kernels.half_matches, lambda rows: mates, 2, 2), 2)
+
+    def pull(self, values: _Values, mates: Mates, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
+        """``M V``, (n, v + 1)."""
+        sides = self._padded(inside), self._padded(outside)
+        pieces = self._run(
+            kernels.half_pull,
+            lambda rows: (values.rows(rows), values.packed, values.weights, *mates, *sides),
+            values.width, values.width,
+        )  # fmt: skip
+        return self._sums(pieces, values.width)
+
+    def _padded(self, vector: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(np.pad(vector, (0, -len(vector) % TILE)))
 
-    def _run(self, kernel, arguments, row_width, column_width):
-        """Sum what a kernel gives to the rows (n, row_width) and to the columns (n, column_width) of its pairs."""
-        n, scored = self._pairs.n, self._pairs.scored
-        n_tiles = len(scored[1])
+    def _run(
+        self,
+        kernel: Callable[..., None],
+        arguments: Callable[[slice], tuple[np.ndarray, ...]],
+        row_width: int,
+        column_width: int,
+    ) -> Iterator[_Piece]:
+        """Yield what a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
+        pairs = self._pairs
+        n, n_tiles = pairs.n, len(pairs.points.packed)
         row_tiles = 1 if n_tiles < 64 else 2  # large pieces, but enough of them for the threads
+        column_tiles = self._column_tiles(column_width)
         pieces = [
-            (first, tile, min(tile + COLUMN_TILES, n_tiles))
+            (first, tile, min(tile + column_tiles, n_tiles))
             for first in range(0, n_tiles, row_tiles)
-            for tile in range(first, n_tiles, COLUMN_TILES)
+            for tile in range(first, n_tiles, column_tiles)
         ]
 
-        def work(piece):
+        def work(piece: tuple[int, int, int]) -> _Piece:
             first, from_tile, to_tile = piece
-            start, stop = first * TILE, min((first + row_tiles) * TILE, n)
-            of_rows = np.zeros((-(-(stop - start) // TILE) * TILE, row_width))
-            of_columns = np.zeros((to_tile - from_tile, column_width, TILE), dtype=self._pairs.dtype)
-            kernel(*scored, *arguments, start, stop, from_tile, to_tile, of_rows, of_columns)
-            return start, of_rows, slice(from_tile, to_tile), of_columns
+            rows = slice(first * TILE, min((first + row_tiles) * TILE, n))
+            n_rows = rows.stop - rows.start
+            of_rows = np.zeros((-(-n_rows // TILE) * TILE, row_width))
+            of_columns = np.zeros((to_tile - from_tile, column_width, TILE), dtype=pairs.dtype)
+            kernel(*pairs.scored(rows), *arguments(rows), rows.start, from_tile, to_tile, of_rows, of_columns)
+            return rows, of_rows[:n_rows], from_tile, of_columns
 
-        of_rows = np.zeros((n_tiles * TILE, row_width))
-        of_columns = np.zeros((n_tiles, column_width, TILE))
-        for start, rows, tiles, columns in in_order(work, pieces, self._threads):
-            of_rows[start : start + len(rows)] += rows
-            of_columns[tiles] += columns
-        return of_rows[:n], unpack(of_columns, n)
+        return in_order(work, pieces, self._threads_for(row_width, column_width))
 
 
-class _ProductSweep:
+class _ProductSweep(_Sweep):
     """Half sweeps by matrix products, for many coordinates."""
 
-    def __init__(self, pairs, threads, memory=0):
-        self._pairs, self._threads = pairs, threads
+    def __init__(self, pairs: CompiledPairs, threads: int, memory: int):
+        super().__init__(pairs, threads, memory)
         # The tiles of the first of two sweeps, for the second to take, where they fit into half of the memory.
         size = pairs.n * pairs.n * pairs.dtype.itemsize // 2
         self._keeps = size <= memory // 2 and (size <= CACHED_BYTES or pairs.k >= COSTLY_COORDINATES)
-        self._kept: dict = {}
+        self._kept: dict[tuple[int, int], np.ndarray] = {}
 
-    def sums(self, values, keep=False):
-        """``K V``, (n, v)."""
-        others, weights = values[:, :-1], np.ascontiguousarray(values[:, -1])
+    def sums(self, values: _Values, keep: bool = False) -> np.ndarray:
+        """``K V``, (n, v + 1)."""
 
-        def visit(tile_of_k, rows, tile, both, of_rows, of_columns):
-            if others.shape[1]:
-                of_rows[:, :-1] += tile_of_k @ others[tile]
+        def visit(
+            tile_of_k: np.ndarray, rows: slice, t: int, both: bool, of_rows: np.ndarray, of_columns: np.ndarray
+        ) -> None:
+            if values.width > 1:
+                of_rows[:, :-1] += tile_of_k @ values.packed[t, :, : tile_of_k.shape[1]].T
                 if both:
-                    of_columns[:, :-1] += tile_of_k.T @ others[rows]
+                    of_columns[:-1] += unpack(values.packed, rows).T @ tile_of_k
 
-        return sum(self._run(visit, values.shape[1], values.shape[1], weights=weights, keep=keep and self._keeps))
+        keep = keep and self._keeps
+        return self._sums(self._run(visit, values.width, values.width, values.weights, keep), values.width)
 
-    def scatter(self, values, factors):
-        """``(W + W') V`` for the rows of each pair (n, v), and its last column for the columns (n,)."""
-        others, weights = values[:, :-1], np.ascontiguousarray(values[:, -1])
+    def scatter(self, values: _Values, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
+        weights = values.weights
 
-        def visit(tile_of_k, rows, tile, both, of_rows, of_columns):
+        def visit(
+            tile_of_k: np.ndarray, rows: slice, t: int, both: bool, of_rows: np.ndarray, of_columns: np.ndarray
+        ) -> None:
+            tile = _tile(t, tile_of_k)
             kernels.scale_for_scatter(
                 tile_of_k, factors[rows], factors[tile], weights[rows], weights[tile], 1.0 if both else 0.5,
-                of_rows[:, -1], of_columns[:, -1],
+                of_rows[:, -1], of_columns[-1],
             )  # fmt: skip
-            of_rows[:, :-1] += tile_of_k @ others[tile]
+            of_rows[:, :-1] += tile_of_k @ values.packed[t, :, : tile_of_k.shape[1]].T
 
-        rows, columns = self._run(visit, values.shape[1], 1)
-        return rows, columns[:, 0]
+        return self._products(self._run(visit, values.width, 1), values)
 
-    def matches(self, mates):
+    def matches(self, mates: Mates) -> np.ndarray:
         """``K 1``, and the same over class mates: (n, 2)."""
 
-        def visit(tile_of_k, rows, tile, both, of_rows, of_columns):
+        def visit(
+            tile_of_k: np.ndarray, rows: slice, t: int, both: bool, of_rows: np.ndarray, of_columns: np.ndarray
+        ) -> None:
             kernels.add_matches_both_ways(
-                tile_of_k, mates[0][rows], mates[1][rows], tile.start, both, of_rows[:, 0], of_columns[:, 0]
+                tile_of_k, mates[0][rows], mates[1][rows], t * TILE, both, of_rows[:, 0], of_columns[0]
             )  # fmt: skip
 
         ones = np.ones(self._pairs.n, dtype=self._pairs.dtype)
-        matched_and_all = sum(self._run(visit, 2, 2, weights=ones, keep=self._keeps))
+        matched_and_all = self._sums(self._run(visit, 2, 2, ones, self._keeps), 2)
         return matched_and_all[:, ::-1]
 
-    def pull(self, values, mates, inside, outside):
-        """``M V``, (n, v)."""
+    def pull(self, values: _Values, mates: Mates, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
+        """``M V``, (n, v + 1)."""
 
-        def visit(tile_of_k, rows, tile, both, of_rows, of_columns):
+        def visit(
+            tile_of_k: np.ndarray, rows: slice, t: int, both: bool, of_rows: np.ndarray, of_columns: np.ndarray
+        ) -> None:
+            tile = _tile(t, tile_of_k)
             sides = (inside[rows], outside[rows], inside[tile], outside[tile])
-            kernels.scale_both_ways(tile_of_k, mates[0][rows], mates[1][rows], tile.start, *sides)
-            of_rows += tile_of_k @ values[tile]
+            kernels.scale_both_ways(tile_of_k, mates[0][rows], mates[1][rows], t * TILE, *sides)
+            of_rows[:, :-1] += tile_of_k @ values.packed[t, :, : tile_of_k.shape[1]].T
+            of_rows[:, -1] += tile_of_k @ values.weights[tile]
             if both:
-                of_columns += tile_of_k.T @ values[rows]
+                of_columns += values.rows(rows).T @ tile_of_k
 
-        return sum(self._run(visit, values.shape[1], values.shape[1]))
+        return self._sums(self._run(visit, values.width, values.width), values.width)
 
-    def _run(self, visit, row_width, column_width, weights=None, keep=False):
-        """Sum what `visit` makes of each tile of K for its rows (n, row_width) and its columns (n, column_width).
+    def _run(
+        self,
+        visit: Callable[[np.ndarray, slice, int, bool, np.ndarray, np.ndarray], None],
+        row_width: int,
+        column_width: int,
+        weights: np.ndarray | None = None,
+        keep: bool = False,
+    ) -> Iterator[_Piece]:
+        """Yield what `visit` makes of tiles of K for their rows (m, row_width) and columns (tiles, column_width, TILE).
 
         A tile on the diagonal holds both triangles, so that its columns need nothing (``both=False``).  Given
         `weights` b, ``K b`` is added to the last column of either.
         """
         pairs = self._pairs
-        n, bounds, offsets, images = pairs.n, pairs.bounds, pairs.offsets, pairs.points.images
+        n, bounds, packed = pairs.n, pairs.bounds(), pairs.points.packed
+        n_tiles, column_tiles = len(packed), self._column_tiles(column_width)
         pieces = [
-            (rows, slice(column, min(column + COLUMN_TILES * TILE, n)))
-            for rows in Blocks(n, TILE)
-            for column in range(rows.start, n, COLUMN_TILES * TILE)
+            (own, slice(first, min(first + column_tiles, n_tiles)))
+            for own in range(n_tiles)
+            for first in range(own, n_tiles, column_tiles)
         ]
         nothing = np.empty(0, dtype=pairs.dtype)
 
-        def work(piece):
-            rows, columns = piece
+        def work(piece: tuple[int, slice]) -> _Piece:
+            own, tiles = piece
+            rows = slice(own * TILE, min((own + 1) * TILE, n))
             of_rows = np.zeros((rows.stop - rows.start, row_width))
-            of_columns = np.zeros((columns.stop - columns.start, column_width))
-            tiles = [rows] if columns.start == rows.start else []
-            after = max(columns.start, rows.stop)
-            tiles += [
-                slice(j, min(j + HALF_PRODUCT_POINTS, columns.stop))
-                for j in range(after, columns.stop, HALF_PRODUCT_POINTS)
-            ]
-            buffer = np.empty(HALF_PRODUCT_ROWS * max(HALF_PRODUCT_POINTS, TILE), dtype=pairs.dtype)
+            of_columns = np.zeros((tiles.stop - tiles.start, column_width, TILE))
+            buffer = np.empty(HALF_PRODUCT_ROWS * TILE, dtype=pairs.dtype)
             for start in range(rows.start, rows.stop, HALF_PRODUCT_ROWS):
                 some = slice(start, min(start + HALF_PRODUCT_ROWS, rows.stop))
                 to_rows = of_rows[some.start - rows.start : some.stop - rows.start]
-                for tile in tiles:
-                    both = tile is not rows
-                    to_columns = of_columns[tile.start - columns.start : tile.stop - columns.start]
-                    place = some.start, tile.start
-                    tile_of_k = self._kept.pop(place, None)
+                images = packed[own, :, some.start - rows.start : some.stop - rows.start].T
+                for t in range(tiles.start, tiles.stop):
+                    both, width = t > own, min(TILE, n - t * TILE)
+                    to_columns = of_columns[t - tiles.start, :, :width]
+                    tile_of_k = self._kept.pop((start, t), None)
                     if tile_of_k is None:
-                        shape = some.stop - some.start, tile.stop - tile.start
+                        shape = some.stop - some.start, width
                         tile_of_k = (
                             np.empty(shape, pairs.dtype) if keep else buffer[: shape[0] * shape[1]].reshape(shape)
                         )
-                        np.matmul(images[some], images[tile].T, out=tile_of_k)
+                        np.matmul(images, packed[t, :, :width], out=tile_of_k)
                         kernels.exponentials_under_bounds(
-                            tile_of_k, offsets[tile], bounds[some], pairs.left_out[some], tile.start,
+                            tile_of_k, pairs.offsets[t, :width], bounds[some], pairs.left_out[some], t * TILE,
                             nothing if weights is None else weights[some],
-                            nothing if weights is None else weights[tile], both, to_rows[:, -1], to_columns[:, -1],
+                            nothing if weights is None else weights[_tile(t, tile_of_k)], both,
+                            to_rows[:, -1], to_columns[-1],
                         )  # fmt: skip
                     if keep:
-                        self._kept[place] = tile_of_k
-                    visit(tile_of_k, some, tile, both, to_rows, to_columns)
-            return rows, of_rows, columns, of_columns
+                        self._kept[start, t] = tile_of_k
+                    visit(tile_of_k, some, t, both, to_rows, to_columns)
+            return rows, of_rows, tiles.start, of_columns
 
-        row_sums, column_sums = np.zeros((n, row_width)), np.zeros((n, column_width))
-        for rows, of_rows, columns, of_columns in in_order(work, pieces, self._threads):
-            row_sums[rows] += of_rows
-            column_sums[columns] += of_columns
-        return row_sums, column_sums
+        return in_order(work, pieces, self._threads_for(row_width, column_width))
+
+
+def _tile(t: int, tile_of_k: np.ndarray) -> slice:
+    """The points of a tile."""
+    return slice(t * TILE, t * TILE + tile_of_k.shape[1])

@@ -15,6 +15,9 @@ Rules that keep this correct:
 5. Sums over a tile are in the working precision, sums over tiles in float64.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba import float32, float64, int64, njit, types, void
@@ -22,13 +25,13 @@ from numba.extending import intrinsic, overload
 
 ROWS = 4  # queries that share one load of a coordinate; the loops below are written out for four
 TILE = 512  # points in a tile
-KEPT_GROUP = 8  # queries that share one visit of a tile where exponentials are kept
-GROUP = 32  # the same where nothing is kept: the points stream by less often
+KEPT_ROW_GROUP = 8  # queries that share one visit of a tile where exponentials are kept
+ROW_GROUP = 32  # the same where nothing is kept: the points stream by less often
 
 _SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of reductions over j
 
 
-def _can_cache():
+def _can_cache() -> bool:
     """Whether Numba finds a folder for its disk cache: beside this file, or in the user's cache folder."""
     try:
         njit(cache=True)(_can_cache)
@@ -37,7 +40,7 @@ def _can_cache():
     return True
 
 
-_OPTIONS = {"nogil": True, "cache": _can_cache(), "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": _can_cache(), "error_model": "numpy"}
 
 
 @intrinsic
@@ -122,21 +125,21 @@ class _Kernel:
     The signature is explicit, so an unexpected layout is an error here, never a silent second compilation.
     """
 
-    def __init__(self, function, signature):
+    def __init__(self, function: Callable[..., None], signature: Callable[[Any], Any]):
         self._dispatcher = njit(fastmath={"contract"}, **_OPTIONS)(function)
         self._signature = signature
-        self._ready: set = set()
+        self._ready: set[np.dtype[Any]] = set()
         self.__doc__ = function.__doc__
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> None:
         dtype = args[0].dtype
         if dtype not in self._ready:
             self._dispatcher.compile(self._signature(float64 if dtype == np.float64 else float32))
             self._ready.add(dtype)
-        return self._dispatcher(*args)
+        self._dispatcher(*args)
 
 
-def _kernel(signature):
+def _kernel(signature: Callable[[Any], Any]) -> Callable[[Callable[..., None]], _Kernel]:
     return lambda function: _Kernel(function, signature)
 
 
@@ -150,7 +153,7 @@ def _square_distances(queries, i, tile, out):
     k = 0
     while k < d % 4:  # what four do not divide, one by one
         a, b, c, e = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
-        for j in range(TILE):
+        for j in range(tile.shape[1]):
             t = tile[k, j]
             out[0, j] += (a - t) * (a - t)
             out[1, j] += (b - t) * (b - t)
@@ -162,7 +165,7 @@ def _square_distances(queries, i, tile, out):
         b0, b1, b2, b3 = queries[i1, k], queries[i1, k + 1], queries[i1, k + 2], queries[i1, k + 3]
         c0, c1, c2, c3 = queries[i2, k], queries[i2, k + 1], queries[i2, k + 2], queries[i2, k + 3]
         e0, e1, e2, e3 = queries[i3, k], queries[i3, k + 1], queries[i3, k + 2], queries[i3, k + 3]
-        for j in range(TILE):
+        for j in range(tile.shape[1]):
             t0, t1, t2, t3 = tile[k, j], tile[k + 1, j], tile[k + 2, j], tile[k + 3, j]
             out[0, j] += (a0 - t0) ** 2 + (a1 - t1) ** 2 + (a2 - t2) ** 2 + (a3 - t3) ** 2
             out[1, j] += (b0 - t0) ** 2 + (b1 - t1) ** 2 + (b2 - t2) ** 2 + (b3 - t3) ** 2
@@ -189,7 +192,7 @@ def _offset_products(queries, i, tile, offsets, out):
     c2, e2 = queries[i2, l2] if u2 else zero, queries[i3, l2] if u2 else zero
     a3, b3 = queries[i, l3] if u3 else zero, queries[i1, l3] if u3 else zero
     c3, e3 = queries[i2, l3] if u3 else zero, queries[i3, l3] if u3 else zero
-    for j in range(TILE):
+    for j in range(tile.shape[1]):
         w, t0, t1, t2, t3 = offsets[j], tile[0, j], tile[l1, j], tile[l2, j], tile[l3, j]
         out[0, j] = w + a0 * t0 + a1 * t1 + a2 * t2 + a3 * t3
         out[1, j] = w + b0 * t0 + b1 * t1 + b2 * t2 + b3 * t3
@@ -200,7 +203,7 @@ def _offset_products(queries, i, tile, offsets, out):
         b0, b1, b2, b3 = queries[i1, k], queries[i1, k + 1], queries[i1, k + 2], queries[i1, k + 3]
         c0, c1, c2, c3 = queries[i2, k], queries[i2, k + 1], queries[i2, k + 2], queries[i2, k + 3]
         e0, e1, e2, e3 = queries[i3, k], queries[i3, k + 1], queries[i3, k + 2], queries[i3, k + 3]
-        for j in range(TILE):
+        for j in range(tile.shape[1]):
             t0, t1, t2, t3 = tile[k, j], tile[k + 1, j], tile[k + 2, j], tile[k + 3, j]
             out[0, j] += a0 * t0 + a1 * t1 + a2 * t2 + a3 * t3
             out[1, j] += b0 * t0 + b1 * t1 + b2 * t2 + b3 * t3
@@ -214,7 +217,7 @@ def _peaks(scores, peaks):
     """peaks[r] = max_j scores[r, j]."""
     low = scores.dtype.type(-np.inf)
     p0, p1, p2, p3 = low, low, low, low
-    for j in range(TILE):
+    for j in range(scores.shape[1]):
         p0, p1 = max(p0, scores[0, j]), max(p1, scores[1, j])
         p2, p3 = max(p2, scores[2, j]), max(p3, scores[3, j])
     peaks[0], peaks[1], peaks[2], peaks[3] = p0, p1, p2, p3
@@ -224,7 +227,7 @@ def _peaks(scores, peaks):
 def _distances_to_scores(scores, log_weights):
     """scores <- log_weights[j] - scores / 2."""
     half = scores.dtype.type(0.5)
-    for j in range(TILE):
+    for j in range(scores.shape[1]):
         w = log_weights[j]
         scores[0, j] = w - half * scores[0, j]
         scores[1, j] = w - half * scores[1, j]
@@ -255,12 +258,12 @@ def _exp_in_place(scores, shift):
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
-def _dot_rows(weights, values, k, out):
-    """out[r] += sum_j weights[r, j] values[k, j] for ROWS rows."""
+def _dot_one(weights, values, out, k):
+    """out[r, k] += sum_j weights[r, j] values[j] for ROWS rows."""
     zero = weights.dtype.type(0)
     s0, s1, s2, s3 = zero, zero, zero, zero
-    for j in range(TILE):
-        v = values[k, j]
+    for j in range(weights.shape[1]):
+        v = values[j]
         s0 += weights[0, j] * v
         s1 += weights[1, j] * v
         s2 += weights[2, j] * v
@@ -272,12 +275,12 @@ def _dot_rows(weights, values, k, out):
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
-def _dot_rows2(weights, values, k, out):
-    """`_dot_rows` for two values at once: six loads for eight products."""
+def _dot_two(weights, values, k, out):
+    """`_dot_one` for two values at once: six loads for eight products."""
     zero = weights.dtype.type(0)
     s0, s1, s2, s3 = zero, zero, zero, zero
     t0, t1, t2, t3 = zero, zero, zero, zero
-    for j in range(TILE):
+    for j in range(weights.shape[1]):
         v = values[k, j]
         w = values[k + 1, j]
         s0 += weights[0, j] * v
@@ -323,7 +326,7 @@ def _scores(queries, i, count, tile, offsets, by_products, left_out, j0, careful
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _start(bounds, first, in_group, careful, top, total):
+def _begin_log_sums(bounds, first, in_group, careful, top, total):
     """Begin the log-sum-exp state of the rows of a group.
 
     No score exceeds `bounds`, so this shift cannot overflow and needs no pass for the peaks.  Only rows without any
@@ -332,6 +335,12 @@ def _start(bounds, first, in_group, careful, top, total):
     for r in range(top.shape[0]):
         top[r] = bounds[first + r] if r < in_group and not careful else -np.inf
         total[r] = 0.0
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _inverse(total):
+    """1 / total; 0 for a row that sees no point, whose softmax weights are all 0."""
+    return 1.0 / total if total > 0.0 else 0.0
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -344,7 +353,7 @@ def _underflowed(total, in_group, smallest):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _advance(scores, peaks, top, total, rescale):
+def _add_to_log_sums(scores, peaks, top, total, rescale):
     """Turn a tile of scores into exponentials and take them into the log-sum-exp state (top, total) of each row.
 
     rescale[r] is what earlier exponentials of the row must be multiplied by to share the new top.
@@ -366,7 +375,7 @@ def _add_columns(column, weights, factors):
     """column[j] += sum_r factors[r] weights[r, j]."""
     real = column.dtype.type
     f0, f1, f2, f3 = real(factors[0]), real(factors[1]), real(factors[2]), real(factors[3])
-    for j in range(TILE):
+    for j in range(weights.shape[1]):
         column[j] += f0 * weights[0, j] + f1 * weights[1, j] + f2 * weights[2, j] + f3 * weights[3, j]
 
 
@@ -383,10 +392,10 @@ def _dot_all(weights, values, out):
     """out[r, k] += sum_j weights[r, j] values[k, j]."""
     k = 0
     while k + 1 < values.shape[0]:
-        _dot_rows2(weights, values, k, out)
+        _dot_two(weights, values, k, out)
         k += 2
     if k < values.shape[0]:
-        _dot_rows(weights, values, k, out)
+        _dot_one(weights, values[k], out, k)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -399,14 +408,14 @@ def _spread_all(weights, queries, i, out):
     while k + 1 < d:
         a0, a1, a2, a3 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
         b0, b1, b2, b3 = queries[i, k + 1], queries[i1, k + 1], queries[i2, k + 1], queries[i3, k + 1]
-        for j in range(TILE):
+        for j in range(weights.shape[1]):
             w0, w1, w2, w3 = weights[0, j], weights[1, j], weights[2, j], weights[3, j]
             out[k, j] += a0 * w0 + a1 * w1 + a2 * w2 + a3 * w3
             out[k + 1, j] += b0 * w0 + b1 * w1 + b2 * w2 + b3 * w3
         k += 2
     if k < d:
         a0, a1, a2, a3 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
-        for j in range(TILE):
+        for j in range(weights.shape[1]):
             out[k, j] += a0 * weights[0, j] + a1 * weights[1, j] + a2 * weights[2, j] + a3 * weights[3, j]
 
 
@@ -430,33 +439,34 @@ def _softmax_signature(real):
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
     pairs = (a2, a3, a2, doubles, float64, types.boolean, ints)
-    return void(*pairs, a3, doubles, int64, int64, doubles, float64[:, ::1], a2, a3)
+    return void(*pairs, a3, doubles, doubles, float64[:, ::1], a2, a3)
 
 
 @_kernel(_softmax_signature)
 def softmax_rows(
     queries, points, offsets, bounds, smallest, by_products, left_out,
-    values, row_weights, start, stop, log_sums, means, columns, kept,
+    values, row_weights, log_sums, means, columns, kept,
 ):  # fmt: skip
-    """Rows start..stop of: log-sum-exp, softmax means of the values, and what each column receives.
+    """A block of rows: log-sum-exp, softmax means of the values, and what each column receives.
 
     columns += sum_i row_weights_i p_ij; pass an empty array to do without.  A row's normaliser is known only after its
-    last tile, so `kept` holds the exponentials of the rows of a group: (n_tiles, KEPT_GROUP, TILE), or (1, ROWS, TILE) without
+    last tile, so `kept` holds the exponentials of the rows of a group: (n_tiles, KEPT_ROW_GROUP, TILE), or (1, ROWS, TILE) without
     columns.
     """
     n_tiles, n_values = points.shape[0], values.shape[1]
     want_columns = columns.shape[0] > 0
-    size = KEPT_GROUP if want_columns else GROUP
+    size = KEPT_ROW_GROUP if want_columns else ROW_GROUP
     shifts = np.empty((n_tiles if want_columns else 1, size))
     peaks, top, total, rescale = np.empty(ROWS), np.empty(size), np.empty(size), np.empty(ROWS)
     factors = np.zeros(ROWS)
     sums = np.empty((size, n_values))
-    for first in range(start, stop, size):
-        in_group = min(size, stop - first)
+    n_rows = queries.shape[0]
+    for first in range(0, n_rows, size):
+        in_group = min(size, n_rows - first)
         for careful in (False, True):
             if careful and not _underflowed(total, in_group, smallest):
                 break
-            _start(bounds, first, in_group, careful, top, total)
+            _begin_log_sums(bounds, first, in_group, careful, top, total)
             sums[:, :] = 0.0
             for t in range(n_tiles):
                 for g in range(0, in_group, ROWS):
@@ -467,7 +477,7 @@ def softmax_rows(
                         queries, first + g, count, points[t], offsets[t], by_products, left_out, t * TILE, careful,
                         scores, peaks,
                     )  # fmt: skip
-                    _advance(scores, peaks, top[group], total[group], rescale)
+                    _add_to_log_sums(scores, peaks, top[group], total[group], rescale)
                     for r in range(ROWS):
                         if want_columns:
                             shifts[t, g + r] = top[g + r]
@@ -477,14 +487,15 @@ def softmax_rows(
                     _dot_all(scores, values[t], sums[group])
         for r in range(in_group):
             log_sums[first + r] = top[r] + np.log(total[r])
+            inverse = _inverse(total[r])
             for k in range(n_values):
-                means[first + r, k] = sums[r, k] / total[r]
+                means[first + r, k] = sums[r, k] * inverse
         if want_columns:
             for t in range(n_tiles):
                 for g in range(0, in_group, ROWS):
                     for r in range(ROWS):
                         factors[r] = 0.0
-                        if g + r < in_group:
+                        if g + r < in_group and total[g + r] > 0.0:
                             weight = row_weights[first + g + r] / total[g + r]
                             factors[r] = weight * np.exp(shifts[t, g + r] - top[g + r])
                     _add_columns(columns[t], kept[t, g : g + ROWS], factors)
@@ -493,24 +504,27 @@ def softmax_rows(
 def _received_signature(real):
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
-    return void(a2, a3, a2, types.boolean, ints, doubles, doubles, int64, int64, a2)
+    return void(a2, a3, a2, types.boolean, ints, doubles, doubles, a2)
 
 
 @_kernel(_received_signature)
-def received_of_rows(queries, points, offsets, by_products, left_out, log_sums, row_weights, start, stop, columns):
-    """columns += sum_i row_weights_i exp(s_ij - log_sums_i) over rows start..stop: what each column receives."""
+def received_of_rows(queries, points, offsets, by_products, left_out, log_sums, row_weights, columns):
+    """columns += sum_i row_weights_i exp(s_ij - log_sums_i) over a block of rows: what each column receives."""
     scores, peaks, factors = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.zeros(ROWS)
-    for group in range(start, stop, GROUP):
+    n_rows = queries.shape[0]
+    for group in range(0, n_rows, ROW_GROUP):
         for t in range(points.shape[0]):
-            for first in range(group, min(group + GROUP, stop), ROWS):
-                count = min(ROWS, stop - first)
+            for first in range(group, min(group + ROW_GROUP, n_rows), ROWS):
+                count = min(ROWS, n_rows - first)
                 _scores(
                     queries, first, count, points[t], offsets[t], by_products, left_out, t * TILE, False, scores, peaks
                 )
                 for r in range(ROWS):
-                    if r < count:
-                        _exp_in_place(scores[r], scores.dtype.type(log_sums[first + r]))
-                        factors[r] = row_weights[first + r]
+                    if r < count and log_sums[first + r] > -np.inf:
+                        # What a log-sum loses in the working precision is a factor of the whole row.
+                        shift = scores.dtype.type(log_sums[first + r])
+                        _exp_in_place(scores[r], shift)
+                        factors[r] = row_weights[first + r] * np.exp(float64(shift) - log_sums[first + r])
                     else:
                         scores[r, :] = 0
                         factors[r] = 0.0
@@ -521,27 +535,28 @@ def _class_signature(real):
     a2, a3 = real[:, ::1], real[:, :, ::1]
     doubles, ints = float64[::1], int64[::1]
     pairs = (a2, a3, a2, doubles, float64, types.boolean, ints)
-    return void(*pairs, ints, int64, int64, doubles, float64[:, ::1], a2)
+    return void(*pairs, ints, doubles, float64[:, ::1], a2)
 
 
 @_kernel(_class_signature)
 def class_rows(
     queries, points, offsets, bounds, smallest, by_products, left_out,
-    class_bounds, start, stop, log_sums, shares, scores,
+    class_bounds, log_sums, shares, scores,
 ):  # fmt: skip
-    """Rows start..stop of: log-sum-exp and each class's share of the softmax.
+    """A block of rows: log-sum-exp and each class's share of the softmax.
 
     Points are sorted by class; class c is at class_bounds[c]..class_bounds[c + 1].
     """
     n_tiles, n_classes = points.shape[0], shares.shape[1]
     peaks, top, total, rescale = np.empty(ROWS), np.empty(ROWS), np.empty(ROWS), np.empty(ROWS)
     sums = np.empty((ROWS, n_classes))
-    for first in range(start, stop, ROWS):
-        in_group = min(ROWS, stop - first)
+    n_rows = queries.shape[0]
+    for first in range(0, n_rows, ROWS):
+        in_group = min(ROWS, n_rows - first)
         for careful in (False, True):
             if careful and not _underflowed(total, in_group, smallest):
                 break
-            _start(bounds, first, in_group, careful, top, total)
+            _begin_log_sums(bounds, first, in_group, careful, top, total)
             sums[:, :] = 0.0
             lowest = 0
             for t in range(n_tiles):
@@ -558,7 +573,7 @@ def class_rows(
                     scores,
                     peaks,
                 )
-                _advance(scores, peaks, top, total, rescale)
+                _add_to_log_sums(scores, peaks, top, total, rescale)
                 while lowest < n_classes - 1 and class_bounds[lowest + 1] <= t * TILE:
                     lowest += 1
                 for r in range(in_group):
@@ -572,17 +587,20 @@ def class_rows(
                         c += 1
         for r in range(in_group):
             log_sums[first + r] = top[r] + np.log(total[r])
+            inverse = _inverse(total[r])
             for c in range(n_classes):
-                shares[first + r, c] = sums[r, c] / total[r]
+                shares[first + r, c] = sums[r, c] * inverse
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _factors_of_row(likelihood, matched, total, row_weight, least_agreement, smallest):
-    """Factors of a row's exponentials inside and outside its class (`_contract.SignedPull`), and log a_i.
+    """Factors of a row's exponentials inside and outside its class (`_contract.Pull`), and log a_i.
 
     Under "likelihood" a row whose class mates are too far for this precision gets factors of zero and log-agreement
     NaN: the caller does such rows by the reference.
     """
+    if total == 0.0:  # a row that sees no point agrees with nobody, and pulls nothing
+        return 0.0, 0.0, -np.inf
     agreement = matched / total
     if likelihood:
         if agreement < least_agreement or matched < smallest:
@@ -602,8 +620,6 @@ def _signed_signature(real):
         ints,
         types.boolean,
         float64,
-        int64,
-        int64,
         doubles,
         doubles,
         float64[:, ::1],
@@ -615,24 +631,25 @@ def _signed_signature(real):
 @_kernel(_signed_signature)
 def signed_rows(
     queries, points, offsets, bounds, smallest, by_products, left_out,
-    row_weights, mates_from, mates_to, likelihood, least_agreement, start, stop,
+    row_weights, mates_from, mates_to, likelihood, least_agreement,
     log_sums, log_agreement, on_queries, on_points, kept,
 ):  # fmt: skip
-    """Rows start..stop of `SignedPull` for hard classes; points sorted by class, mates of query i at mates_from..to.
+    """A block of rows of `_contract.Pull` for hard classes; points sorted by class, mates of query i at mates_from..to.
 
     on_points (n_tiles, d + 1, TILE) gathers ``sum_i w_ij q_i`` and, in its last line, ``sum_i w_ij``.
     """
     n_tiles, d = points.shape[0], points.shape[1]
-    shifts = np.empty((n_tiles, KEPT_GROUP))
-    peaks, top, total, rescale = np.empty(ROWS), np.empty(KEPT_GROUP), np.empty(KEPT_GROUP), np.empty(ROWS)
-    matched, inside, outside = np.empty(KEPT_GROUP), np.zeros(KEPT_GROUP), np.zeros(KEPT_GROUP)
-    sums, weight, ones = np.empty((KEPT_GROUP, d)), np.empty(KEPT_GROUP), np.ones(ROWS)
-    for first in range(start, stop, KEPT_GROUP):
-        in_group = min(KEPT_GROUP, stop - first)
+    shifts = np.empty((n_tiles, KEPT_ROW_GROUP))
+    peaks, top, total, rescale = np.empty(ROWS), np.empty(KEPT_ROW_GROUP), np.empty(KEPT_ROW_GROUP), np.empty(ROWS)
+    matched, inside, outside = np.empty(KEPT_ROW_GROUP), np.zeros(KEPT_ROW_GROUP), np.zeros(KEPT_ROW_GROUP)
+    sums, weight, ones = np.empty((KEPT_ROW_GROUP, d)), np.empty(KEPT_ROW_GROUP), np.ones(ROWS)
+    n_rows = queries.shape[0]
+    for first in range(0, n_rows, KEPT_ROW_GROUP):
+        in_group = min(KEPT_ROW_GROUP, n_rows - first)
         for careful in (False, True):
             if careful and not _underflowed(total, in_group, smallest):
                 break
-            _start(bounds, first, in_group, careful, top, total)
+            _begin_log_sums(bounds, first, in_group, careful, top, total)
             matched[:] = 0.0
             for t in range(n_tiles):
                 for g in range(0, in_group, ROWS):
@@ -643,7 +660,7 @@ def signed_rows(
                         queries, first + g, count, points[t], offsets[t], by_products, left_out, t * TILE, careful,
                         scores, peaks,
                     )  # fmt: skip
-                    _advance(scores, peaks, top[group], total[group], rescale)
+                    _add_to_log_sums(scores, peaks, top[group], total[group], rescale)
                     for r in range(ROWS):
                         shifts[t, g + r] = top[g + r]
                         matched[g + r] *= rescale[r]
@@ -668,7 +685,7 @@ def signed_rows(
                         i = first + g + r
                         lo = min(max(mates_from[i] - t * TILE, 0), TILE)
                         hi = min(max(mates_to[i] - t * TILE, 0), TILE)
-                        back = np.exp(shifts[t, g + r] - top[g + r])
+                        back = np.exp(shifts[t, g + r] - top[g + r]) if total[g + r] > 0.0 else 0.0
                         _scale_sides(weights[r], inside[g + r] * back, outside[g + r] * back, lo, hi)
                         weight[g + r] += _sum_between(weights[r], 0, TILE)
                     else:
@@ -683,10 +700,12 @@ def signed_rows(
 
 # -- points against themselves: each pair once for both of its rows --------------------------------------------
 #
-# The kernel K_ij = exp(-|z_i - z_j|^2 / 2) is symmetric.  Rows start..stop meet the tiles from_tile..to_tile that are
-# not before their own; a pair gives to its row in `row_sums` (padded to whole ROWS) and, in later tiles, to its column
-# in `column_sums` (n_tiles, width, TILE) as well.  Nothing is kept between tiles, so memory traffic does not grow with n.
-# Rows shift by `bounds`; the caller finds those whose sum underflowed.
+# The kernel K_ij = exp(-|z_i - z_j|^2 / 2) is symmetric.  A block of rows, which begins at the row `start` of a tile,
+# meets the tiles from_tile..to_tile that are not before its own; a pair gives to its row in `row_sums` (padded to whole
+# ROWS) and, in later tiles, to its column in `column_sums` (n_tiles, width, TILE) as well.  Nothing is kept between tiles,
+# so memory traffic does not grow with n.  Rows shift by `bounds`; the caller finds those whose sum underflowed.
+# `queries`, `bounds`, `left_out` and `values` are those of the block, everything else is of all points.  `weights` b, which
+# are padded with zeros to whole tiles, are the last column of the values; where there are none, all weights are 1.
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -709,84 +728,104 @@ def _half_signature(own):
     def signature(real):
         a2, a3 = real[:, ::1], real[:, :, ::1]
         pairs = (a2, a3, a2, float64[::1], float64, types.boolean, int64[::1])
-        return void(*pairs, *own(real), int64, int64, int64, int64, float64[:, ::1], a3)
+        return void(*pairs, *own(real), int64, int64, int64, float64[:, ::1], a3)
 
     return signature
 
 
-@_kernel(_half_signature(lambda real: (real[:, ::1], real[:, :, ::1])))
+@_kernel(_half_signature(lambda real: (real[:, ::1], real[:, :, ::1], real[::1])))
 def half_sums(
     queries, points, offsets, bounds, smallest, by_products, left_out,
-    values, packed_values, start, stop, from_tile, to_tile, row_sums, column_sums,
+    values, packed_values, weights, start, from_tile, to_tile, row_sums, column_sums,
 ):  # fmt: skip
     """``K V``."""
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
+    n_rows, last = queries.shape[0], packed_values.shape[1]
     for t in range(from_tile, to_tile):
-        for first in range(start, stop, ROWS):
-            own, place = first // TILE, first - start
+        for place in range(0, n_rows, ROWS):
+            own = (start + place) // TILE
             if t < own:
                 continue
             _half_exponentials(
-                queries, first, min(ROWS, stop - first), points[t], offsets[t], bounds, by_products, left_out, t * TILE,
-                scores, peaks, totals,
+                queries, place, min(ROWS, n_rows - place), points[t], offsets[t], bounds, by_products, left_out,
+                t * TILE, scores, peaks, totals,
             )  # fmt: skip
             _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
+            if weights.shape[0] > 0:
+                _dot_one(scores, weights[t * TILE : (t + 1) * TILE], row_sums[place : place + ROWS], last)
+            else:
+                row_sums[place : place + ROWS, last] += totals
             if t > own:
-                _spread_all(scores, values, first, column_sums[t - from_tile])
+                _spread_all(scores, values, place, column_sums[t - from_tile])
 
 
 @_kernel(_half_signature(lambda real: (real[:, :, ::1], real[::1], real[::1])))
 def half_scatter(
     queries, points, offsets, bounds, smallest, by_products, left_out,
-    packed_values, factors, weights, start, stop, from_tile, to_tile, row_sums, column_sums,
+    packed_values, weights, factors, start, from_tile, to_tile, row_sums, column_sums,
 ):  # fmt: skip
     """``M V`` for ``M_ij = K_ij (f_i + f_j)``, to the rows of each pair; to its columns only ``M b``.
 
-    A tile that meets itself gives half of it to its rows and half to its columns, as all others do.  `factors` f and
-    `weights` b are padded with zeros to whole tiles.
+    A tile that meets itself gives half of it to its rows and half to its columns, as all others do.  `factors` f are
+    padded with zeros to whole tiles.
     """
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
     b = np.empty(ROWS)
+    n_rows, last = queries.shape[0], packed_values.shape[1]
     for t in range(from_tile, to_tile):
         of_columns = factors[t * TILE : (t + 1) * TILE]
-        for first in range(start, stop, ROWS):
-            own, place, count = first // TILE, first - start, min(ROWS, stop - first)
+        for place in range(0, n_rows, ROWS):
+            first, count = start + place, min(ROWS, n_rows - place)
+            own = first // TILE
             if t < own:
                 continue
             _half_exponentials(
-                queries, first, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                queries, place, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
                 scores, peaks, totals,
             )  # fmt: skip
             half = scores.dtype.type(0.5 if t == own else 1.0)
             for r in range(count):
-                _scale_by_sum(scores[r], factors[first + r], of_columns, half)
-            for r in range(ROWS):
-                b[r] = weights[first + r] if r < count else 0.0
+                total = _scale_by_sum(scores[r], factors[first + r], of_columns, half)
+                b[r] = 1.0
+                if weights.shape[0] > 0:
+                    b[r] = weights[first + r]
+                else:
+                    row_sums[place + r, last] += total
+            for r in range(count, ROWS):
+                b[r] = 0.0
             _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
+            if weights.shape[0] > 0:
+                _dot_one(scores, weights[t * TILE : (t + 1) * TILE], row_sums[place : place + ROWS], last)
             _add_columns(column_sums[t - from_tile, 0], scores, b)
 
 
-@njit(fastmath={"contract"}, **_OPTIONS)
+@njit(fastmath=_SUMS, **_OPTIONS)
 def _scale_by_sum(weights, factor, of_columns, half):
-    """weights[j] *= half (factor + of_columns[j])."""
+    """weights[j] *= half (factor + of_columns[j]); return their sum."""
+    total = weights.dtype.type(0)
     for j in range(weights.shape[0]):
-        weights[j] *= half * (factor + of_columns[j])
+        weight = weights[j] * (half * (factor + of_columns[j]))
+        weights[j] = weight
+        total += weight
+    return total
 
 
 @_kernel(_half_signature(lambda real: (int64[::1], int64[::1])))
 def half_matches(
     queries, points, offsets, bounds, smallest, by_products, left_out,
-    mates_from, mates_to, start, stop, from_tile, to_tile, row_sums, column_sums,
+    mates_from, mates_to, start, from_tile, to_tile, row_sums, column_sums,
 ):  # fmt: skip
     """``K 1``, and the same over class mates alone; points sorted by class, mates of row i at mates_from..to."""
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
+    n_rows = queries.shape[0]
     for t in range(from_tile, to_tile):
-        for first in range(start, stop, ROWS):
-            own, place, count = first // TILE, first - start, min(ROWS, stop - first)
+        for place in range(0, n_rows, ROWS):
+            first, count = start + place, min(ROWS, n_rows - place)
+            own = first // TILE
             if t < own:
                 continue
             _half_exponentials(
-                queries, first, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                queries, place, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
                 scores, peaks, totals,
             )  # fmt: skip
             row_sums[place : place + ROWS, 0] += totals
@@ -816,27 +855,30 @@ def _scale_both_ways(weights, inside, outside, inside_columns, outside_columns, 
 
 
 def _half_pull_arguments(real):
-    return real[:, ::1], real[:, :, ::1], int64[::1], int64[::1], real[::1], real[::1]
+    return real[:, ::1], real[:, :, ::1], real[::1], int64[::1], int64[::1], real[::1], real[::1]
 
 
 @_kernel(_half_signature(_half_pull_arguments))
 def half_pull(
     queries, points, offsets, bounds, smallest, by_products, left_out,
-    values, packed_values, mates_from, mates_to, inside, outside, start, stop, from_tile, to_tile, row_sums, column_sums,
+    values, packed_values, weights, mates_from, mates_to, inside, outside, start, from_tile, to_tile,
+    row_sums, column_sums,
 ):  # fmt: skip
     """``M V`` for ``M_ij = K_ij (g_i + g_j)``, g the row's factor `inside` its class or `outside` it.
 
     `inside` and `outside` are padded with zeros to whole tiles.
     """
     scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
+    n_rows, last = queries.shape[0], packed_values.shape[1]
     for t in range(from_tile, to_tile):
         columns = slice(t * TILE, (t + 1) * TILE)
-        for first in range(start, stop, ROWS):
-            own, place, count = first // TILE, first - start, min(ROWS, stop - first)
+        for place in range(0, n_rows, ROWS):
+            first, count = start + place, min(ROWS, n_rows - place)
+            own = first // TILE
             if t < own:
                 continue
             _half_exponentials(
-                queries, first, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                queries, place, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
                 scores, peaks, totals,
             )  # fmt: skip
             for r in range(count):
@@ -845,8 +887,9 @@ def half_pull(
                 hi = min(max(mates_to[i] - t * TILE, 0), TILE)
                 _scale_both_ways(scores[r], inside[i], outside[i], inside[columns], outside[columns], lo, hi)
             _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
+            _dot_one(scores, weights[columns], row_sums[place : place + ROWS], last)
             if t > own:
-                _spread_all(scores, values, first, column_sums[t - from_tile])
+                _spread_all(scores, values, place, column_sums[t - from_tile])
 
 
 # -- the compiled passes between matrix products, for many coordinates -----------------------------------------
@@ -869,7 +912,7 @@ def exponentials_of_products(products, column_offsets, left_out, j0, top, total,
         if 0 <= skip < products.shape[1]:
             products[r, skip] = -np.inf
         peaks[r] = _products_to_scores(products[r], column_offsets)
-    _advance(products, peaks, top, total, rescale)
+    _add_to_log_sums(products, peaks, top, total, rescale)
     shifts[:] = top
 
 
@@ -902,7 +945,7 @@ def class_factors(
     queries, likelihood, matched, total, row_weights, least_agreement, smallest, inside, outside, log_agreement
 ):
     """`_factors_of_row` for each row of a block; `queries` only carries the precision."""
-    for r in range(queries.shape[0]):
+    for r in range(matched.shape[0]):
         inside[r], outside[r], log_agreement[r] = _factors_of_row(
             likelihood, matched[r], total[r], row_weights[r], least_agreement, smallest
         )

@@ -3,6 +3,7 @@
 The softmax of a row runs over its list alone; otherwise these are the sums of `_problem.Placement`.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +22,7 @@ class Listed:
         # In the place of an absent neighbour stands the row itself: a difference of 0, and a score of -inf.
         self.neighbors = np.where(self.absent, self.queries[:, None], neighbors)
 
-    def at(self, metric) -> "ListedPlacement":
+    def at(self, metric: np.ndarray | None) -> "ListedPlacement":
         """Place the rows that are queries or listed, and no others, under a metric of shape (k, D) or (D,), or None."""
         return ListedPlacement(self, None if metric is None else np.asarray(metric, dtype=np.float64))
 
@@ -45,7 +46,7 @@ class ListedPlacement:
     def _images(self) -> np.ndarray:
         return to_images(self._rows.astype(np.float64, copy=False), self.metric)
 
-    def _parts(self):
+    def _parts(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Slices of the queries, with differences (m, k, d) to their neighbours and the scores (m, k)."""
         points, neighbors = self.listed.points, self.listed.neighbors
         for part in listed_parts(len(neighbors), neighbors.shape[1] * self._images.shape[1]):
@@ -61,7 +62,7 @@ class ListedPlacement:
         found = [top + log_total for top, _, log_total in (_softmax(scores) for _, _, scores in self._parts())]
         return np.concatenate(found) if found else np.empty(0)
 
-    def gradient(self, row_weights=None, *, objective="accuracy") -> Pull:
+    def gradient(self, row_weights: np.ndarray | None = None, *, objective: str = "accuracy") -> Pull:
         """Return the `Pull` of the listed neighbours, with ``pull' X`` in place of the pull itself.
 
         A row none of whose neighbours agrees with it has a log-agreement of -inf and is not pulled.
@@ -86,7 +87,7 @@ class ListedPlacement:
             _add_rows(pull, self._others[part].ravel(), -pulls.reshape(-1, n_dims))
         return Pull(log_sums, log_agreement, by_metric(pull, self._rows, self.metric))
 
-    def _agreement(self, part) -> np.ndarray:
+    def _agreement(self, part: slice) -> np.ndarray:
         """m_ij of the queries and their neighbours."""
         match = self.listed.match
         assert match is not None
@@ -99,7 +100,7 @@ class ListedPlacement:
             return np.exp(-0.5 * ((mine[:, None, :] - theirs) ** 2).sum(-1))
 
 
-def _softmax(scores):
+def _softmax(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Each row's largest score (0 for a row of -inf), the softmax, and the log of the sum below the largest score."""
     top = scores.max(axis=1)
     top = np.where(np.isfinite(top), top, 0.0)
@@ -109,7 +110,7 @@ def _softmax(scores):
         return top, e / np.where(total > 0, total, 1.0)[:, None], np.log(total)
 
 
-def _add_rows(sums, places, rows):
+def _add_rows(sums: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
     """``sums[places] += rows`` where places repeat: a product with a sparse matrix of ones, which is fast."""
     n = len(places)
     sums += csc_array((np.ones(n), places, np.arange(n + 1)), shape=(len(sums), n)) @ rows

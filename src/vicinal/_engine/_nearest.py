@@ -9,11 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal._engine._accuracy import TIED, product_error
-from vicinal._engine._contract import Placed, Queries, listed_parts
+from vicinal._engine._contract import Placed, Queries
 from vicinal._engine._pool import openmp_threads
 from vicinal._engine._tuning import LISTED_BYTES, SEARCH_FROM_QUERIES, SPARE_NEIGHBORS, TREE_COORDINATES
 
 Pairs = tuple[np.ndarray, np.ndarray]  # (query, point)
+ListedPairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # (query, point, score, squared distance or weight)
+# What finds the nearest points of some queries: squared distances, the points, and how far the squares may be off.
+Find = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 class Neighbors(NamedTuple):
@@ -42,7 +45,7 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
         ranked = -score(query, point)
         order = np.lexsort((point, ranked, query))
         query, point, ranked = query[order], point[order], ranked[order]
-        starts, counts = _groups(query)
+        starts, counts = groups_of_queries(query)
         best = starts[:, None] + np.arange(k)
         rows = query[starts]
         if (counts < k).any():
@@ -54,7 +57,7 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
     return Neighbors(indices, 2.0 * scores if origin is None else -scores)
 
 
-def nearest_with_ties(placed: Placed, queries: Queries, k: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def nearest_with_ties(placed: Placed, queries: Queries, k: int) -> Iterator[ListedPairs]:
     """Yield blocks of (query, point, squared distance): each query's k nearest points and all that tie with the k-th.
 
     The pairs of a query come together, nearest first.
@@ -64,23 +67,47 @@ def nearest_with_ties(placed: Placed, queries: Queries, k: int) -> Iterator[tupl
         squares = -2.0 * score(query, point)
         order = np.lexsort((point, squares, query))
         query, point, squares = query[order], point[order], squares[order]
-        starts, counts = _groups(query)
+        starts, counts = groups_of_queries(query)
         kth = squares[starts + np.minimum(counts, k) - 1]
         kept = squares <= np.repeat(kth * (1.0 + 2.0 * TIED), counts)
         yield query[kept], point[kept], squares[kept]
 
 
-def _groups(query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def groups_of_queries(query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Where the pairs of each query start, and how many there are."""
     starts = np.flatnonzero(np.append(True, query[1:] != query[:-1])) if len(query) else np.empty(0, np.intp)
     return starts, np.diff(np.append(starts, len(query)))
 
 
-def candidate_floor(kth: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """The score down to which points are candidates, given the k-th best score and how far scores may be off."""
-    with np.errstate(invalid="ignore"):
-        least = kth - 2.0 * error - 2.0 * TIED * np.abs(kth)
-    return np.where(kth > -np.inf, least, -np.inf)
+def candidates_of_scores(
+    scores: np.ndarray,
+    rows: slice,
+    error: Callable[[slice, np.ndarray], np.ndarray],
+    k: int | None,
+    floors: np.ndarray | None,
+) -> Pairs:
+    """The candidates of a block of queries, from their scores with all points.
+
+    Parameters
+    ----------
+    scores : float64 array of shape (block, n)
+    rows : slice
+        The queries of the block.
+    error : callable
+        ``error(rows, least)``: how far scores of these queries that reach `least` may be off.
+    k, floors : see `Placed.candidates`
+    """
+    n = scores.shape[1]
+    if floors is not None:
+        least = floors[rows] - error(rows, floors[rows])
+    else:
+        place = n - min(k or n, n)
+        kth = np.partition(scores, place, axis=1)[:, place]
+        with np.errstate(invalid="ignore"):
+            least = kth - 2.0 * error(rows, kth) - 2.0 * TIED * np.abs(kth)
+        least = np.where(kth > -np.inf, least, -np.inf)
+    query, point = np.nonzero((scores >= least[:, None]) & (scores > -np.inf))
+    return query + rows.start, point
 
 
 def search_is_faster(placed: Placed, queries: Queries, k: int | None) -> bool:
@@ -105,7 +132,7 @@ def searched(
     """
     n = len(placed.points.rows)
     m, reach = queries.count(n), min(k + 1 + SPARE_NEIGHBORS, n)
-    mine, theirs = placed.float64_images(queries)
+    theirs, mine = placed.float64_images(Queries(), queries)
     find = _tree(theirs, threads) if theirs.shape[1] <= TREE_COORDINATES else _brute(theirs, threads)
     left_open = []
     for start in range(0, m, step := max(LISTED_BYTES // (64 * reach), 1)):
@@ -125,26 +152,26 @@ def searched(
             yield rest[query], point
 
 
-def _tree(points: np.ndarray, threads: int):
+def _tree(points: np.ndarray, threads: int) -> Find:
     """A k-d tree: squared distances from differences, sorted, the points, and a bound of the errors of the squares."""
     from scipy.spatial import KDTree
 
     tree = KDTree(points, balanced_tree=False)  # a balanced one takes quadratic time for equal rows
 
-    def find(queries, reach):
+    def find(queries: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         distance, point = tree.query(queries, reach, workers=threads)
         return distance**2, point, 1e-14 * distance[:, -1] ** 2
 
     return find
 
 
-def _brute(points: np.ndarray, threads: int):
+def _brute(points: np.ndarray, threads: int) -> Find:
     """The same by scikit-learn's tiles of matrix products."""
     from sklearn.neighbors import NearestNeighbors
 
     search = NearestNeighbors(algorithm="brute").fit(points)
 
-    def find(queries, reach):
+    def find(queries: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         with openmp_threads(threads):
             distance, point = search.kneighbors(queries, reach)
         squares = distance**2
@@ -156,9 +183,7 @@ def _brute(points: np.ndarray, threads: int):
     return find
 
 
-def listed_pairs(
-    placed: Placed, queries: Queries, floors: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def listed_pairs(placed: Placed, queries: Queries, floors: np.ndarray) -> Iterator[ListedPairs]:
     """Yield blocks of (query, point, score) with scores in float64 of at least ``floors``, grouped by query."""
     score = placed.pair_scores(queries)
     for query, point in placed.candidates(queries, floors=floors):
@@ -167,20 +192,20 @@ def listed_pairs(
         scores = score(query, point)
         # A floor that lies above the best score by rounding (beside scores of 1e20, or in float32) must not lose a
         # query's only neighbour.
-        starts, counts = _groups(query)
+        starts, counts = groups_of_queries(query)
         best = np.repeat(np.maximum.reduceat(scores, starts), counts)
         kept = scores >= np.minimum(floors[query] - 1e-6, best)
         yield query[kept], point[kept], scores[kept]
 
 
-def _products(placed: Placed, queries: Queries, origin: np.ndarray):
+def _products(placed: Placed, queries: Queries, origin: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """A function that gives the inner products of listed pairs of uncentred images, in float64."""
-    mine, theirs = (images + origin for images in placed.float64_images(queries))
+    images_of = placed.float64_pairs(queries)
 
     def products(query: np.ndarray, point: np.ndarray) -> np.ndarray:
         found = np.empty(len(query))
-        for part in listed_parts(len(query), 2 * theirs.shape[1]):
-            found[part] = np.einsum("ij,ij->i", mine[query[part]], theirs[point[part]])
+        for part, mine, theirs in images_of(query, point):
+            found[part] = np.einsum("ij,ij->i", mine + origin, theirs + origin)
         return found
 
     return products

@@ -1,115 +1,135 @@
 """Images of queries and points as the compiled kernels want them."""
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy.spatial.distance import cdist
 
 from vicinal._engine._accuracy import products_are_accurate
+from vicinal._engine._blocks import Blocks
+from vicinal._engine._contract import to_images
 from vicinal._engine._kernels import TILE
-from vicinal._engine._tuning import FLOAT32, FLOAT64, SAMPLED_ROWS
+from vicinal._engine._tuning import ALGEBRA_ROWS, FLOAT32, FLOAT64, SAMPLED_ROWS
 
 _SMALLEST = {FLOAT64: 1e-270, FLOAT32: 1e-24}
 _MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}  # exp of it, times any n, does not overflow
 
 
 class PointImages:
-    """The points under a metric: images, their squares and weights, packed into tiles at the first use.
+    """The points under a metric: their images in tiles, which is the only copy of them, their squares and weights.
 
     Parameters
     ----------
-    images : array of shape (n, k)
-        Centred and contiguous.
+    packed : array of shape (n_tiles, k, TILE)
+        Centred images, as `pack` gives them.
+    n : int
+        The number of points.
     log_weights : array of shape (n,), optional
     """
 
-    def __init__(self, images, log_weights=None):
-        self.images, self.dtype = images, images.dtype
-        self.n, self.k = images.shape
+    def __init__(self, packed: np.ndarray, n: int, log_weights: np.ndarray | None = None):
+        self.packed, self.dtype, self.n, self.k = packed, packed.dtype, n, packed.shape[1]
         self.log_weights = None if log_weights is None else log_weights.astype(self.dtype)
-        self.half_squares = 0.5 * np.einsum("ij,ij->i", images, images)
+        self.half_squares = 0.5 * np.einsum("tkj,tkj->tj", packed, packed).ravel()[:n]
         self.largest = 2.0 * float(self.half_squares.max())
 
     @property
-    def heaviest(self):
+    def heaviest(self) -> float:
         """The largest log-weight."""
         return 0.0 if self.log_weights is None else float(self.log_weights.max())
 
-    @cached_property
-    def packed(self):
-        """The images in tiles, (n_tiles, k, TILE)."""
-        return pack(self.images)
+    def rows(self, part: slice) -> np.ndarray:
+        """The images of consecutive points, shape (m, k), contiguous."""
+        return unpack(self.packed, part)
+
+    def take(self, places: np.ndarray) -> np.ndarray:
+        """The images of some points, shape (m, k), contiguous."""
+        return self.packed[places // TILE, :, places % TILE]
 
     @cached_property
-    def product_offsets(self):
-        """What a point adds to the product q'z."""
-        return self._offsets(True)
+    def product_offsets(self) -> np.ndarray:
+        """What a point adds to the product q'z, in tiles; -inf beyond the last point."""
+        return self._padded(-self.half_squares)
 
     @cached_property
-    def difference_offsets(self):
-        """What a point adds to -|q - z|^2 / 2."""
-        return self._offsets(False)
+    def difference_offsets(self) -> np.ndarray:
+        """What a point adds to -|q - z|^2 / 2, in tiles; -inf beyond the last point."""
+        return self._padded(np.zeros(self.n, dtype=self.dtype))
 
-    def _offsets(self, by_products):
-        offsets = -self.half_squares if by_products else np.zeros(self.n, dtype=self.dtype)
-        return offsets if self.log_weights is None else offsets + self.log_weights
-
-    @cached_property
-    def packed_product_offsets(self):
-        """`product_offsets` in tiles, -inf beyond the last point."""
-        return _padded(self.product_offsets)
-
-    @cached_property
-    def packed_difference_offsets(self):
-        """`difference_offsets` in tiles, -inf beyond the last point."""
-        return _padded(self.difference_offsets)
+    def _padded(self, offsets: np.ndarray) -> np.ndarray:
+        padded = np.full(self.packed.shape[0] * TILE, -np.inf, dtype=self.dtype)
+        padded[: self.n] = offsets if self.log_weights is None else offsets + self.log_weights
+        return padded.reshape(-1, TILE)
 
 
-class Pairs:
+# What the fused kernels need to score points for a block of queries: the queries, the points in tiles, what a point adds
+# to a score, the bound of each row, the smallest sum that kept its terms, whether by products, and who is left out.
+Scored = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, bool, np.ndarray]
+
+
+class CompiledPairs:
     """Queries against points.
 
     Parameters
     ----------
     points : PointImages
-    queries : array of shape (m, k), optional
+    queries : array of shape (m, k) or PointImages, optional
         Images of the queries; None for the points themselves.
     left_out : integer array of shape (m,), optional
     """
 
-    def __init__(self, points, queries=None, left_out=None):
+    def __init__(
+        self,
+        points: PointImages,
+        queries: np.ndarray | PointImages | None = None,
+        left_out: np.ndarray | None = None,
+    ):
         self.points, self.dtype, self.n, self.k = points, points.dtype, points.n, points.k
-        self.are_points = queries is None
-        self.queries = points.images if queries is None else np.ascontiguousarray(queries, dtype=self.dtype)
-        self.m = len(self.queries)
+        if queries is None:
+            queries = points
+        if isinstance(queries, PointImages):
+            self.m, self.half_squares = queries.n, queries.half_squares
+            self._queries: np.ndarray | PointImages = queries
+        else:
+            self._queries = np.ascontiguousarray(queries, dtype=self.dtype)
+            self.m = len(queries)
+            self.half_squares = 0.5 * np.einsum("ij,ij->i", self._queries, self._queries)
+        largest = max(points.largest, 2.0 * float(self.half_squares.max(initial=0.0)))
         # A copy: kernels take no read-only arrays.
         self.left_out = np.full(self.m, -1, np.int64) if left_out is None else np.array(left_out, dtype=np.int64)
-        if self.are_points:
-            self.half_squares, largest = points.half_squares, points.largest
-        else:
-            self.half_squares = 0.5 * np.einsum("ij,ij->i", self.queries, self.queries)
-            largest = max(points.largest, 2.0 * float(self.half_squares.max(initial=0.0)))
         self.accurate = products_are_accurate(largest, self.dtype)
         self.raised = 0.0  # how far scores are raised above the largest that they could be
         self.mostly_underflows = False  # whether most rows underflow even so
 
+    def queries(self, rows: slice) -> np.ndarray:
+        """The images of a block of queries, contiguous."""
+        return self._queries.rows(rows) if isinstance(self._queries, PointImages) else self._queries[rows]
+
     @property
-    def offsets(self):
-        """What a point adds to the products or, without products, to the squares."""
+    def offsets(self) -> np.ndarray:
+        """What a point adds to the products or, without products, to the squares; in tiles."""
         return self.points.product_offsets if self.accurate else self.points.difference_offsets
 
-    def log_sums(self, sums):
+    def log_sums(self, sums: np.ndarray) -> np.ndarray:
         """Log-sums of the scores from those the kernels made of offsets and products."""
         return sums - self.half_squares if self.accurate else sums
 
-    @property
-    def bounds(self):
+    def bounds(self, rows: slice = slice(None)) -> np.ndarray:
         """What no score of a row exceeds by more than `raised`: distance zero to the heaviest point, and room for the
-        rounding of products."""
-        if not self.accurate:
-            return np.full(self.m, self.points.heaviest - self.raised)
-        return self.half_squares.astype(np.float64) + (self.points.heaviest + 1e-3 - self.raised)
+        rounding of products.
 
-    def raise_scores(self, largest_value=1.0):
+        They are numbers of the working precision, because that is what kernels subtract: of another number the log-sums
+        would not know.
+        """
+        squares = self.half_squares[rows].astype(np.float64)
+        bounds = np.full(len(squares), self.points.heaviest - self.raised)
+        if self.accurate:
+            bounds += squares + 1e-3
+        return bounds.astype(self.dtype).astype(np.float64)
+
+    def raise_scores(self, largest_value: float = 1.0) -> None:
         """Lower the bounds towards where the nearest other points are, of points against themselves.
 
         Rows whose nearest score lies hundreds below its bound would underflow under it, and would have to be done
@@ -120,47 +140,74 @@ class Pairs:
             return
         most = max(most, 0.0)
         rows = np.arange(0, self.n, max(self.n // SAMPLED_ROWS, 1))
-        images, squares = self.points.images, self.points.half_squares
-        if self.accurate:
-            half = squares[rows, None].astype(np.float64) + squares - images[rows] @ images.T
-        else:
-            half = 0.5 * cdist(images[rows].astype(np.float64), images.astype(np.float64, copy=False), "sqeuclidean")
-        half[np.arange(len(rows)), rows] = np.inf
-        nearest = half.min(axis=1)
+        sample = CompiledPairs(self.points, self.points.take(rows), rows)
+        nearest = -sample.scores(slice(0, len(rows))).max(axis=1)  # half a squared distance: there are no weights here
         self.raised = float(np.clip(nearest.max(), 0.0, most))
         self.mostly_underflows = bool(np.median(nearest) - self.raised > -np.log(self.smallest))
 
+    def scores(self, rows: slice) -> np.ndarray:
+        """The scores of a block of queries with all points, in float64 but from products of the working precision."""
+        queries, squares = self.queries(rows), self.half_squares[rows, None].astype(np.float64)
+        scores = np.empty((len(queries), self.n))
+        for t, tile in enumerate(Blocks(self.n, TILE)):
+            width = tile.stop - tile.start
+            theirs = self.points.packed[t, :, :width]
+            if self.accurate:
+                scores[:, tile] = queries @ theirs - squares
+            else:
+                scores[:, tile] = -0.5 * cdist(queries.astype(np.float64), theirs.T.astype(np.float64), "sqeuclidean")
+        scores += self.offsets.ravel()[: self.n]
+        left_out = self.left_out[rows]
+        hit = np.flatnonzero(left_out >= 0)
+        scores[hit, left_out[hit]] = -np.inf
+        return scores
+
     @property
-    def smallest(self):
+    def smallest(self) -> float:
         """The sum of a row under its bound below which terms may have been lost: such rows are done carefully."""
         return _SMALLEST[self.dtype]
 
-    @property
-    def scored(self):
-        """What the fused kernels need to score the points."""
-        points = self.points
-        offsets = points.packed_product_offsets if self.accurate else points.packed_difference_offsets
-        return self.queries, points.packed, offsets, self.bounds, self.smallest, self.accurate, self.left_out
+    def scored(self, rows: slice) -> Scored:
+        """What the fused kernels need to score the points for a block of queries."""
+        return (
+            self.queries(rows),
+            self.points.packed,
+            self.offsets,
+            self.bounds(rows),
+            self.smallest,
+            self.accurate,
+            self.left_out[rows],
+        )
 
 
-def pack(rows):
-    """(n, d) -> (n_tiles, d, TILE), padded with zeros."""
-    n, d = rows.shape
-    n_tiles = -(-n // TILE)
-    packed = np.zeros((n_tiles, d, TILE), dtype=rows.dtype)
-    whole = n // TILE
-    packed[:whole] = rows[: whole * TILE].reshape(whole, TILE, d).transpose(0, 2, 1)
-    if whole < n_tiles:
-        packed[whole, :, : n - whole * TILE] = rows[whole * TILE :].T
+def pack(
+    rows: np.ndarray, metric: np.ndarray | None = None, order: np.ndarray | None = None, dtype: DTypeLike | None = None
+) -> np.ndarray:
+    """(n, d) -> (n_tiles, k, TILE), padded with zeros: rows in some order, mapped by a metric, a few tiles at a time."""
+    n, k = len(rows), rows.shape[1] if metric is None or metric.ndim == 1 else len(metric)
+    packed = np.empty((-(-n // TILE), k, TILE), dtype=rows.dtype if dtype is None else dtype)
+    for start in range(0, n, ALGEBRA_ROWS):
+        stop = min(start + ALGEBRA_ROWS, n)
+        images = to_images(rows[start:stop] if order is None else rows[order[start:stop]], metric)
+        first, whole = start // TILE, (stop - start) // TILE
+        packed[first : first + whole] = images[: whole * TILE].reshape(whole, TILE, k).transpose(0, 2, 1)
+        if whole * TILE < stop - start:
+            packed[-1, :, : n % TILE] = images[whole * TILE :].T
+            packed[-1, :, n % TILE :] = 0
     return packed
 
 
-def unpack(tiles, n):
-    """(n_tiles, d, TILE) -> (n, d)."""
-    return tiles.transpose(0, 2, 1).reshape(-1, tiles.shape[1])[:n]
+def unpack(tiles: np.ndarray, part: slice) -> np.ndarray:
+    """(n_tiles, d, TILE) -> the rows of a slice, (m, d), contiguous."""
+    start, stop, _ = part.indices(len(tiles) * TILE)
+    rows = np.empty((max(stop - start, 0), tiles.shape[1]), dtype=tiles.dtype)
+    for t, in_tile, in_rows in _tiles_of(start, stop):
+        rows[in_rows] = tiles[t, :, in_tile].T
+    return rows
 
 
-def _padded(offsets):
-    padded = np.full(-(-len(offsets) // TILE) * TILE, -np.inf, dtype=offsets.dtype)
-    padded[: len(offsets)] = offsets
-    return padded.reshape(-1, TILE)
+def _tiles_of(start: int, stop: int) -> Iterator[tuple[int, slice, slice]]:
+    """The tiles that a slice of rows meets: their number, the places in the tile, and those in the slice."""
+    for t in range(start // TILE, -(-stop // TILE)):
+        first, last = max(start, t * TILE), min(stop, (t + 1) * TILE)
+        yield t, slice(first - t * TILE, last - t * TILE), slice(first - start, last - start)

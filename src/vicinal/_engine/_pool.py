@@ -1,20 +1,23 @@
 """Our own threads: blocks in parallel, results in order, Ctrl-C between blocks."""
 
 import os
+import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 import joblib
 from threadpoolctl import ThreadpoolController
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
-def available_threads(requested=None):
+
+def available_threads(requested: int | None = None) -> int:
     """The number of threads to use: what was asked for, or what this process may use.
 
     `joblib.cpu_count` honours CPU affinity and cgroup limits; joblib gives its loky workers a share of the machine
@@ -28,7 +31,7 @@ def available_threads(requested=None):
     return max(count, 1)
 
 
-def in_order(work, items, n_threads):
+def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], n_threads: int) -> Iterator[_Result]:
     """Yield ``work(item)`` for each item, in the order of the items, computed by `n_threads` threads.
 
     At most ``n_threads + 1`` results exist at a time.  The pool lives for this call only, so nothing survives a fork.
@@ -37,7 +40,7 @@ def in_order(work, items, n_threads):
     """
     items = iter(items)
     first = list(islice(items, 2))
-    items = chain(first, items)
+    items = iter(chain(first, items))
     with _blas_limit:
         if n_threads <= 1 or len(first) <= 1:
             yield from map(work, items)
@@ -45,7 +48,7 @@ def in_order(work, items, n_threads):
             yield from _pooled(work, items, n_threads)
 
 
-def _pooled(work, items, n_threads):
+def _pooled(work: Callable[[_Item], _Result], items: Iterator[_Item], n_threads: int) -> Iterator[_Result]:
     with ThreadPoolExecutor(n_threads, thread_name_prefix="vicinal") as pool:
         pending = deque(pool.submit(work, item) for item in islice(items, n_threads + 1))
         try:
@@ -105,10 +108,25 @@ def _set_threads(library: Any, threads: int) -> None:
         library.clear_controlling_thread()
 
 
-@cache
-def _thread_pools() -> ThreadpoolController:
-    """The thread pools of this process; finding them takes milliseconds."""
-    return ThreadpoolController()
+class _ThreadPools:
+    """The thread pools of this process: found at the first use and again when a module was imported since.
+
+    Finding them takes milliseconds, and a library with a BLAS of its own (SciPy's, torch's) may be loaded at any time; it
+    comes with new modules.
+    """
+
+    def __init__(self) -> None:
+        self._controller: ThreadpoolController | None = None
+        self._n_modules = 0
+
+    def __call__(self) -> ThreadpoolController:
+        if self._controller is None or len(sys.modules) != self._n_modules:
+            self._n_modules = len(sys.modules)
+            self._controller = ThreadpoolController()
+        return self._controller
+
+
+_thread_pools = _ThreadPools()
 
 
 _blas_limit = _BlasLimit()

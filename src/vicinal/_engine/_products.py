@@ -3,26 +3,34 @@
 import numpy as np
 
 from vicinal._engine import _kernels as kernels
+from vicinal._engine._blocks import Blocks
+from vicinal._engine._kernels import TILE
+from vicinal._engine._pairs import CompiledPairs
 from vicinal._engine._pool import in_order, one_blas_thread
-from vicinal._engine._tuning import PRODUCT_TILE_POINTS
 
 
-def softmax_by_products(pairs, values, row_weights, blocks, threads):
-    """Log-sums, means of the values and, given row weights, what each point receives."""
-    log_sums, means = np.empty(pairs.m), np.empty((pairs.m, values.shape[1]))
-    wanted = row_weights is not None
+def softmax_by_products(
+    pairs: CompiledPairs,
+    packed_values: np.ndarray,
+    row_weights: np.ndarray | None,
+    blocks: Blocks,
+    threads: int,
+    means: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Log-sums and, given row weights, what each point receives; the means of the values are written into `means`."""
+    log_sums, n_values = np.empty(pairs.m), packed_values.shape[1]
 
-    def work(rows):
-        block = _ProductBlock(pairs, rows, keep=wanted)
-        sums = np.zeros((block.n_rows, values.shape[1]))
-        for t, tile in enumerate(block.tiles):
+    def work(rows: slice) -> np.ndarray | None:
+        block = _ProductBlock(pairs, rows, keep=row_weights is not None)
+        sums = np.zeros((block.n_rows, n_values))
+        for t in range(len(block.tiles)):
             weights = block.exponentials(t)
-            if values.shape[1]:
+            if n_values:
                 sums *= block.rescale[:, None]
-                sums += weights @ values[tile]
+                sums += weights @ packed_values[t, :, : weights.shape[1]].T
         log_sums[rows] = block.log_sums()
-        means[rows] = sums * block.inverse_totals[:, None]
-        if not wanted:
+        means[rows, :n_values] = sums * block.inverse_totals[:, None]
+        if row_weights is None:
             return None
         columns = np.empty(pairs.n)
         for t, tile in enumerate(block.tiles):
@@ -30,24 +38,31 @@ def softmax_by_products(pairs, values, row_weights, blocks, threads):
             columns[tile] = factors.astype(pairs.dtype) @ block.kept(t)
         return columns
 
-    received = np.zeros(pairs.n) if wanted else None
+    received = None if row_weights is None else np.zeros(pairs.n)
     with one_blas_thread():
         for columns in in_order(work, blocks, threads):
-            if received is not None:
+            if received is not None and columns is not None:
                 received += columns
-    return pairs.log_sums(log_sums), means, received
+    return pairs.log_sums(log_sums), received
 
 
-def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, blocks, threads):
+def signed_by_products(
+    pairs: CompiledPairs,
+    mates: tuple[np.ndarray, np.ndarray],
+    row_weights: np.ndarray,
+    likelihood: bool,
+    least_agreement: float,
+    blocks: Blocks,
+    threads: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The sums behind `_contract.Pull`: log-sums, log-agreement, the pull on the queries, and what points gather.
 
     The points gather ``sum_i w_ij q_i`` and, in a last column, ``sum_i w_ij``.
     """
     log_sums, log_agreement = np.empty(pairs.m), np.empty(pairs.m)
     of_queries = np.empty((pairs.m, pairs.k))
-    points_and_one = np.hstack([pairs.points.images, np.ones((pairs.n, 1), dtype=pairs.dtype)])
 
-    def work(rows):
+    def work(rows: slice) -> np.ndarray:
         block = _ProductBlock(pairs, rows, keep=True)
         mates_from, mates_to = mates[0][rows], mates[1][rows]
         matched = np.zeros(block.n_rows)
@@ -57,7 +72,7 @@ def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, b
             kernels.add_matched(weights, mates_from, mates_to, tile.start, matched)
         log_sums[rows] = block.log_sums()
         inside, outside = np.empty(block.n_rows), np.empty(block.n_rows)
-        queries = pairs.queries[rows]
+        queries = block.queries
         kernels.class_factors(
             queries, likelihood, matched, block.total, row_weights[rows], least_agreement, pairs.smallest,
             inside, outside, log_agreement[rows],
@@ -68,7 +83,8 @@ def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, b
         for t, tile in enumerate(block.tiles):
             back, weights = block.back(t), block.kept(t)
             kernels.scale_sides(weights, mates_from, mates_to, inside * back, outside * back, tile.start)
-            sums += weights @ points_and_one[tile]
+            sums[:, :-1] += weights @ pairs.points.packed[t, :, : weights.shape[1]].T
+            sums[:, -1] += weights.sum(axis=1)
             np.matmul(weights.T, queries_and_one, out=gathered[tile])
         of_queries[rows] = sums[:, -1:] * queries - sums[:, :-1]
         return gathered
@@ -83,46 +99,46 @@ def signed_by_products(pairs, mates, row_weights, likelihood, least_agreement, b
 class _ProductBlock:
     """A block of queries against tiles of points; `keep` holds the exponentials of all tiles."""
 
-    def __init__(self, pairs, rows, keep):
+    def __init__(self, pairs: CompiledPairs, rows: slice, keep: bool):
         self.pairs, self.rows = pairs, rows
         self.n_rows = rows.stop - rows.start
-        self.tiles = [slice(j, min(j + PRODUCT_TILE_POINTS, pairs.n)) for j in range(0, pairs.n, PRODUCT_TILE_POINTS)]
-        held = pairs.n if keep else min(PRODUCT_TILE_POINTS, pairs.n)
+        self.queries = pairs.queries(rows)
+        self.tiles = list(Blocks(pairs.n, TILE))
+        held = pairs.n if keep else min(TILE, pairs.n)
         self._buffer = np.empty(self.n_rows * held, dtype=pairs.dtype)
         self._keep = keep
         self.top = np.full(self.n_rows, -np.inf)
         self.total = np.zeros(self.n_rows)
         self.rescale = np.ones(self.n_rows)
         self.shifts = np.empty((len(self.tiles), self.n_rows))
-        self._offsets = pairs.offsets
 
-    def kept(self, t):
+    def kept(self, t: int) -> np.ndarray:
         """The (rows, tile) exponentials of tile t, each scaled by its row's top at the time (`shifts`)."""
         tile = self.tiles[t]
         start = self.n_rows * tile.start if self._keep else 0
         return self._buffer[start : start + self.n_rows * (tile.stop - tile.start)].reshape(self.n_rows, -1)
 
-    def back(self, t):
+    def back(self, t: int) -> np.ndarray:
         """What brings kept exponentials of tile t under the last top of each row."""
         return np.exp(self.shifts[t] - np.where(self.top > -np.inf, self.top, 0.0))
 
-    def log_sums(self):
+    def log_sums(self) -> np.ndarray:
         """The log-sums so far; -inf for a row that sees no point."""
         with np.errstate(divide="ignore"):
             return self.top + np.log(self.total)
 
     @property
-    def inverse_totals(self):
+    def inverse_totals(self) -> np.ndarray:
         """One over the sums; 0 for a row that sees no point, all of whose exponentials are 0."""
         return np.divide(1.0, self.total, out=np.zeros(self.n_rows), where=self.total > 0)
 
-    def exponentials(self, t):
+    def exponentials(self, t: int) -> np.ndarray:
         """Make the exponentials of tile t, and take them into the log-sum-exp state of each row."""
         pairs, tile = self.pairs, self.tiles[t]
         weights = self.kept(t)
-        np.matmul(pairs.queries[self.rows], pairs.points.images[tile].T, out=weights)
+        np.matmul(self.queries, pairs.points.packed[t, :, : weights.shape[1]], out=weights)
         kernels.exponentials_of_products(
-            weights, self._offsets[tile], pairs.left_out[self.rows], tile.start,
+            weights, pairs.offsets[t, : weights.shape[1]], pairs.left_out[self.rows], tile.start,
             self.top, self.total, self.rescale, self.shifts[t],
         )  # fmt: skip
         return weights

@@ -2,13 +2,16 @@
 
 import numbers
 import re
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from vicinal._engine._backends import BACKENDS
-from vicinal._engine._tuning import DEFAULT_MEMORY
+from vicinal._engine._tuning import DEFAULT_ERROR, DEFAULT_MEMORY, LARGEST_ERROR
 from vicinal._records import Record, as_record
+from vicinal._tensors import device_of_fit
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -34,6 +37,11 @@ class Engine(Record):
         accumulated in float64 in either case.
     device : str, optional
         The torch device ("cuda", "cuda:1", "cpu"). Only for ``kind="torch"``.
+    error : float, optional
+        The largest relative error that skipping pairs may leave in the sum of any row. Pairs that are too far apart to
+        matter are skipped where that saves time, and a bound of what they would have added is certified. The default
+        certifies 1e-12 in float64 and 1e-7 in float32, which is below the rounding of the sums themselves. 1e-6 is
+        looser and faster; 0 visits every pair.
 
     Examples
     --------
@@ -47,6 +55,7 @@ class Engine(Record):
     memory: int | str | None = None
     precision: str | None = None
     device: str | None = None
+    error: float | None = None
 
     def __post_init__(self) -> None:
         kinds = ("auto", *BACKENDS)
@@ -61,6 +70,24 @@ class Engine(Record):
             raise ValueError(f"device={self.device!r} needs kind='torch', got kind={self.kind!r}.")
         if self.memory_bytes < 2**20:
             raise ValueError(f"memory must be at least 1 MB, got {self.memory!r}.")
+        number = isinstance(self.error, numbers.Real) and not isinstance(self.error, bool)
+        if self.error is not None and not (number and 0.0 <= self.error <= LARGEST_ERROR):
+            raise ValueError(f"error must be a number from 0 to {LARGEST_ERROR}, or None, got {self.error!r}.")
+
+    def error_in(self, dtype: np.dtype) -> float:
+        """The error that may be certified for sums in a precision; 0 where every pair must be visited."""
+        return DEFAULT_ERROR[np.dtype(dtype)] if self.error is None else float(self.error)
+
+    def check_error(self, dtype: np.dtype) -> None:
+        """Warn if an error was asked for that the rounding of a precision exceeds anyway."""
+        least = DEFAULT_ERROR[np.dtype(dtype)]
+        if self.error is not None and 0.0 < self.error < least:
+            warnings.warn(
+                f"error={self.error:g} is below {least:g}, the rounding of sums in {np.dtype(dtype)}: it costs time and "
+                f"makes no answer better. Leave error=None, or ask for error=0 to visit every pair.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     @classmethod
     def named(cls, name: str | None) -> "Engine":
@@ -83,3 +110,22 @@ class Engine(Record):
 def as_engine(engine: "Engine | str | None") -> Engine:
     """Return an Engine for None, a name or an Engine."""
     return as_record(engine, Engine, "engine", (None, "auto", *BACKENDS))
+
+
+def works_there(engine: "Engine | str | None") -> bool:
+    """Whether pair work on rows that are on a GPU is done there: unless the engine names another backend."""
+    return as_engine(engine).kind in ("auto", "torch")
+
+
+def engine_at(engine: "Engine | str | None", X: Any) -> Engine:
+    """The engine for a tensor of queries: torch, on the tensor's device unless the engine names another."""
+    engine = as_engine(engine)
+    return replace(engine, kind="torch", device=engine.device or str(X.device))
+
+
+def fit_engine(estimator: Any) -> "Engine | str | None":
+    """The engine for a fit of an estimator: what its parameter says, or torch for rows that are a tensor on a GPU."""
+    device = device_of_fit(estimator)
+    if device is None or as_engine(estimator.engine).kind != "auto":
+        return estimator.engine
+    return replace(as_engine(estimator.engine), kind="torch", device=device)

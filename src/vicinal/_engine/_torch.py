@@ -1,11 +1,14 @@
-"""The torch backend: the arithmetic of `_arrays.py` on torch tensors, on a CPU or a GPU."""
+"""The torch backend: fused kernels on a CUDA device (`_cuda.py`), else the arithmetic of `_arrays.py` on tensors."""
 
-from typing import ClassVar
+import importlib.util
+import os
+from typing import Any, ClassVar
 
 import numpy as np
 
 from vicinal._engine._arrays import ArrayBackend
-from vicinal._engine._contract import Array, Points
+from vicinal._engine._contract import Array, Placed, Points
+from vicinal._engine._families import Covariances, Frames
 from vicinal._engine._settings import Engine
 
 
@@ -28,9 +31,34 @@ class TorchBackend(ArrayBackend):
         self.device = engine.device or ("cuda" if torch.cuda.is_available() else "cpu")
         super().__init__(points, engine)
         self.threads = 1
+        self.kept: dict[str, Array] = {}  # what placements make once per problem
+        self.fuses = True  # until Triton fails to make a kernel
+        self.error = engine.error_in(points.rows.dtype)
         if engine.memory is None and torch.device(self.device).type == "cuda":
             self.memory = torch.cuda.mem_get_info(self.device)[0] // 4
 
     def to_device(self, array: np.ndarray) -> Array:
         """A tensor on the device.  A copy: torch warns about, and could write into, read-only NumPy memory."""
+        if isinstance(array, self._torch.Tensor):
+            return array.to(self.device).contiguous()
         return self._torch.as_tensor(np.array(array, order="C"), device=self.device)
+
+    def at(self, kernel: Any) -> Placed:
+        """Place the rows under a kernel."""
+        if isinstance(kernel, Covariances) or not self._kernels_serve():
+            return super().at(kernel)
+        if isinstance(kernel, Frames):
+            from vicinal._engine._frames_cuda import CudaFrames
+
+            return CudaFrames(self, kernel)
+        from vicinal._engine._cuda import CudaPlaced
+
+        return CudaPlaced(self, kernel)
+
+    def _kernels_serve(self) -> bool:
+        """Whether there are Triton kernels for the device: CUDA's with TensorFloat-32, or Triton's interpreter."""
+        if importlib.util.find_spec("triton") is None:
+            return False
+        if self._torch.device(self.device).type != "cuda":
+            return os.environ.get("TRITON_INTERPRET") == "1"
+        return self._torch.version.hip is None and self._torch.cuda.get_device_capability(self.device) >= (8, 0)

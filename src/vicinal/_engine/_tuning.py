@@ -23,7 +23,7 @@ DEFAULT_MEMORY = 128 * 2**20  # bytes of working memory
 ARRAY_BLOCK_PAIRS = 2**18  # pairs in a block of the NumPy backend: its arrays stay in the cache.  Measured.
 COMPILED_BLOCK_PAIRS = 2**23  # at 2 to 20 ns per pair Ctrl-C is heard within 0.2 s
 LEAST_BLOCKS = 16  # so that few threads share the work evenly
-ALGEBRA_ROWS = 8192  # rows that are cast to float64 at a time
+ALGEBRA_ROWS = 8192  # rows that are cast to float64 at a time: whole tiles
 LISTED_BYTES = 2**25  # of differences of listed pairs that are held at a time
 
 # -- compiled kernels against matrix products (`_cpu.py`) ---------------------------------------------------------
@@ -35,8 +35,7 @@ PRODUCTS_FROM_WITHOUT_VALUES = {FLOAT64: 64, FLOAT32: 512}
 # The same where each pair is visited once.  Measured.
 HALF_PRODUCTS_FROM = {FLOAT64: 112, FLOAT32: 96}
 
-PRODUCT_TILE_POINTS = 1024  # points in a tile of matrix products, and queries in a block of them
-PRODUCT_TILE_ROWS = 128
+PRODUCT_ROWS = 128  # queries in a block of matrix products, at most
 KEPT_POINTS = 80_000  # up to this many points, the exponentials of a group of rows stay in the cache.  Measured.
 
 # -- each pair once (`_half.py`) ----------------------------------------------------------------------------------
@@ -48,7 +47,7 @@ HALF_SCATTER_FROM_ROWS = 1024
 HALF_SCATTER_FROM_COORDINATES = 6
 HALF_SCATTER_FROM_ROWS_ALWAYS = 40_000
 COLUMN_TILES = 32  # tiles of points in a thread's piece of work
-HALF_PRODUCT_ROWS = HALF_PRODUCT_POINTS = 512  # a tile of matrix products.  Measured.
+HALF_PRODUCT_ROWS = 512  # rows in a tile of matrix products, at most those of a tile of points.  Measured.
 CACHED_BYTES = 2**24  # exponentials up to this size are worth keeping for the second sweep whatever they cost
 COSTLY_COORDINATES = 96  # and beyond it where they have this many coordinates.  Measured.
 SAMPLED_ROWS = 16  # rows whose nearest neighbour tells how far all scores may be raised
@@ -74,3 +73,56 @@ FRAME_FEATURES_FEW = 16
 COVARIANCE_ROWS = 256  # queries in a block, at most
 COVARIANCE_TILE = 512  # points in a tile
 DIFFERENCE_NUMBERS = 2**17  # of differences that are held at a time
+
+# -- pruned work (`_pruned.py`) -----------------------------------------------------------------------------------
+
+PRUNED_TILE = 64  # points in a tile; smaller ones are excluded sooner, larger ones run faster
+TILE_SPAN = 16  # tiles whose boxes are compared at once
+HAND = 8  # queries that share a list of tiles; PRUNED_TILE is a multiple of it
+QUERY_BLOCK = 64  # queries that share a list of candidates
+KEPT_TILES = 512  # tiles whose exponentials a hand keeps; those beyond are made again
+PIECES = 64  # pieces of work for the threads
+SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
+# What skipping may add to a sum where the user says nothing, and the most that the user may ask for.
+DEFAULT_ERROR = {FLOAT64: 1e-12, FLOAT32: 1e-7}
+LARGEST_ERROR = 0.1
+# From this many points and queries on, pruned work is considered.
+PRUNED_FROM_POINTS = 4096
+PRUNED_FROM_QUERIES = 512
+SAMPLED_HANDS = 32  # hands that tell what share of the pairs a pass would visit
+# What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in dense passes over all rows, for
+# sums alone and for scatters or means; and pruned, for its distance, for its exponential, and for the rest of a scatter.
+# Pruned work must promise this share of the dense cost to be taken.  Measured.
+DENSE_COST = {"sums": (8.0, 0.5), "scatter": (13.0, 1.55)}
+VISITED_COST = (12.0, 1.35)
+TAKEN_COST = {"sums": (15.0, 0.1), "scatter": (40.0, 2.2)}
+PRUNED_SAVING = 0.8
+ORDER_WEARS = 1.5  # an order is made again when a pass visits this many times the share that it did
+
+# -- fused kernels on a GPU (`_cuda.py`) --------------------------------------------------------------------------
+
+LEAST_WIDTH = 16  # columns of the narrowest matrix product
+FUSED_COORDINATES = 128  # images of more coordinates, and scatters of more columns, are left to torch's operations
+# Rows in a tile, columns in a block of one, warps and pipeline stages of half sweeps, by precision and the padded number
+# of coordinates.  Measured by `benchmarks/gpu.py --tune` on an H200.
+GPU_TILES = {
+    FLOAT32: {16: (128, 128, 4, 2), 32: (128, 64, 4, 3), 64: (128, 64, 4, 2), 128: (128, 64, 8, 2)},
+    FLOAT64: {16: (64, 32, 4, 2), 32: (64, 32, 4, 3), 64: (64, 32, 4, 2), 128: (32, 32, 4, 2)},
+}
+GPU_SOFTMAX_ROWS = 64  # queries of a program where each has a maximum of its own
+GPU_SOFTMAX_POINTS = 64  # and points in a block of it
+GPU_SOFTMAX_STAGES = 2
+GPU_CHUNK = 64  # tiles that a program visits, so that programs are many and short
+GPU_PROGRAMS = 1024  # programs that fill the device
+GPU_VALUES = 64  # columns of values that a program gathers
+GPU_FRAME_ROWS, GPU_FRAME_POINTS, GPU_FRAME_COLUMNS = 64, 64, 32  # a block of queries and points with frames
+# Pruned sweeps: tiles in a block of the search for pairs, programs that fill the device, rows from which they are tried, and
+# the share of pairs up to which they win.
+GPU_BOX_TILES = 64
+GPU_PRUNED_PROGRAMS = 4096
+GPU_PRUNED_FROM = 16_384
+GPU_PRUNED_SHARE = 0.3
+GPU_FEW_ROWS = 64  # this many rows, and that share of all, are done again in float64 without much time,
+GPU_FEW_PAIRS = 2**28  # if their pairs with all rows are no more than this
+ORDER_SAMPLE = 256  # rows whose variance says where to cut
+MOST_MORE_TILES = 64  # tiles beyond those that are full, for rows that are far from all others

@@ -4,8 +4,9 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import qr
 
-from vicinal._checks import count_twins
+from vicinal._checks import count_twins, shown_columns
 from vicinal._lca.steps import COLLAPSE
 
 _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w)"
@@ -19,79 +20,100 @@ class Advice(NamedTuple):
 
     method: str = "LCA"
     reg_name: str = "reg"
-    simpler: str = "use covariance='diag' or 'low_rank', "  # instead of a full covariance
+    simpler: str = "use covariance_type='diag' or 'low_rank', "  # instead of a full covariance
     merge: str = _MERGE
 
     @property
     def remedy(self):
         """The first thing to try."""
-        return f"Pass {self.reg_name} > 0 (a variance, in squared units of the data)"
+        return f"Pass {self.reg_name} > 0 (a variance, in squared units of the data) or 'auto'"
 
 
 LCA_ADVICE = Advice()
 
 
-def check_answerable(X, weight, covariance, rank=None, *, names=None, advice=LCA_ADVICE):
+def check_scale(X, covariance, names=None):
+    """Refuse columns whose variances, or (in float32) inverse scales, cannot be represented.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        Rows that count, without constant columns.
+    covariance : str
+        The structure of the kernel's covariance, as given to LCA.
+    names : array of shape (d,), optional
+        Column names for the messages.
+    """
+    spans = np.ptp(X, axis=0)
+    least = 1e-150 if X.dtype == np.float64 else 1e-35
+    narrow = (spans > 0) & (spans < least)
+    by_column = covariance in ("full", "diag")
+    if narrow.any() if by_column else narrow.all():
+        raise ValueError(
+            f"{narrow.sum()} of {X.shape[1]} columns ({shown_columns(narrow, names)}) spread over "
+            f"{spans[narrow].max():.3g} at most, whose square underflows; expected at least {least:g}. Rescale them, for "
+            "example with sklearn.preprocessing.StandardScaler."
+        )
+
+
+def check_answerable(X, covariance, rank=None, *, names=None, advice=LCA_ADVICE):
     """Refuse rows that span too little for a covariance of this structure when the penalty is zero.
 
     Parameters
     ----------
     X : array of shape (n, d)
-    weight : array of shape (n,) or None
+        Rows that count, without constant columns.
     covariance, rank
         The structure of the kernel's covariance, as given to LCA.
     names : array of shape (d,), optional
         Column names for the messages.
     advice : Advice
     """
-    if weight is not None:
-        X = X[weight > 0]
     n, d = X.shape
-    remedy = advice.remedy
-    spans = np.ptp(X, axis=0)
-    if not spans.any():
-        raise ValueError(f"all {n} rows are equal: there is no scale to learn. {remedy}, or check the data.")
-    by_column = covariance in ("full", "diag")
-    constant = spans <= 4 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
-    if by_column and constant.any():
-        raise ValueError(
-            f"{constant.sum()} of {d} columns are constant ({_shown(constant, names)}): the kernel's variance along "
-            "them shrinks to zero. Drop them, for example with sklearn.feature_selection.VarianceThreshold. "
-            f"{remedy} to keep them."
-        )
-    # Variances of what is narrower, or (in float32) its inverse scale, cannot be represented.
-    least = 1e-150 if X.dtype == np.float64 else 1e-35
-    narrow = spans < least
-    if narrow.any() if by_column else narrow.all():
-        raise ValueError(
-            f"{narrow.sum()} of {d} columns ({_shown(narrow, names)}) spread over {spans[narrow].max():.3g} at most, "
-            f"whose square underflows; expected at least {least:g}. Rescale them, for example with "
-            "sklearn.preprocessing.StandardScaler."
-        )
+    if covariance not in ("full", "low_rank"):
+        return
     if covariance == "full" and n <= d:
         raise ValueError(
             f"a full covariance of {d} features needs more than {d} rows, got {n}: the likelihood is "
-            f"unbounded. {remedy}, "
-            f"{advice.simpler}or reduce the dimension with sklearn.decomposition.PCA."
+            f"unbounded. {advice.remedy}, {advice.simpler}or reduce the dimension with sklearn.decomposition.PCA."
         )
-    if covariance in ("full", "low_rank"):
-        _check_rank(X, d if covariance == "full" else rank + 1, covariance, remedy)
+    needed, rank, dependent = d if covariance == "full" else rank + 1, *_rank(X, covariance)
+    if rank < needed:
+        raise ValueError(
+            f"the rows span only {rank} dimensions of {d} and a {covariance.replace('_', '-')} covariance needs "
+            f"{needed}: columns depend linearly on each other ({shown_columns(dependent, names)} on the others), or rows "
+            "lie so far apart that the others' differences are lost, and the likelihood is unbounded. "
+            f"{advice.remedy}, drop these columns (or the far rows), or keep {rank} components of "
+            "sklearn.decomposition.PCA."
+        )
 
 
-def _shown(chosen, names):
-    """A few of the chosen columns, by name where there are names."""
-    positions = np.flatnonzero(chosen)
-    shown = ", ".join(str(k if names is None else names[k]) for k in positions[:5])
-    return shown + (", ..." if len(positions) > 5 else "")
+def is_answerable(X, covariance, rank=None):
+    """Whether the rows span enough for a covariance of this structure when the penalty is zero."""
+    try:
+        check_answerable(X, covariance, rank)
+    except ValueError:
+        return False
+    return True
 
 
-def check_representable(covariance, reg, reg_name="reg"):
-    """Refuse a penalty that is lost in the rounding of the covariance which it should make regular."""
+def check_representable(covariance, reg_name, passed):
+    """Refuse a penalty that is lost in the rounding of the covariance which it should make regular.
+
+    Parameters
+    ----------
+    covariance : array of shape (d, d)
+        With the penalty.
+    reg_name : str
+        The parameter.
+    passed : object
+        What the user passed for it.
+    """
     scale = np.sqrt(np.diag(covariance))
     values = np.linalg.eigvalsh(covariance / np.outer(scale, scale))
     if values[0] <= values[-1] * len(covariance) * np.finfo(np.float64).eps:
         raise ValueError(
-            f"{reg_name}={reg:g} is too small beside the variance of the data ({scale.max() ** 2:.3g}): with it the "
+            f"{reg_name}{'' if np.ndim(passed) else f'={passed}'} is too small beside the variance of the data ({scale.max() ** 2:.3g}): with it the "
             f"covariance is still singular in float64. Pass {reg_name} of at least {COLLAPSE * scale.max() ** 2:.1g}, "
             "drop columns that depend on each other or far rows, or reduce the dimension with "
             "sklearn.decomposition.PCA."
@@ -107,7 +129,8 @@ def check_two_rows(weight):
     return weight
 
 
-def _check_rank(X, needed, covariance, remedy):
+def _rank(X, covariance):
+    """The number of dimensions that the rows span, and which columns depend linearly on columns before them."""
     centred = X - X.mean(axis=0, dtype=np.float64)
     # Full covariances do not depend on the units of the columns, so neither does the check.
     scale = centred.std(axis=0) if covariance == "full" else np.full(X.shape[1], centred.std())
@@ -118,19 +141,17 @@ def _check_rank(X, needed, covariance, remedy):
     floor = values[-1] * max(X.shape) * np.finfo(X.dtype).eps ** 2 * 100
     floor = max(floor, values[-1] * X.shape[1] * np.finfo(np.float64).eps)
     rank = int((values > floor).sum())
-    if rank < needed:
-        raise ValueError(
-            f"the rows span only {rank} dimensions of {X.shape[1]} and a {covariance.replace('_', '-')} covariance needs "
-            f"{needed}: columns depend linearly on each other (or rows lie so far apart that the others' differences are "
-            f"lost), and the likelihood is unbounded. {remedy}, drop the dependent columns (or the far rows), or keep "
-            f"{rank} components of sklearn.decomposition.PCA."
-        )
+    dependent = np.zeros(X.shape[1], dtype=bool)
+    if rank < X.shape[1]:
+        # What is left of each column without those before it, by modified Gram-Schmidt on the correlations.
+        left = np.abs(np.diag(qr(centred / scale, mode="r")[0]))
+        dependent[: len(left)] = left**2 / len(X) <= 10 * floor
+        dependent[len(left) :] = True
+    return rank, dependent
 
 
-def check_twins(X, weight, advice=LCA_ADVICE, *, stacklevel=4):
+def check_twins(X, advice=LCA_ADVICE, *, stacklevel=4):
     """Refuse rows that all have twins, whose likelihood is unbounded when the penalty is zero; warn of many twins."""
-    if weight is not None:
-        X = X[weight > 0]
     n = len(X)
     twins = count_twins(X)
     if twins == n:
@@ -165,5 +186,5 @@ def collapse_message(X, weight, covariance, advice=LCA_ADVICE):
     return (
         f"{advice.method}: the kernel's covariance collapses: its variance in some direction goes to zero and the "
         f"leave-one-out likelihood to infinity. {clue} Pass a larger {advice.reg_name} (a variance, in squared units "
-        f"of the data), {advice.simpler if covariance == 'full' else ''}or drop such columns."
+        f"of the data), or reg='auto', {advice.simpler if covariance == 'full' else ''}or drop such columns."
     )

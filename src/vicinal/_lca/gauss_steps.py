@@ -1,8 +1,8 @@
 r"""LCA-Gauss's pass over the pairs and its M-step (Proposition 1), as pure functions of arrays.
 
-Everything happens in coordinates where the Gaussian's covariance :math:`M_1 = C_G + \nu_G I` is the identity:
+Everything happens in coordinates where the Gaussian's covariance :math:`M_1 = C_G + R_G` is the identity:
 ``w = R (x - mu)`` with ``R M_1 R' = I``. There Proposition 1 says: take the eigenvalues e and eigenvectors
-u of :math:`M_2 = C_L + \nu I`; directions with e >= 1 are Gaussian (unit variance), directions with e < 1
+u of :math:`M_2 = C_L + R`; directions with e >= 1 are Gaussian (unit variance), directions with e < 1
 are local, with kernel variance e. In other words the kernel's covariance is :math:`M_2` with its
 eigenvalues cut at 1, and a direction is Gaussian where the cut bites.
 """
@@ -13,7 +13,8 @@ import numpy as np
 
 from vicinal._engine import Problem
 from vicinal._fit_loops import Reason
-from vicinal._lca.steps import COLLAPSE, CollapseError
+from vicinal._lca.steps import COLLAPSE, CollapseError, inverse_root
+from vicinal._leave_one_out import leave_one_out, mean_of_rows
 from vicinal._mixtures import LOG_2PI
 
 # Runs that differ by less need not be told apart: the best one is continued to the user's tolerance. (At 1e-4 some runs
@@ -28,7 +29,7 @@ class GaussProblem(NamedTuple):
     weight: np.ndarray  # (n,)
     log_others: np.ndarray
     pairs: Problem  # of the whitened rows
-    reg: float  # nu of the local covariance
+    reg: np.ndarray  # (d, d), the penalty R of the local covariance, in the coordinates of the data
     root: np.ndarray  # (d, d), R
 
 
@@ -38,6 +39,27 @@ class Split(NamedTuple):
     local: np.ndarray  # (d, d2)
     variances: np.ndarray  # (d2,), ascending
     gaussian: np.ndarray  # (d, d1)
+
+
+def whitened(X, weight, engine, reg, gaussian, passes):
+    """The rows in coordinates where the Gaussian's covariance is the identity, and the problem there.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    weight : array of shape (n,), optional
+    engine : None, str or Engine
+    reg : array of shape (d, d)
+        The penalty R of the local covariance.
+    gaussian : array of shape (d, d)
+        The covariance of the Gaussian, with its penalty.
+    passes : int
+        Passes that are expected.
+    """
+    root = inverse_root(gaussian)
+    rows = ((X - mean_of_rows(X, weight)) @ root.T).astype(X.dtype, copy=False)
+    plain = leave_one_out(rows, weight, engine, reg=reg, passes=passes)
+    return rows, GaussProblem(plain.rows, plain.weight, plain.log_others, plain.pairs, reg, root)
 
 
 def all_local(d):
@@ -88,7 +110,7 @@ def em_step(problem, split):
         F = \\frac1W \\sum_i w_i \\Big( \\log|\\det B| - \\tfrac d2 \\log 2\\pi - \\tfrac12 |B_G'(x_i -
         \\mu)|^2
             + \\log \\Big[ \\frac{1}{W - w_i} \\sum_{j \\ne i} w_j e^{-|B_L'(x_i - x_j)|^2 / 2} \\Big] \\Big)
-            - \\tfrac{\\nu_G}2 \\operatorname{tr} B_G B_G' - \\tfrac\\nu2 \\operatorname{tr} B_L B_L'
+            - \\tfrac12 \\operatorname{tr} B_G' R_G B_G - \\tfrac12 \\operatorname{tr} B_L' R B_L
     """
     if len(split.variances) == 0:
         # Departure 6 (LCAGauss). All Gaussian: no direction is left to see neighbours in, so all are equally near, their scatter is
@@ -97,7 +119,7 @@ def em_step(problem, split):
     sums, scatter = problem.pairs.at(local_metric(split)).scatter(problem.weight, of="rows")
     mass = problem.weight.sum()
     fit = problem.weight @ (sums - problem.log_others) / mass
-    matrix = scatter / mass + problem.reg * (problem.root @ problem.root.T)
+    matrix = scatter / mass + problem.root @ problem.reg @ problem.root.T
     return float(fit + gaussian_part(problem, split)), split_at_one(0.5 * (matrix + matrix.T))
 
 
@@ -108,7 +130,7 @@ def gaussian_part(problem, split):
     # tr B_G' M_1 B_G = d1: the mean exponent and the Gaussian's penalty together.
     exponent = -0.5 * split.gaussian.shape[1]
     local = local_metric(split) @ problem.root
-    return float(log_norm + exponent - 0.5 * problem.reg * np.square(local).sum())
+    return float(log_norm + exponent - 0.5 * np.vdot(local @ problem.reg, local))
 
 
 def left_out_scores(problem, split, rows, counted):

@@ -19,19 +19,34 @@ from vicinal._checks import (
     check_weights,
 )
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, quiet_blas
+from vicinal._engine import Engine, Work, fit_engine, quiet_blas
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
     LCA_ADVICE,
     check_answerable,
     check_representable,
+    check_scale,
     check_twins,
     check_two_rows,
     collapse_message,
+    is_answerable,
 )
+from vicinal._lca.folds import LCAFold
+from vicinal._lca.levels import multilevel_start, predicted_pairs
 from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.options import StochasticEM
+from vicinal._lca.partial_fit import PartialFitMixin
+from vicinal._lca.penalty import (
+    check_reg,
+    check_semidefinite,
+    choose_penalty,
+    family_matrix,
+    has_plenty,
+    least_penalty,
+    split_folds,
+    warn_at_edge,
+)
 from vicinal._lca.steps import (
     CollapseError,
     Steps,
@@ -41,9 +56,8 @@ from vicinal._lca.steps import (
     one_pass,
     ordered_metric,
 )
-from vicinal._lca.stochastic import SAMPLE, metric_of, rows_per_sweep, sampled_start, stochastic_path
-from vicinal._lca.stream import Stream
-from vicinal._leave_one_out import leave_one_out, perplexities, scatter_of_rows
+from vicinal._lca.stochastic import SAMPLE, rows_per_sweep, stochastic_path
+from vicinal._leave_one_out import counted_rows, leave_one_out, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin, as_record
@@ -53,13 +67,15 @@ _SOLVERS = ("auto", "em", "accelerated", "stochastic")
 
 # Up to here a pass over all pairs takes seconds on two cores, and the accelerated solver needs 10 to 30.
 _EXACT_ROWS = 20_000
-_MAX_PASSES, _EXACT_TOL = 500, 1e-8
-_MAX_SWEEPS, _SWEEP_TOL = 50, 1e-3
+# Beyond, a pass must be expected to visit no more pairs than these.
+_EXACT_PAIRS = 2e9
+# The default max_iter and tol, exact and stochastic.
+_LIMITS = (500, 1e-8), (50, 1e-3)
 # Passes (or sweeps) that a fit makes, about; the engine chooses by it.
 _PASSES = 20
 
 
-class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     r"""Local Component Analysis: learn the metric that makes data locally isotropic, without labels.
 
     PCA whitens by the spread of the whole data set; LCA whitens by the spread of each row about its
@@ -69,12 +85,12 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
     .. math::
 
         \max_\Sigma \; \frac1n \sum_i \log \Big[ \frac{1}{n-1} \sum_{j \ne i} N(x_i; x_j, \Sigma) \Big]
-        - \frac{\nu}{2} \operatorname{tr} \Sigma^{-1} \qquad (Eq. 1)
+        - \frac12 \operatorname{tr}(\Sigma^{-1} R) \qquad (Eq. 1)
 
     found by EM: the neighbours of each row are weighed by
     :math:`\lambda_{ij} \propto N(x_i; x_j, \Sigma)`, :math:`j \ne i` (Eq. 3), and
-    :math:`\Sigma \leftarrow \frac1n \sum_{ij} \lambda_{ij} (x_i - x_j)(x_i - x_j)' + \nu I` (Eq. 4 with the
-    penalty).
+    :math:`\Sigma \leftarrow \frac1n \sum_{ij} \lambda_{ij} (x_i - x_j)(x_i - x_j)' + R` (Eq. 4 with the penalty; the paper
+    has :math:`R = \nu I`).
 
     Parameters
     ----------
@@ -83,15 +99,18 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
         matrix of rank ``rank`` plus a multiple of the identity.
     rank : int, optional
         For ``covariance_type="low_rank"``, less than the number of features.
-    reg : float, default=0.0
-        The penalty :math:`\nu`, a variance in squared units of the data: :math:`\Sigma \ge \nu I`. Needed
-        when the likelihood has no maximum (see Notes).
+    reg : "auto", float or array, default="auto"
+        The penalty R, in squared units of the data; :math:`\Sigma \ge R`. A number :math:`\nu` is :math:`\nu I`, a
+        vector holds a variance for each feature, a matrix is R itself. "auto" chooses it by the likelihood of
+        held-out rows, in units of the columns; where rows are plentiful it is 0 (see Notes). 0 is the paper's
+        estimator, which has no answer on some data (see Notes).
     solver : {"auto", "em", "accelerated", "stochastic"} or StochasticEM, default="auto"
         "em" repeats Eqs. 3 and 4; the objective never falls. "accelerated" reaches the same optimum in far
         fewer passes over the pairs, by quasi-Newton steps that EM safeguards. "stochastic" (sec. 5) sees
         minibatches of rows and samples of neighbours: time and memory are linear in n; its options are those of
         :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is
-        "accelerated" up to 20,000 rows, then "stochastic"; see ``solver_``.
+        "accelerated" up to 20,000 rows, and beyond where a pass is expected to visit at most two billion pairs (most are
+        skipped where kernels are narrow, see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
     init : "covariance", float or array, default="covariance"
         The start: the covariance of the data, or a number or vector (standard deviations) or a matrix (a
         covariance).
@@ -114,14 +133,25 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
 
     Attributes
     ----------
-    covariance_ : ndarray of shape (n_features, n_features)
-        The kernel's covariance :math:`\Sigma`.
-    precision_ : ndarray of shape (n_features, n_features)
+    covariance_ : ndarray of shape (n_active, n_active)
+        The kernel's covariance :math:`\Sigma`, of the columns that vary (usually all).
+    precision_ : ndarray of shape (n_active, n_active)
         Its inverse.
-    components_ : ndarray of shape (n_features, n_features)
+    components_ : ndarray of shape (n_active, n_features)
         A with :math:`\Sigma^{-1} = A'A`: ``transform`` maps to where neighbourhoods are round. For "full" and
         "low_rank" the rows are ordered: the data spread most beyond their neighbourhoods along the first. For
         "diag" and "spherical" A is diagonal.
+    reg_ : ndarray of shape (n_features, n_features)
+        The penalty R that was used. ``LCA(reg=reg_)`` gives the same fit.
+    reg_search_ : dict of ndarrays, or None
+        The table of the search of ``reg="auto"``: ``family`` ("diagonal", "shrunk" or "sample"), ``factor``,
+        ``mean_test_score`` (nats per row of held-out rows) and ``std_test_score`` over the folds. The factor that was
+        used lies between those of the table where three of them allow a parabola. None without a search.
+    active_features_ : ndarray of int
+        The columns that vary. ``components_`` has zeros in the others, and ``covariance_`` and ``precision_`` leave
+        them out.
+    constant_values_ : ndarray
+        The values of the other columns.
     objectives_ : ndarray
         The penalised objective per row, one entry a pass, the last one belonging to ``covariance_``.
     n_iter_ : int
@@ -131,6 +161,9 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
         The solver that was used.
     engine_ : str
         The backend of the pair work.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
         \lambda_{ij})`. After "stochastic", among ``n_candidates`` (3000) sampled rows.
@@ -145,14 +178,21 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
     sweep of "stochastic" takes O(n N d) with ``n_candidates=N`` and O(n (d + 20) d^2) without; so does its start, a fit
     to a sample of rows.
 
-    *Equivariance.* With ``reg=0`` and the default start, the answer follows the data through a change of
-    coordinates: any invertible linear map for "full" (then ``transform`` gives the same image up to signs),
-    scalings of the axes for "diag", rotations and one scale for "spherical" and "low_rank"; shifts for all.
+    *The penalty.* ``reg="auto"`` tries :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and :math:`\nu C`, with C the
+    covariance of the columns and :math:`\hat C` its shrunk estimate (Ledoit and Wolf, in units of the columns), along
+    paths of :math:`\nu` on five folds. The folds are fixed, whatever ``random_state`` is, never split equal rows, and hold at
+    most 2,000 rows. It costs about 5 to 12 plain fits. It is skipped, and R is 0, where there are at least 25 rows
+    without an exact twin per free parameter of :math:`\Sigma` (a full covariance has d(d + 1)/2); should R = 0 have no
+    answer there, the smallest penalty of the search is used.
 
-    *When there is no answer.* With ``reg=0`` the likelihood is unbounded when every row has an exact twin,
-    when columns are constant or linearly dependent, when there are too few rows (surely at n <=
-    n_features), or when rows differ from their neighbours in a subspace only (integer grids). Then ``fit``
-    raises a ValueError that names the cause.
+    *Equivariance.* With the default start, the answer follows the data through shifts and through scalings of the
+    columns (for "spherical" and "low_rank", one scale for all). With ``reg=0`` it also follows any invertible linear
+    map for "full" (then ``transform`` gives the same image up to signs), and rotations for "spherical" and "low_rank".
+
+    *When there is no answer.* All rows are equal. With ``reg=0`` the likelihood is also unbounded when every row has an
+    exact twin, when columns are linearly dependent, when there are too few rows (surely at n <= n_features), or when
+    rows differ from their neighbours in a subspace only (integer grids). Then ``fit`` raises a ValueError that names
+    the cause.
 
     ``sample_weight`` is importance: a row of weight 2 counts twice as a term of the likelihood and as a
     neighbour, but is left out as a whole when it is left out.
@@ -188,7 +228,7 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
         covariance_type: str = "full",
         *,
         rank: int | None = None,
-        reg: float = 0.0,
+        reg: str | float | ArrayLike = "auto",
         solver: StochasticEM | str = "auto",
         init: str | float | ArrayLike = "covariance",
         max_iter: int | None = None,
@@ -234,129 +274,121 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
         if np.isnan(rows).any():
             weight = check_two_rows(check_weights(sample_weight, rows))
             check_callback(self.callback)
-            fit_lca_to_gaps(self, rows, weight, *self._check_parameters(rows.shape[1]))
+            structure = self._check_parameters(rows.shape[1])
+            fit_lca_to_gaps(self, rows, weight, check_reg(self.reg, rows.shape[1]), structure)
         else:
             self._fit(X, sample_weight, LCA_ADVICE)
         return self
 
     def _fit(self, X, sample_weight, advice):
         """Fit, with the remedies that the caller's users have; return the path."""
-        X, weight, reg, structure, limits = self._check_input(X, sample_weight, advice)
+        X, weight, structure = self._check_input(X, sample_weight)
         self.__dict__.pop("_left_out_scores", None)  # of an earlier fit to rows with missing values
-        queries = self._pair_work(*X.shape).n_queries
-        problem = leave_one_out(X, weight, self.engine, reg=reg, n_queries=queries, passes=_PASSES)
-        self.engine_ = problem.pairs.backend
-        spread = scatter_of_rows(problem.rows, problem.weight)
-        # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
-        start, record, neighbors = self._start(spread, reg, structure), Recorder.of(self), None
+        X, reg = self._penalty(X, weight, structure, advice)
         try:
-            if self.solver_ == "stochastic":
-                # Local covariances of minibatches, each blended with what is known (Eq. 7).
-                path, neighbors = self._sweep(problem, start, structure, record, limits)
-            else:
-                # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
-                # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + nu I (Eq. 4 with the penalty).
-                reference = self._spread_metric(spread, reg, structure)
-                steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
-                with quiet_blas(*problem.rows.shape):  # the algebra between the passes, too
-                    if self.solver_ == "em":
-                        path = fixed_point(steps.em, start, record, **limits)
-                    else:
-                        path = accelerated_fixed_point(steps.displacement, steps.move, start, record, **limits)
-            self._keep(path.parameters, spread)
-            self._keep_density(X.copy(), weight, problem, neighbors)
+            path = self._climb(X, weight, reg, structure)
         except (CollapseError, np.linalg.LinAlgError):
-            raise ValueError(collapse_message(X, weight, self.covariance_type, advice)) from None
+            if not isinstance(self.reg, str):
+                raise ValueError(collapse_message(X, weight, self.covariance_type, advice)) from None
+            # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
+            reg = least_penalty(*counted_rows(X, weight))
+            path = self._climb(X, weight, reg, structure)
+        self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
         warn_if_not_converged("LCA", path, stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
 
-    def _check_input(self, X, sample_weight, advice):
-        """The rows, their weights, the penalty, the structure and the limits of the loop; chooses the solver."""
+    def _climb(self, X, weight, reg, structure):
+        """Find the metric under a penalty, and keep it with its density."""
+        queries = self._pair_work(*X.shape).n_queries
+        problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=_PASSES)
+        self.engine_ = problem.pairs.backend
+        spread = scatter_of_rows(problem.rows, problem.weight)
+        # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
+        start, record, neighbors = self._start(spread, reg, structure), Recorder.of(self), None
+        reference = self._spread_metric(spread, reg, structure)
+        start = self._choose_solver(problem, start, structure, reference)
+        limits = self._limits(*_LIMITS[self.solver_ == "stochastic"])
+        if self.solver_ == "stochastic":
+            # Local covariances of minibatches, each blended with what is known (Eq. 7).
+            path, neighbors = self._sweep(problem, start, structure, record, limits)
+        else:
+            # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
+            # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
+            steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
+            with quiet_blas(*problem.rows.shape):  # the algebra between the passes, too
+                if self.solver_ == "em":
+                    path = fixed_point(steps.em, start, record, **limits)
+                else:
+                    path = accelerated_fixed_point(steps.displacement, steps.move, start, record, **limits)
+        self._keep(path.parameters, spread)
+        self._keep_density(X.copy(), weight, problem, neighbors)
+        return path
+
+    def _check_input(self, X, sample_weight):
+        """The rows, their weights and the structure."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
-        reg, structure = self._check_parameters(X.shape[1])
+        structure = self._check_parameters(X.shape[1])
         check_callback(self.callback)
-        if reg == 0:
-            check_answerable(X, weight, *structure, names=getattr(self, "feature_names_in_", None), advice=advice)
-            check_twins(X, weight, advice, stacklevel=5)
         self._stream: dict | None = None
-        self.solver_ = self._pick_solver(len(X))
-        if self.verbose and self.solver == "auto":
-            print(f"[LCA] solver={self.solver_!r} for {len(X)} rows", file=sys.stderr, flush=True)
-        stochastic = self.solver_ == "stochastic"
-        limits = self._limits(_MAX_SWEEPS, _SWEEP_TOL) if stochastic else self._limits(_MAX_PASSES, _EXACT_TOL)
-        return X, weight, reg, structure, limits
+        return X, weight, structure
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
-        """Learn from more rows of a stream (sec. 5.1), in bounded memory.
+    def _choose_solver(self, problem, start, structure, spread):
+        """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
+        n = len(problem.rows)
+        self.solver_ = self._pick_solver(n)
+        many = n > _EXACT_ROWS and isinstance(self.init, str)
+        with quiet_blas(*problem.rows.shape):
+            if self.solver == "auto" and many and predicted_pairs(problem, start, structure, spread) <= _EXACT_PAIRS:
+                self.solver_ = "accelerated"
+            if self.verbose and self.solver == "auto":
+                self._say(f"solver={self.solver_!r} for {n} rows")
+            if many and self.solver_ == "accelerated":
+                return multilevel_start(problem, start, structure, spread, self._say)
+        return start
 
-        The rows are taken in minibatches of ``batch_size``; each sees, as possible neighbours, itself and a uniform
-        sample of ``n_candidates`` (3000 by default) of the rows seen before, and moves the covariance by Eq. 7 with
-        n the number of rows seen. The density is that of the sample. After ``fit`` the stream goes on from there.
+    def _say(self, text):
+        if self.verbose:
+            print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The first call starts from a fit to its rows (from their covariance, where they are at most four a feature;
-            or from ``init``); more rows than features are needed then, or ``reg`` > 0.
-        y : ignored
+    def _penalty(self, X, weight, structure, advice=LCA_ADVICE):
+        """The columns that vary, and the penalty on them; refuses what has no answer, and searches for "auto"."""
+        given = check_reg(self.reg, X.shape[1])
+        # A penalty gives the kernel a width along constant columns, so that they stay.
+        kept = None if given is None else np.diag(given) > 0
+        if structure.covariance in ("spherical", "low_rank") and given is not None:
+            kept = np.full(len(given), given.any() or bool(np.ptp(X, axis=0).any()))
+        X = self._keep_active(X, weight, width="reg", kept=kept, stacklevel=6)
+        rows, weight = counted_rows(X, weight)
+        if given is None or not given.any():
+            check_scale(rows, structure.covariance, self._active_names)
+        if given is None:
+            return X, self._search(rows, weight, structure, advice)
+        self.reg_search_ = None
+        check_semidefinite(given)
+        if not given.any():
+            check_answerable(rows, *structure, names=self._active_names, advice=advice)
+            check_twins(rows, advice, stacklevel=6)
+        return X, given[np.ix_(self.active_features_, self.active_features_)]
 
-        Returns
-        -------
-        self
-            ``n_samples_seen_`` counts the rows; ``objectives_`` holds the objective per row of each minibatch before
-            it was learned from, ``n_iter_`` their number; ``converged_`` is False, a stream has no end;
-            ``effective_neighbors_`` and ``score_samples(None)`` are those of the sample. The callback is not called.
-        """
-        fresh = not hasattr(self, "components_")
-        X = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
-        reg, structure = self._check_parameters(X.shape[1])
-        options = self._stochastic_options()
-        stream, objectives = self._open_stream(X, reg, structure, options.n_candidates or SAMPLE, fresh)
-        try:
-            # The very first minibatch has two rows at least: a row alone has no neighbour.
-            cuts = range(max(options.batch_size, 2 - len(stream.reservoir)), len(X), options.batch_size)
-            for batch in np.split(X, cuts):
-                objectives.append(
-                    stream.learn(batch, reg=reg, structure=structure, discount=options.discount, engine=self.engine)
-                )
-            metric = metric_of(stream.local, reg, structure)
-        except CollapseError:
-            raise ValueError(collapse_message(stream.reservoir, None, self.covariance_type)) from None
-        self._stream = {"local": stream.local, "seed": stream.seed}
-        self.solver_, self.converged_ = "stream", False
-        self.objectives_, self.n_iter_, self.n_samples_seen_ = np.array(objectives), len(objectives), stream.seen
-        problem = leave_one_out(stream.reservoir, None, self.engine, reg=reg)
-        self.engine_ = problem.pairs.backend
-        self._keep(metric, scatter_of_rows(stream.reservoir))
-        self._keep_density(stream.reservoir, None, problem)
-        return self
-
-    def _open_stream(self, X, reg, structure, size, fresh):
-        """The stream before the rows of X (a start, what `fit` left, or what the last call left), and its objectives."""
-        if fresh:
-            if reg == 0:
-                check_answerable(X, None, *structure, names=getattr(self, "feature_names_in_", None))
-                check_twins(X, None)
-            seed = self._seed()
-            problem = leave_one_out(X, None, self.engine, reg=reg, passes=_PASSES)
-            start = self._start(scatter_of_rows(X), reg, structure)
-            if isinstance(self.init, str):
-                fit = sampled_start(problem, start, structure, size, np.random.default_rng(seed))
-                start = start if fit is None else fit.parameters
-            local = np.linalg.inv(start.T @ start) - reg * np.eye(len(start))
-            return Stream(X[:0], local, 0, size, seed), []
-        centres, shares = self.mixture_.centres.astype(np.float64), np.exp(self.mixture_.log_weights)
-        left = getattr(self, "_stream", None)
-        if left is not None:
-            return Stream(centres, left["local"], self.n_samples_seen_, size, left["seed"]), list(self.objectives_)
-        seed, n = self._seed(), int(np.count_nonzero(shares))
-        kept = np.random.default_rng(seed).choice(len(centres), min(size, n), replace=False, p=shares / shares.sum())
-        return Stream(centres[kept], self.covariance_ - reg * np.eye(X.shape[1]), n, size, seed), []
+    def _search(self, X, weight, structure, advice):
+        """The penalty for ``reg="auto"``, from rows that count."""
+        self.reg_search_ = None
+        if has_plenty(X, structure):
+            answerable = is_answerable(X, *structure)
+            return np.zeros(2 * X.shape[1:]) if answerable else least_penalty(X, weight)
+        folds = [LCAFold(*parts, structure=structure, engine=fit_engine(self)) for parts in split_folds(X, weight)]
+        choice = choose_penalty(folds, structure)
+        if choice is None:
+            return family_matrix("diagonal", X, weight)
+        if choice.at_edge:
+            warn_at_edge(X, self._active_names, advice.method, stacklevel=7)
+        self.reg_search_ = choice.table
+        return choice.factor * family_matrix(choice.family, X, weight)
 
     def _check_parameters(self, n_features):
-        """The penalty and the structure; refuses bad parameters."""
+        """The structure; refuses bad parameters."""
         check_choice(self.covariance_type, "covariance_type", _COVARIANCES)
         as_record(self.solver, StochasticEM, "solver", _SOLVERS)
         rank = None
@@ -369,7 +401,7 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
                     f"rank must be less than the {n_features} features, got {rank}. Use covariance_type='full' "
                     "for a free one."
                 )
-        return check_positive(self.reg, "reg", strict=False), Structure(self.covariance_type, rank)
+        return Structure(self.covariance_type, rank)
 
     def _stochastic_options(self):
         """The options of minibatches: those of the solver if it is stochastic, else the defaults."""
@@ -395,17 +427,17 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
     def _start(self, spread, reg, structure):
         """The metric to start from: the inverse root of a covariance of the structure."""
         if not isinstance(self.init, str):
-            covariance = bandwidth_covariance(self.init, len(spread), name="init")
+            covariance = bandwidth_covariance(self.init, self.n_features_in_, name="init")
+            covariance = covariance[np.ix_(self.active_features_, self.active_features_)]
             return inverse_root(nearest_structured(covariance, *structure))
         check_choice(self.init, "init", ("covariance",))
         return self._spread_metric(spread, reg, structure)
 
-    @staticmethod
-    def _spread_metric(spread, reg, structure):
+    def _spread_metric(self, spread, reg, structure):
         """The metric of the data's own covariance."""
-        covariance = nearest_structured(spread + reg * np.eye(len(spread)), *structure)
-        if reg > 0:
-            check_representable(covariance, reg)
+        covariance = nearest_structured(spread + reg, *structure)
+        if reg.any():
+            check_representable(covariance, "reg", self.reg)
         return inverse_root(covariance)
 
     def _limits(self, max_iter, tol):
@@ -438,15 +470,16 @@ class LCA(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, Density
     def _keep(self, metric, spread):
         """Store the fitted metric."""
         diagonal = self.covariance_type in ("diag", "spherical")
-        self.components_ = np.abs(metric) if diagonal else ordered_metric(metric, spread)
-        inverse = np.linalg.inv(self.components_)
-        self.covariance_ = inverse @ inverse.T
-        self.precision_ = self.components_.T @ self.components_
+        metric = np.abs(metric) if diagonal else ordered_metric(metric, spread)
+        inverse = np.linalg.inv(metric)
+        self.components_ = self._in_all_columns(metric)
+        self.covariance_, self.precision_ = inverse @ inverse.T, metric.T @ metric
 
     def _keep_density(self, X, weight, problem, neighbors=None):
         """Store the density, and how many neighbours (among these positions) explain each row."""
-        names = getattr(self, "feature_names_in_", None)
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
-        self.mixture_ = SharedMixture(X, self.covariance_, log_weights, self.engine, names)
-        self.effective_neighbors_ = perplexities(problem, self.components_, X, weight, neighbors)
+        self.mixture_ = SharedMixture(X, self.covariance_, log_weights, self.engine, self._active_names)
+        metric = self.components_[:, self.active_features_]
+        self.effective_neighbors_ = perplexities(problem, metric, X, weight, neighbors)
+        self.certified_row_error_ = problem.pairs.certified_row_error

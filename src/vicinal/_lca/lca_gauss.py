@@ -10,28 +10,40 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_weights
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work
+from vicinal._engine import Engine, Work, fit_engine
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import (
     Advice,
     check_answerable,
     check_representable,
+    check_scale,
     check_twins,
     check_two_rows,
     collapse_message,
+    is_answerable,
 )
+from vicinal._lca.folds import LCAFold, LCAGaussFold
+from vicinal._lca.gauss_penalty import Penalties, choose_both, gaussian_rules, given_rule, local_rules
 from vicinal._lca.gauss_steps import (
-    GaussProblem,
     all_local,
     directions,
     em_step,
     left_out_scores,
     local_metric,
     search_directions,
+    whitened,
 )
 from vicinal._lca.missing import fit_lca_gauss_to_gaps
-from vicinal._lca.steps import CollapseError, inverse_root
-from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
+from vicinal._lca.penalty import (
+    check_reg,
+    check_semidefinite,
+    choose_penalty,
+    has_plenty,
+    least_penalty,
+    split_folds,
+)
+from vicinal._lca.steps import CollapseError, Structure
+from vicinal._leave_one_out import counted_rows, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
@@ -60,11 +72,14 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
 
     Parameters
     ----------
-    reg : float, default=0.0
-        The penalty :math:`\nu` on :math:`\operatorname{tr} B_L B_L'`, a variance in squared units of the
-        data.
-    reg_gauss : float, default=0.0
-        The penalty on :math:`\operatorname{tr} B_G B_G'`, likewise.
+    reg : "auto", float or array, default="auto"
+        The penalty R of the local directions, :math:`\frac12 \operatorname{tr} B_L' R B_L` per row: a number (the
+        paper's :math:`\nu`, R is :math:`\nu I`), a vector of variances or a matrix, in squared units of the data.
+        "auto" chooses it, jointly with ``reg_gauss`` where that is "auto" too, by the likelihood of held-out rows.
+    reg_gauss : "auto", float or array, default="auto"
+        The penalty :math:`R_G` of the Gaussian directions, likewise. A matrix may be indefinite as long as the
+        covariance of the data plus :math:`R_G` is positive definite. "auto" tries 0 and the matrix that leads from the
+        covariance of the data to its shrunk estimate (Ledoit and Wolf, in units of the columns).
     reduce : bool, default=False
         LCA-Gauss-Red: look for a better number of Gaussian directions. EM by itself stops early, with too
         many local directions; the search makes the most Gaussian-like of them Gaussian, runs EM again, and
@@ -88,15 +103,24 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     components_ : ndarray of shape (n_components, n_features)
         :math:`B_L'`: the local, non-Gaussian directions, those first along which the data spread most
         beyond their neighbourhoods.
-    gaussian_components_ : ndarray of shape (n_features - n_components, n_features)
+    gaussian_components_ : ndarray of shape (n_active - n_components, n_features)
         :math:`B_G'`, which whitens the Gaussian directions.
     n_components_ : int
         The number of local directions that was found. It may be 0: the data are best described by one
         Gaussian.
     mean_ : ndarray of shape (n_features,)
         :math:`\mu`.
-    covariance_, precision_ : ndarrays of shape (n_features, n_features)
+    covariance_, precision_ : ndarrays of shape (n_active, n_active)
         :math:`(BB')^{-1}`, the covariance shared by the components of the mixture, and its inverse.
+    reg_, reg_gauss_ : ndarrays of shape (n_features, n_features)
+        The penalties that were used. ``LCAGauss(reg=reg_, reg_gauss=reg_gauss_)`` gives the same fit.
+    reg_search_ : dict of ndarrays, or None
+        The table of the search: ``family`` and ``factor`` of R as in :class:`vicinal.LCA`, ``gaussian`` ("none",
+        "shrunk" or "given"), ``mean_test_score`` and ``std_test_score``. None without a search.
+    active_features_ : ndarray of int
+        The columns that vary; the components have zeros in the others.
+    constant_values_ : ndarray
+        The values of the other columns.
     objectives_ : ndarray
         The penalised objective per row, one entry a pass, the last one belonging to the fitted parameters;
         with ``reduce``, the best so far.
@@ -105,6 +129,9 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     converged_ : bool
     engine_ : str
         The backend of the pair work.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
         Perplexities of the rows' neighbours in the local subspace.
     mixture_ : SharedMixture
@@ -117,6 +144,10 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     -----
     A pass takes O(n^2 d2 + n^2 d + n d^2 + d^3) time with d2 local directions of d; memory beyond the data
     is the engine's budget, never O(n^2).
+
+    The search of ``reg="auto"`` is that of :class:`vicinal.LCA`, on the same folds and skipped by the same rule; the best
+    penalty of each of its families, and one so large that every direction is Gaussian, are then tried with both
+    penalties of the Gaussian. The candidates therefore contain one Gaussian with a shrunk covariance.
 
     ``score_samples(None)`` leaves each row out of the Parzen part; the Gaussian part keeps it (as the
     objective does). With all directions Gaussian the model is the Gaussian of maximum likelihood, with none
@@ -149,8 +180,8 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     def __init__(
         self,
         *,
-        reg: float = 0.0,
-        reg_gauss: float = 0.0,
+        reg: str | float | ArrayLike = "auto",
+        reg_gauss: str | float | ArrayLike = "auto",
         reduce: bool = False,
         max_iter: int = 500,
         tol: float = 1e-7,
@@ -187,82 +218,126 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         -------
         self
         """
-        X, weight, reg, reg_gauss = self._check_input(X, sample_weight)
+        X, weight = self._check_input(X, sample_weight)
         if np.isnan(X).any():
-            fit_lca_gauss_to_gaps(self, X, weight, reg, reg_gauss)
+            regs = (check_reg(getattr(self, name), X.shape[1], name) for name in ("reg", "reg_gauss"))
+            fit_lca_gauss_to_gaps(self, X, weight, *regs)
             return self
-        # In the coordinates w = R (x - mu) the Gaussian's covariance, C_G + nu_G I, is the identity.
-        rows, problem = self._whiten(X, weight, reg, reg_gauss)
+        X, reg, reg_gauss = self._penalties(X, weight)
+        try:
+            path = self._climb(X, weight, reg, reg_gauss)
+        except (CollapseError, np.linalg.LinAlgError):
+            if not isinstance(self.reg, str):
+                raise ValueError(collapse_message(X, weight, "full", _ADVICE)) from None
+            # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
+            reg = least_penalty(*counted_rows(X, weight))
+            path = self._climb(X, weight, reg, reg_gauss)
+        self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
+        self.reg_gauss_ = self._in_all_columns(self._in_all_columns(reg_gauss).T)
+        warn_if_not_converged("LCAGauss", path)
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        return self
+
+    def _climb(self, X, weight, reg, reg_gauss):
+        """Find the directions under two penalties, and keep them with their density."""
+        # Departure 4 (LCAGauss): C_G divides by n, so that the limit is the Gaussian of maximum likelihood.
+        gaussian = scatter_of_rows(X, weight) + reg_gauss
+        if reg_gauss.any():
+            check_representable(gaussian, "reg_gauss", self.reg_gauss)
+        # In the coordinates w = R (x - mu) the Gaussian's covariance, C_G + R_G, is the identity.
+        rows, problem = whitened(X, weight, fit_engine(self), reg, gaussian, _PASSES)
         self.engine_ = problem.pairs.backend
         iterations = count(1)
 
         def run(split, tol):
             """EM: C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1)."""
-            record = Recorder.of(self, lambda at: np.concatenate(directions(at, problem.root)), iterations)
+            in_columns = lambda at: self._in_all_columns(np.concatenate(directions(at, problem.root)))  # noqa: E731
+            record = Recorder.of(self, in_columns, iterations)
             return fixed_point(lambda at: em_step(problem, at), split, record, max_iter=self.max_iter, tol=tol)
 
-        try:
-            path = run(all_local(X.shape[1]), self.tol)  # Algorithm 1
-            if self.reduce and not path.reason.by_user:
-                path = search_directions(run, path, self.tol)  # LCA-Gauss-Red (sec. 4)
-            self._keep(X, weight, rows, problem, path.parameters)
-        except (CollapseError, np.linalg.LinAlgError):
-            raise ValueError(collapse_message(X, weight, "full", _ADVICE)) from None
-        warn_if_not_converged("LCAGauss", path)
-        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
-        return self
+        path = run(all_local(X.shape[1]), self.tol)  # Algorithm 1
+        if self.reduce and not path.reason.by_user:
+            path = search_directions(run, path, self.tol)  # LCA-Gauss-Red (sec. 4)
+        self._keep(X, weight, rows, problem, path.parameters)
+        self.certified_row_error_ = problem.pairs.certified_row_error
+        return path
 
-    def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], NDArray[Any] | None, float, float]:
-        """The rows, their weights and the two penalties; refuses what has no answer."""
+    def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """The rows and their weights; refuses bad parameters."""
         X = check_rows(self, X, reset=True, min_rows=2, gaps=True)
         weight = check_two_rows(check_weights(sample_weight, X))
         if not isinstance(self.reduce, (bool, np.bool_)):
             raise TypeError(f"reduce must be True or False, got {type(self.reduce).__name__}.")
-        reg = check_positive(self.reg, "reg", strict=False)
-        reg_gauss = check_positive(self.reg_gauss, "reg_gauss", strict=False)
         check_integer(self.max_iter, "max_iter")
         check_positive(self.tol, "tol", strict=False)
         check_callback(self.callback)
-        if np.isnan(X).any():
-            return X, weight, reg, reg_gauss
-        if reg == 0 or reg_gauss == 0:
-            names = getattr(self, "feature_names_in_", None)
-            zero = " and ".join(name for name, value in (("reg", reg), ("reg_gauss", reg_gauss)) if value == 0)
-            check_answerable(X, weight, "full", names=names, advice=_ADVICE._replace(reg_name=zero))
-        if reg == 0:  # twins are no trouble for the Gaussian
-            check_twins(X, weight, _ADVICE)
-        return X, weight, reg, reg_gauss
+        return X, weight
+
+    def _penalties(self, X, weight):
+        """The columns that vary, and the two penalties on them; refuses what has no answer, and searches for "auto"."""
+        reg, reg_gauss = (check_reg(getattr(self, name), X.shape[1], name) for name in ("reg", "reg_gauss"))
+        both = reg is not None and reg_gauss is not None
+        # Penalties give both parts a width along constant columns, so that these stay.
+        kept = (np.diag(reg) > 0) & (np.diag(reg_gauss) > 0) if both else None
+        X = self._keep_active(X, weight, width="reg and reg_gauss", kept=kept)
+        rows, weight = counted_rows(X, weight)
+        if not both or not reg.any() or not reg_gauss.any():
+            check_scale(rows, "full", self._active_names)
+        active = np.ix_(self.active_features_, self.active_features_)
+        reg, reg_gauss = (given if given is None else given[active] for given in (reg, reg_gauss))
+        zeros = [
+            name for name, given in (("reg", reg), ("reg_gauss", reg_gauss)) if given is not None and not given.any()
+        ]
+        if zeros:
+            advice = _ADVICE._replace(reg_name=" and ".join(zeros))
+            check_answerable(rows, "full", names=self._active_names, advice=advice)
+        if reg is not None:
+            check_semidefinite(reg)
+            if not reg.any():  # twins are no trouble for the Gaussian
+                check_twins(rows, _ADVICE)
+        self.reg_search_ = None
+        if both:
+            return X, reg, reg_gauss
+        return X, *self._search(rows, weight, reg, reg_gauss)
+
+    def _search(self, X, weight, reg, reg_gauss):
+        """The penalties that are not given (None), from rows that count."""
+        structure, answerable = Structure("full"), is_answerable(X, "full")
+        gaussians = gaussian_rules(answerable) if reg_gauss is None else [given_rule(reg_gauss)]
+        if has_plenty(X, structure):
+            none = np.zeros(2 * X.shape[1:]) if answerable else least_penalty(X, weight)
+            return none if reg is None else reg, gaussians[0].matrix(X, weight)
+        parts = split_folds(X, weight)
+        regs = [given_rule(reg)]
+        if reg is None:
+            lca = [LCAFold(*part, structure=structure, engine=fit_engine(self)) for part in parts]
+            regs = local_rules(choose_penalty(lca, structure))
+        chosen = Penalties(regs[0], gaussians[-1])
+        if parts:
+            folds = [LCAGaussFold(*part, engine=fit_engine(self)) for part in parts]
+            chosen, self.reg_search_ = choose_both(folds, regs, gaussians)
+        return chosen.local(X, weight), chosen.gaussian(X, weight)
 
     def _pair_work(self, n_samples, n_features):
         """The pair work of a fit."""
         return Work(n_samples, n_samples, n_features, _PASSES)
 
-    def _whiten(self, X, weight, reg, reg_gauss):
-        """The rows in coordinates where the Gaussian's covariance is the identity, and the problem there."""
-        # Departure 4 (LCAGauss): C_G divides by n, so that the limit is the Gaussian of maximum likelihood.
-        covariance = scatter_of_rows(X, weight) + reg_gauss * np.eye(X.shape[1])
-        if reg_gauss > 0:
-            check_representable(covariance, reg_gauss, "reg_gauss")
-        root = inverse_root(covariance)
-        self.mean_ = mean_of_rows(X, weight)
-        rows = ((X - self.mean_) @ root.T).astype(X.dtype, copy=False)
-        plain = leave_one_out(rows, weight, self.engine, reg=reg, passes=_PASSES)
-        return rows, GaussProblem(plain.rows, plain.weight, plain.log_others, plain.pairs, reg, root)
-
     def _keep(self, X, weight, rows, problem, split):
         """Store the fitted directions, the density, and the leave-one-out scores of the training rows."""
-        self.gaussian_components_, self.components_ = directions(split, problem.root)
-        self.n_components_ = len(split.variances)
-        both = np.concatenate([self.gaussian_components_, self.components_])
-        self.precision_ = both.T @ both
+        gaussian, local = directions(split, problem.root)
+        both = np.concatenate([gaussian, local])
         inverse = np.linalg.inv(both)
-        self.covariance_ = inverse @ inverse.T
-        local = inverse[:, split.gaussian.shape[1] :] @ self.components_
-        centres = (self.mean_ + (X - self.mean_) @ local.T).astype(X.dtype)
-        names = getattr(self, "feature_names_in_", None)
+        self.precision_, self.covariance_ = both.T @ both, inverse @ inverse.T
+        self.gaussian_components_, self.components_ = self._in_all_columns(gaussian), self._in_all_columns(local)
+        self.n_components_ = len(split.variances)
+        mean = mean_of_rows(X, weight)
+        projection = inverse[:, split.gaussian.shape[1] :] @ local
+        centres = (mean + (X - mean) @ projection.T).astype(X.dtype)
+        self.mean_ = mean if self._constants is None else self._constants.copy()
+        self.mean_[self.active_features_] = mean
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
-        self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, names)
+        self.mixture_ = SharedMixture(centres, self.covariance_, log_weights, self.engine, self._active_names)
         # The rows of weight zero, which the fit does not see, are scored as well.
         counted = np.ones(len(X), dtype=bool) if weight is None else weight > 0
         self._left_out_scores = left_out_scores(problem, split, rows, counted)

@@ -8,10 +8,11 @@ from sklearn.base import BaseEstimator, DensityMixin
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Covariances, Engine, prepare
+from vicinal._engine import Covariances, Engine, fit_engine, prepare
 from vicinal._fit_loops import Callback, Reason, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import Advice
 from vicinal._lca.lca import LCA
+from vicinal._lca.penalty import check_reg
 from vicinal._leave_one_out import mean_of_rows
 from vicinal._mixtures import LOG_2PI, LocalMixture, covariance_work, inverse_roots, log_dets
 from vicinal._records import Record, RecordParametersMixin
@@ -47,8 +48,8 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         Rows whose scatters (and counts) are averaged for each covariance: the row and its ``pool - 1`` nearest rows in
         LCA's metric. 1 is the step above, which never lowers the objective. With more, a covariance stands on more
         rows, so ``smoothing`` can be lower; the fit then ends at the first step that does not gain.
-    reg : float, default=0.0
-        The penalty of the LCA that gives :math:`\Sigma_0`.
+    reg : "auto", float or array, default="auto"
+        The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
     max_iter : int, default=100
         Most passes over the pairs, after LCA's own.
     tol : float, default=1e-5
@@ -65,8 +66,12 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
 
     Attributes
     ----------
-    local_covariances_ : ndarray of shape (n_samples, n_features, n_features)
-        :math:`\Sigma_j`.
+    local_covariances_ : ndarray of shape (n_samples, n_active, n_active)
+        :math:`\Sigma_j`, of the columns that vary (usually all).
+    active_features_ : ndarray of int
+        The columns that vary.
+    constant_values_ : ndarray
+        The values of the other columns.
     base_ : LCA
         The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`.
     objectives_ : ndarray
@@ -77,6 +82,9 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         Whether this fit and LCA's converged.
     engine_ : str
         The backend of the pair work, after LCA's own.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : LocalMixture
         The density.
     n_features_in_ : int
@@ -110,7 +118,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         smoothing: float = 0.7,
         *,
         pool: int = 1,
-        reg: float = 0.0,
+        reg: str | float | ArrayLike = "auto",
         max_iter: int = 100,
         tol: float = 1e-5,
         callback: Callback | None = None,
@@ -140,8 +148,12 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         """
         X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
         self._check_parameters(len(X))
+        X = self._keep_active(X, width="reg", stacklevel=3)
         # Sigma_0, the centre of the prior; exact for any n, so that nothing is random.
-        self.base_ = LCA(reg=self.reg, solver="accelerated", engine=self.engine, verbose=self.verbose)
+        reg = self.reg
+        if np.ndim(reg):
+            reg = check_reg(reg, self.n_features_in_)[np.ix_(self.active_features_, self.active_features_)]
+        self.base_ = LCA(reg=reg, solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
         base_path = self.base_._fit(X, None, _ADVICE)
         problem = self._problem(X)  # in the frame of LCA, where Sigma_0 is the identity
         self.engine_ = problem.backend
@@ -164,11 +176,11 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
                 "prior weighs too little, or far rows stretch it. Pass a larger smoothing, pass a larger reg (a variance, "
                 "in squared units of the data), or drop far rows."
             ) from None
+        self.certified_row_error_ = problem.certified_row_error
         warn_if_not_converged("LocalLCA", path)
         self.objectives_, self.n_iter_ = path.objectives, path.n_iter
         self.converged_ = path.converged and self.base_.converged_
-        names = getattr(self, "feature_names_in_", None)
-        self.mixture_ = LocalMixture(X.copy(), self.local_covariances_, None, self.engine, names)
+        self.mixture_ = LocalMixture(X.copy(), self.local_covariances_, None, self.engine, self._active_names)
         return self
 
     def _check_parameters(self, n_rows):
@@ -193,7 +205,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         """The rows in the frame of LCA, where the prior's covariance is the identity."""
         work = self._pair_work(*X.shape)
         rows = (X - mean_of_rows(X)) @ self.base_.components_.T
-        return prepare(self.engine, rows, leave_one_out=True, n_dims=work.n_dims, passes=work.passes)
+        return prepare(fit_engine(self), rows, leave_one_out=True, n_dims=work.n_dims, passes=work.passes)
 
     def _as_lca(self, covariances, record):
         """Every row with LCA's covariance; one pass tells the objective, in which LCA's penalty has no part."""

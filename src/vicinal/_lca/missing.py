@@ -20,6 +20,8 @@ from vicinal._lca.steps import COLLAPSE, CollapseError, Structure, inverse_root,
 from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._mixtures import SharedMixture
 
+# The penalty of reg="auto", a share of the covariance of the data: rows with gaps cannot be held out and scored alike.
+AUTO_SHARE = 0.1
 _COLLAPSED = (
     "{name}: with missing values the kernel's covariance collapses: its variance in some direction goes to zero and the "
     "leave-one-out likelihood to infinity. Pass a larger reg (a variance, in squared units of the data), drop columns "
@@ -48,19 +50,19 @@ def fit_lca_to_gaps(
     estimator: Any,
     X: np.ndarray,
     weight: np.ndarray | None,
-    reg: float,
+    reg: np.ndarray | None,
     structure: Structure,
     *,
-    of_spread: float = 0.0,
+    of_spread: float = AUTO_SHARE,
 ) -> None:
     """Fit an LCA to rows with missing values.
 
-    The penalty is that of `reg` and, beside it, `of_spread` times the covariance of the data in place of the identity.
+    The penalty is `reg` or, where that is None, `of_spread` times the covariance of the data.
     """
     check_columns_known(X, getattr(estimator, "feature_names_in_", None))
     rows = X.astype(np.float64)
     filled, spread = gaussian_start(rows, weight)
-    ridge = reg * np.eye(X.shape[1]) + of_spread * spread
+    ridge = of_spread * spread if reg is None else reg
     start = GapFit(nearest_structured(narrowed(spread, len(X)) + ridge, *structure), filled)
 
     def update(found: Any, mass: float) -> np.ndarray:
@@ -75,7 +77,8 @@ def fit_lca_to_gaps(
         raise ValueError(_COLLAPSED.format(name="LCA")) from None
     warn_if_not_converged("LCA", path, stacklevel=4)
     kept = path.parameters
-    problem = leave_one_out(kept.centres, weight, estimator.engine, reg=reg)
+    problem = leave_one_out(kept.centres, weight, estimator.engine, reg=ridge)
+    estimator._constants, estimator.reg_, estimator.reg_search_ = None, ridge, None
     estimator.solver_, estimator.engine_, estimator._stream = "em", problem.pairs.backend, None
     estimator._keep(inverse_root(kept.covariance), scatter_of_rows(kept.centres, weight))
     estimator._keep_density(kept.centres.astype(X.dtype), weight, problem)
@@ -101,7 +104,7 @@ def _split(gaussian: np.ndarray, local: np.ndarray, mean: np.ndarray, rows: np.n
 
 
 def fit_lca_gauss_to_gaps(
-    estimator: Any, X: np.ndarray, weight: np.ndarray | None, reg: float, reg_gauss: float
+    estimator: Any, X: np.ndarray, weight: np.ndarray | None, reg: np.ndarray | None, reg_gauss: np.ndarray | None
 ) -> None:
     """Fit an LCAGauss to rows with missing values."""
     if estimator.reduce:
@@ -111,21 +114,23 @@ def fit_lca_gauss_to_gaps(
     w = np.ones(len(X)) if weight is None else weight
     mass = float(w.sum())
     filled, spread = gaussian_start(known, weight)
-    root = inverse_root(spread + reg_gauss * np.eye(d))
+    reg = AUTO_SHARE * spread if reg is None else reg
+    reg_gauss = np.zeros((d, d)) if reg_gauss is None else reg_gauss
+    root = inverse_root(spread + reg_gauss)
     start = _split(np.empty((0, d)), root, mean_of_rows(filled, weight), filled)
 
     def step(at: _Split) -> tuple[float, _Split]:
         found = expect(known, at.centres, at.covariance, weight, estimator.engine)
-        penalty = 0.5 * (reg * np.square(at.local).sum() + reg_gauss * np.square(at.gaussian).sum())
+        penalty = 0.5 * float(np.sum(reg * (at.local.T @ at.local)) + np.sum(reg_gauss * (at.gaussian.T @ at.gaussian)))
         objective = float(w @ found.scores) / mass - penalty
         added = found.spread / mass
-        whole = scatter_of_rows(found.rows, weight) + added + reg_gauss * np.eye(d)
+        whole = scatter_of_rows(found.rows, weight) + added + reg_gauss
         root, mean = inverse_root(whole), mean_of_rows(found.rows, weight)
         if not len(at.local):  # all Gaussian: the state absorbs, as with complete rows
             return objective, _split(root, at.local, mean, found.rows)
         pairs = leave_one_out(found.rows, weight, estimator.engine).pairs
         scatter = pairs.at(at.local).scatter(w[w > 0], of="rows").scatter
-        matrix = root @ (scatter / mass + added + reg * np.eye(d)) @ root.T
+        matrix = root @ (scatter / mass + added + reg) @ root.T
         gaussian, local = directions(split_at_one(0.5 * (matrix + matrix.T)), root)
         return objective, _split(gaussian, local, mean, found.rows)
 
@@ -135,6 +140,8 @@ def fit_lca_gauss_to_gaps(
     except (CollapseError, np.linalg.LinAlgError):
         raise ValueError(_COLLAPSED.format(name="LCAGauss")) from None
     warn_if_not_converged("LCAGauss", path, stacklevel=4)
+    estimator._constants, estimator.reg_search_ = None, None
+    estimator.reg_, estimator.reg_gauss_ = reg, reg_gauss
     _keep_gauss(estimator, X, weight, path)
 
 
@@ -153,7 +160,7 @@ def _keep_gauss(estimator: Any, X: np.ndarray, weight: np.ndarray | None, path: 
     found = expect(X.astype(np.float64), kept.centres, kept.covariance, weight, estimator.engine)
     estimator._left_out_scores = found.scores
     problem = leave_one_out(kept.rows, weight, estimator.engine)
-    estimator.engine_ = problem.pairs.backend
+    estimator.engine_, estimator.certified_row_error_ = problem.pairs.backend, problem.pairs.certified_row_error
     metric = kept.local if len(kept.local) else np.zeros((1, X.shape[1]))
     estimator.effective_neighbors_ = perplexities(problem, metric, kept.rows, weight)
     estimator.objectives_, estimator.n_iter_, estimator.converged_ = path.objectives, path.n_iter, path.converged

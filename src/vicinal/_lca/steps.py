@@ -7,11 +7,12 @@ row (Eq. 1; w = 1)
 .. math::
 
     F(A) = \frac{1}{W} \sum_i w_i \log \Big[ \frac{1}{W - w_i} \sum_{j \ne i} w_j N(x_i; x_j, \Sigma) \Big]
-           - \frac{\nu}{2} \operatorname{tr} \Sigma^{-1}
+           - \frac12 \operatorname{tr}(\Sigma^{-1} R)
 
-and the EM matrix in the frame, :math:`M = S_z / W + \nu A A'` (Eqs. 3 and 4 with the penalty). The M-step is
+and the EM matrix in the frame, :math:`M = S_z / W + A R A'` (Eqs. 3 and 4 with the penalty; the paper has
+:math:`R = \nu I`). The M-step is
 :math:`\Sigma \leftarrow A^{-1} M A^{-T}`; the gradient of F in A is
-:math:`(I - M) A^{-T} = A^{-T} - A (S/W + \nu I)`.
+:math:`(I - M) A^{-T} = A^{-T} - A (S/W + R)`.
 """
 
 from typing import NamedTuple
@@ -57,13 +58,13 @@ def one_pass(problem, metric):
 def penalised_objective(log_means, weight, metric, reg):
     """F(A) from the logs of the mean kernels ``1/(W - w_i) sum_{j != i} w_j exp(-|z_i - z_j|^2/2)``."""
     log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
-    return float(weight @ log_means / weight.sum() + log_norm - 0.5 * reg * np.square(metric).sum())
+    return float(weight @ log_means / weight.sum() + log_norm - 0.5 * np.vdot(metric @ reg, metric))
 
 
-# Departure 1 (LCA): the penalty is nu/2 tr Sigma^-1 a row, so that the M-step adds nu I, as Algorithm 1 does.
+# Departure 1 (LCA): the penalty is 1/2 tr(Sigma^-1 R) per row, so that the M-step adds R; Algorithm 1 has R = nu I.
 def em_matrix(scatter, weight, metric, reg):
-    """M = S_z / W + nu A A', exactly symmetric."""
-    matrix = scatter / weight.sum() + reg * (metric @ metric.T)
+    """M = S_z / W + A R A', exactly symmetric."""
+    matrix = scatter / weight.sum() + metric @ reg @ metric.T
     return 0.5 * (matrix + matrix.T)
 
 

@@ -32,7 +32,7 @@ def blend(local, estimate, discount, share):
 
 def metric_of(local, reg, structure):
     """The metric of a local covariance: the inverse root of its M-step."""
-    sigma = nearest_structured(local + reg * np.eye(len(local)), *structure)
+    sigma = nearest_structured(local + reg, *structure)
     try:
         metric = inverse_root(0.5 * (sigma + sigma.T))
     except np.linalg.LinAlgError:
@@ -162,7 +162,7 @@ def unbiased_start(problem, start, structure, size, rng):
 
     def evaluate(metric):
         objective, local = look(problem, metric, terms)
-        matrix = metric @ (local + problem.reg * np.eye(len(metric))) @ metric.T
+        matrix = metric @ (local + problem.reg) @ metric.T
         return objective, 0.5 * (matrix + matrix.T)
 
     return _quick_fit(evaluate, start, structure)
@@ -207,7 +207,7 @@ def stochastic_path(problem, start, structure, record, *, n_candidates, warm, ba
         if warm and not _interrupted(fits):
             fits.append(unbiased_start(problem, _last(fits, start), structure, max(2000, 20 * d), rng))
     start = _last(fits, start)
-    local = np.linalg.inv(start.T @ start) - problem.reg * np.eye(d)
+    local = np.linalg.inv(start.T @ start) - problem.reg
     size = {"n_neighbors": n_neighbors, "n_rows": n_rows, "batch_size": batch_size}
     if not _interrupted(fits):
         return sweep_path(problem, local, structure, record, rng=rng, **size, **options)

@@ -5,30 +5,30 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cholesky, solve_triangular
-from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.exceptions import NotFittedError
+from sklearn.base import BaseEstimator, DensityMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import bandwidth_covariance, check_integer, check_positive, check_rows, check_spread, check_weights
+from vicinal._checks import check_integer, check_rows, check_spread, check_weights
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, available_threads, robust_centre, settled
+from vicinal._density.selection import Selection
+from vicinal._engine import Engine, Work, available_threads, fit_engine, settled
 from vicinal._fit_loops import warn_if_not_converged
-from vicinal._leave_one_out import leave_one_out
+from vicinal._leave_one_out import leave_one_out, merged_twins
 from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
+from vicinal._manifold_parzen.inputs import check_soft_rows, clone_but_keep_metric, in_bandwidths, rows_under_metric
 from vicinal._manifold_parzen.neighbors import nearest_neighbors
-from vicinal._manifold_parzen.noise_choice import choose_noise
+from vicinal._manifold_parzen.noise_choice import SLACK, check_noise, choose_noise
+from vicinal._manifold_parzen.search import ParameterSearch
 from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
 from vicinal._scatter import local_frames, soft_frames
+from vicinal._supervision import code_classes
 
 _NEIGHBORHOODS = ("nearest", "kernel")
 _ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise: plenty for one number
 _NOISES = 40  # about as many noises are compared
 _FOLDS = 5  # of rows that are held out of soft neighbourhoods
-# Comparing noises needs fewer digits than reporting a density; see `Frames`.
-_SLACK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 10.0}
 
 # Departures from the paper (Vincent and Bengio, 2003):
 # 1. Exactly k neighbours, ties in the order of the index; the row itself is none of them (`nearest_neighbors`).
@@ -50,15 +50,15 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
 
     Parameters
     ----------
-    n_components : int, default=1
+    n_components : int or "auto", default="auto"
         d, the number of local directions kept. 0 is plain Parzen windows of variance ``noise``.
-    n_neighbors : int, default=5
+    n_neighbors : int or "auto", default="auto"
         k, the number of neighbours of a row, itself not counted; at least ``n_components``. Not used with
         ``vicinity="kernel"``.
     noise : float or "auto", default="auto"
-        :math:`\sigma^2`, the variance added in every direction. "auto" takes the value of largest likelihood
-        of rows that did not shape the density: each is scored under the estimate built without it, frames
-        included (for ``vicinity="kernel"``, by five folds). Up to 1,024 rows, spread over the training
+        :math:`\sigma^2`, the variance added in every direction. Where d and k are numbers, "auto" takes the value of
+        largest likelihood of rows that did not shape the density: each is scored under the estimate built without it,
+        frames included (for ``vicinity="kernel"``, by five folds). Up to 1,024 rows, spread over the training
         set, are scored.
     vicinity : {"nearest", "kernel"}, default="nearest"
         "nearest" counts exactly the k nearest rows, equally; "kernel" all other rows, with a Gaussian weight.
@@ -72,13 +72,29 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     neighbor_search : {"exact", "approximate"}, default="exact"
         How neighbours are found: by the pair engine, or by pynndescent (``pip install 'vicinal[ann]'``) for
         large n.
+    selection : Selection, optional
+        How d, k and the noise are chosen where d or k is "auto": the criterion, the folds and the grids; see
+        :class:`vicinal.Selection`. Where it is given, a noise that is "auto" is chosen in the same way. With
+        ``vicinity="kernel"``, which has no k, nothing is searched but the noise, and "auto" is one direction.
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
 
     Attributes
     ----------
+    n_components_, n_neighbors_ : int
+        d and k in use.
     noise_ : float
         The variance :math:`\sigma^2` in use.
+    cv_results_ : dict of arrays, or None
+        The table of the search, as that of GridSearchCV: ``params``, ``param_n_components``, ``param_n_neighbors``,
+        ``param_noise``, ``split0_test_score``, ..., ``mean_test_score``, ``std_test_score``, ``rank_test_score``. None
+        without a search.
+    best_score_ : float or None
+        The mean over the splits of the score of the values in use.
+    active_features_ : ndarray of int
+        The columns that vary; the density is theirs.
+    constant_values_ : ndarray
+        The values of the other columns.
     local_frames_ : ndarray of shape (n_samples, n_components, n_features)
         The directions :math:`V_{il}`, orthonormal, the leading one first.
     local_variances_ : ndarray of shape (n_samples, n_components)
@@ -89,6 +105,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         With ``noise="auto"``: the variances tried and their mean held-out log-densities.
     engine_ : str
         The backend of the pair work of the fit.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : FrameMixture, or SharedMixture with ``n_components=0``
         The density itself.
     n_features_in_ : int
@@ -98,7 +117,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     -----
     Fitting costs the neighbour search plus O(n k D min(k, D)) for the frames, and O(n d D) memory. Scoring m
     rows costs O(m n d D), about d + 1 times plain Parzen windows. ``noise="auto"`` costs about as much as
-    scoring 1,024 rows.
+    scoring 1,024 rows. The search of the default costs about as much as scoring up to 2,048 rows under four densities of
+    up to 32 directions, with an exponential for each of the 16 noises and each number of directions: pass numbers for
+    n_components and n_neighbors to do without.
 
     ``sample_weight`` is importance: a row weighs as a component and as a neighbour, and a row of weight 0 is
     neither.
@@ -120,18 +141,20 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     (1.51, 1.3)
     """
 
-    _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
+    _isotropic = True
+    _record_types: ClassVar[dict[str, type[Record]]] = {"selection": Selection, "engine": Engine}
 
     def __init__(
         self,
-        n_components: int = 1,
-        n_neighbors: int = 5,
+        n_components: int | str = "auto",
+        n_neighbors: int | str = "auto",
         noise: str | float = "auto",
         *,
         vicinity: str = "nearest",
         bandwidth: float | ArrayLike | None = None,
         metric: Any = None,
         neighbor_search: str = "exact",
+        selection: Selection | None = None,
         engine: Engine | str | None = None,
     ) -> None:
         self.n_components = n_components
@@ -141,6 +164,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         self.bandwidth = bandwidth
         self.metric = metric
         self.neighbor_search = neighbor_search
+        self.selection = selection
         self.engine = engine
 
     def __sklearn_clone__(self):
@@ -160,11 +184,15 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         -------
         self
         """
-        named_rows = X
-        X, weight, counted, d, k = self._check_input(X, sample_weight)
-        engine = settled(self.engine, self._pair_work(*X.shape))
-        self.engine_ = engine.kind
-        self._k, self._weight, self._neighbors, self._soft_rows = k, weight, None, None
+        named_rows, (X, weight) = X, self._check_input(X, sample_weight)
+        d, k, noise, searched = self._settle(named_rows, X, y, weight)
+        X = self._active(X)
+        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
+        d, k = self._check_sizes(X, len(counted), d, k, noise)
+        engine = settled(fit_engine(self), self._fit_work(*X.shape, d, noise))
+        self.engine_, self.certified_row_error_ = searched or engine.kind, 0.0
+        self.n_components_, self.n_neighbors_ = d, k
+        self._weight, self._neighbors, self._soft_rows = weight, None, None
         if d == 0:
             frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
         elif self.vicinity == "nearest":
@@ -178,35 +206,97 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             frames, variances = local_frames(X, self._neighbors[:, :k], d, weight, **options)
         else:
             # The weighted covariance of a soft neighbourhood K (sec. 2), instead of steps 2 and 3.
-            self._soft_rows = _in_bandwidths(rows_under_metric(self.metric, named_rows, X), self.bandwidth)
+            self._soft_rows = in_bandwidths(rows_under_metric(self.metric, named_rows, X), self.bandwidth)
             frames, variances = soft_frames(X, self._soft_rows, d, weight, engine=engine)
         # sigma^2, which makes the covariances C_i regular.
-        auto = self.noise == "auto"
-        self.noise_ = self._choose_noise(X, frames, variances, counted, engine) if auto else float(self.noise)
+        auto = isinstance(noise, str)
+        self.noise_ = self._choose_noise(X, frames, variances, counted, engine) if auto else float(noise)
         self.mixture_: SharedMixture | FrameMixture = self._make_mixture(X, frames, variances)  # Eq. 1
         return self
 
-    def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], Any, Any, int, int]:
-        """The rows, their weights, the positions of those that count, d and k."""
+    def selected(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Return an unfitted copy whose n_components, n_neighbors and noise are numbers, chosen on some rows.
+
+        :class:`vicinal.DensityClassifier` calls this before it fits the density of each class, so that a classification
+        criterion chooses one set of values for all classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), optional
+            Class labels; needed for, and only used by, the classification criteria.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        ManifoldParzen
+        """
+        copy = clone(self)
+        rows, weight = copy._check_input(X, sample_weight)
+        d, k, noise, _ = copy._settle(X, rows, y, weight)
+        return clone(self).set_params(n_components=d, n_neighbors=k, noise=noise, selection=None)
+
+    def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], Any]:
+        """The rows and their weights; refuses bad parameters, and finds the columns that vary."""
         # Plain Parzen windows of a given width need no second row.
-        alone = self.n_components == 0 and isinstance(self.noise, numbers.Real)
+        given = isinstance(self.noise, numbers.Real)
+        alone = given and not isinstance(self.n_components, str) and self.n_components == 0
         X = check_rows(self, X, reset=True, min_rows=1 if alone else 2)
         weight = check_weights(sample_weight, X)
-        counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-        return X, weight, counted, *self._check_parameters(X, len(counted))
+        self._check_parameters(X)
+        kept = np.full(X.shape[1], given)  # the noise is a width along constant columns
+        self._keep_active(X, weight, width="noise", kept=kept, stacklevel=4)
+        return X, weight
+
+    @property
+    def _searches(self):
+        """Whether some parameters are to be chosen on folds."""
+        if self.vicinity == "kernel" or (self.n_components == 0 and self.selection is None):
+            return False
+        return isinstance(self.n_components, str) or isinstance(self.n_neighbors, str) or self.selection is not None
+
+    def _search(self):
+        """The search for the parameters that are "auto"."""
+        options = Selection() if self.selection is None else self.selection
+        names = ("n_components", "n_neighbors", "noise")
+        own = [getattr(options, n) if isinstance(getattr(self, n), str) else getattr(self, n) for n in names]
+        return ParameterSearch(options, *own, neighbor_search=self.neighbor_search, engine=fit_engine(self))
+
+    def _settle(self, named_rows, X, y, weight):
+        """d, k, the noise ("auto" if it is chosen after the frames are known), and the backend of a search or None."""
+        self.cv_results_, self.best_score_ = None, None
+        if not self._searches:
+            # Soft neighbourhoods have no k, and one direction where nothing is said; plain windows have no neighbours.
+            sizes = (1 if isinstance(size, str) else size for size in (self.n_components, self.n_neighbors))
+            return *sizes, self.noise, None
+        search, codes, classes = self._search(), np.zeros(len(X), dtype=int), np.array([0])
+        if search.selection.classifies:
+            classes, codes = code_classes(y, len(X))
+        X, Z = self._active(X), rows_under_metric(self.metric, named_rows, self._active(X))
+        found = search.run(X, Z, weight, classes, codes, stacklevel=5)
+        if found is None:  # hardly any rows differ: plain windows
+            return 0, 1, self.noise, None
+        self.cv_results_, self.best_score_ = found.results, found.score
+        return found.params["n_components"], found.params["n_neighbors"], found.params["noise"], found.engine
 
     def _make_mixture(self, X, frames, variances):
         """The density; without directions plain Parzen windows (sec. 2), to the last bit."""
         with np.errstate(divide="ignore"):
             log_weights = None if self._weight is None else np.log(self._weight)
-        names = getattr(self, "feature_names_in_", None)
         if len(frames) == 0:
-            return SharedMixture(X.copy(), self.noise_ * np.eye(X.shape[1]), log_weights, self.engine, names)
-        return FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, names)
+            covariance = self.noise_ * np.eye(X.shape[1])
+            return SharedMixture(X.copy(), covariance, log_weights, self.engine, self._active_names)
+        return FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, self._active_names)
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of a fit, or of scoring its rows where it has none."""
-        d, auto = self.n_components, isinstance(self.noise, str)
+        """The pair work of a fit, or of scoring its rows where it has none; that of the search where there is one."""
+        if self._searches:
+            return self._search().work(n_samples, n_features)
+        return self._fit_work(n_samples, n_features, 1 if isinstance(self.n_components, str) else self.n_components)
+
+    def _fit_work(self, n_samples, n_features, d, noise=None):
+        """The pair work of a fit with d directions."""
+        auto = isinstance(self.noise if noise is None else noise, str)
         if d == 0:
             return Work(n_samples, n_samples, n_features, LOO_PASSES if auto else 1)
         passes = 1 if self.vicinity == "nearest" else 2  # shares of soft neighbours take two sweeps
@@ -218,15 +308,20 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return Work(n_samples, n_samples, n_features, passes * _FOLDS)
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):
-        if self.n_components == 0:
+        d = getattr(self, "n_components_", 1 if isinstance(self.n_components, str) else self.n_components)
+        if d == 0:
             return super()._scoring_work(n_queries, n_points, n_features, passes)
-        return frame_work(n_queries, (self.n_components, n_points, n_features), passes=passes)
+        return frame_work(n_queries, (d, n_points, n_features), passes=passes)
 
-    def _check_parameters(self, X, n_rows):
-        """Check the parameters against each other and the data; return d and k."""
-        n_features = X.shape[1]
-        d = check_integer(self.n_components, "n_components", least=0)
-        k = check_integer(self.n_neighbors, "n_neighbors")
+    def _check_parameters(self, X):
+        """Refuse parameters that no data would make right."""
+        for name, least in (("n_components", 0), ("n_neighbors", 1)):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                if value != "auto":
+                    raise ValueError(f"{name} must be an integer or 'auto', got {value!r}.")
+            else:
+                check_integer(value, name, least=least)
         if isinstance(self.noise, str):
             if self.noise != "auto":
                 raise ValueError(f"noise must be a variance greater than 0 or 'auto', got {self.noise!r}.")
@@ -235,18 +330,34 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             check_noise(self.noise, X.dtype)
         if self.vicinity not in _NEIGHBORHOODS:
             raise ValueError(f"vicinity must be 'nearest' or 'kernel', got {self.vicinity!r}.")
+        if self.selection is not None:
+            if not isinstance(self.selection, Selection):
+                raise TypeError(
+                    f"selection must be a vicinal.Selection or None, got {type(self.selection).__name__}. "
+                    "Selection(criterion='error', cv=5) for example."
+                )
+            if self.vicinity == "kernel":
+                raise ValueError(
+                    "selection needs vicinity='nearest': a soft neighbourhood has no number of neighbours."
+                )
+
+    def _check_sizes(self, X, n_rows, d, k, noise):
+        """Check d and k against each other and the data, and return them."""
+        n_features = X.shape[1]
         if d > n_features:
-            raise ValueError(f"n_components={d} needs at least {d} features, got {n_features}. Lower n_components.")
+            raise ValueError(
+                f"n_components={d} needs at least {d} features that vary, got {n_features}. Lower n_components."
+            )
         if d == 0:
             return d, k
+        auto = isinstance(noise, str)
         if self.vicinity == "kernel":
             if self.bandwidth is None:
                 raise ValueError(
                     "vicinity='kernel' needs a bandwidth, got None. Pass a standard deviation, for "
                     "example the typical distance of a row to its tenth neighbour."
                 )
-            leaves_out = isinstance(self.noise, str)
-            _check_soft_rows(n_rows, 3 if leaves_out else 2, " with noise='auto'" if leaves_out else "")
+            check_soft_rows(n_rows, 3 if auto else 2, " with noise='auto'" if auto else "")
             return d, k
         if d > k:
             raise ValueError(
@@ -257,7 +368,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             raise ValueError(
                 f"n_neighbors={k} needs at least {k + 1} training points, got {n_rows}. Lower n_neighbors or add data."
             )
-        if self.noise == "auto" and n_rows == k + 1:
+        if auto and n_rows == k + 1:
             raise ValueError(
                 f"n_neighbors={k} with noise='auto', which leaves rows out, needs at least {k + 2} training "
                 f"points, got {n_rows}. Lower n_neighbors, add data or pass noise as a number."
@@ -266,7 +377,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
 
     def _choose_noise(self, X, frames, variances, counted, engine):
         if len(frames) == 0:
-            path = loo_variance(leave_one_out(X, self._weight, engine, passes=LOO_PASSES))
+            path = loo_variance(leave_one_out(*merged_twins(X, self._weight), engine, passes=LOO_PASSES))
             warn_if_not_converged("ManifoldParzen(n_components=0, noise='auto')", path)
             return path.parameters
         rows = counted
@@ -275,7 +386,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         weights = None if self._weight is None else self._weight[rows]
 
         def evaluate(noises):
-            scores = self._held_out(X, frames, variances, noises, rows, engine, _SLACK[X.dtype])
+            scores = self._held_out(X, frames, variances, noises, rows, engine, SLACK[X.dtype])
             return np.average(scores, axis=1, weights=weights)
 
         near = nearest_neighbors(X, 1, counted, engine=engine) if self._neighbors is None else self._neighbors
@@ -324,13 +435,13 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         n = len(mixture.centres)
         if isinstance(mixture, SharedMixture):
             return mixture.left_out_score_samples()
-        if self._neighbors is not None and self._neighbors.shape[1] == self._k:
+        if self._neighbors is not None and self._neighbors.shape[1] == self.n_neighbors_:
             raise ValueError(
-                f"n_neighbors={self._k} needs at least {self._k + 2} training points when a row is left out, "
+                f"n_neighbors={self.n_neighbors_} needs at least {self.n_neighbors_ + 2} training points when a row is left out, "
                 f"got {n}. Lower n_neighbors or add data."
             )
         if self._neighbors is None:
-            _check_soft_rows(int(np.isfinite(mixture.log_weights).sum()), 3, " when rows are left out")
+            check_soft_rows(int(np.isfinite(mixture.log_weights).sum()), 3, " when rows are left out")
         engine = settled(self.engine, frame_work(n, mixture.frames.shape))
         scores = self._held_out(
             mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n), engine
@@ -359,64 +470,4 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         check_is_fitted(self)
         if self._neighbors is None:
             raise AttributeError("neighbors_ exists only with vicinity='nearest' and n_components > 0.")
-        return self._neighbors[:, : self._k]
-
-
-def check_noise(noise, dtype):
-    """Return a variance whose inverse the precision of the data can hold."""
-    noise, least = check_positive(noise, "noise"), float(np.finfo(dtype).tiny)
-    if noise < least:
-        raise ValueError(
-            f"noise must be at least {least:.3g}, got {noise:.3g}, whose inverse overflows {dtype}. Rescale the data, or "
-            "enlarge the noise."
-        )
-    return noise
-
-
-def _check_soft_rows(n_rows, least, purpose):
-    if n_rows < least:
-        raise ValueError(
-            f"vicinity='kernel'{purpose} needs at least {least} training points of positive weight, got {n_rows}. "
-            "Add data, or pass n_components=0 and noise as a number."
-        )
-
-
-def clone_but_keep_metric(estimator):
-    """Clone all parameters but the metric, an input that would no longer be fitted."""
-    copy = BaseEstimator.__sklearn_clone__(estimator)
-    copy.metric = estimator.metric
-    return copy
-
-
-def rows_under_metric(metric, rows, X):
-    """The rows where the metric's distances are Euclidean.
-
-    `rows` are as the user passed them (perhaps with column names, which the metric may know), X the checked
-    array.
-    """
-    if metric is None:
-        return X
-    if not hasattr(metric, "transform"):
-        raise TypeError(
-            f"metric must be a fitted metric with a transform method, or None, got {type(metric).__name__}. "
-            "Fit LCA, RCA, NCA or a scikit-learn transformer first and pass it."
-        )
-    try:
-        Z = np.asarray(metric.transform(rows))
-    except NotFittedError as error:
-        raise NotFittedError(
-            f"metric must be fitted before it is passed, and this {type(metric).__name__} is not."
-        ) from error
-    if Z.ndim != 2 or len(Z) != len(X) or not np.all(np.isfinite(Z)):
-        raise ValueError(
-            f"metric must map the {len(X)} rows to {len(X)} finite rows, got an array of shape {Z.shape}"
-            f"{'' if np.all(np.isfinite(Z)) else ' that is not finite'}."
-        )
-    return Z
-
-
-def _in_bandwidths(Z, bandwidth):
-    """Rows in units of the bandwidth: where the weight is exp(-|z_i - z_j|^2 / 2)."""
-    lower = cholesky(bandwidth_covariance(bandwidth, Z.shape[1]), lower=True)
-    centred = (Z - robust_centre(Z)).T
-    return np.ascontiguousarray(solve_triangular(lower, centred.astype(np.float64), lower=True).T)
+        return self._neighbors[:, : self.n_neighbors_]

@@ -6,8 +6,14 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from vicinal._checks import check_positive
+
 _STEP = 1.5  # ratio of neighbouring candidates; the curve is smooth, and the best three are interpolated
 _MOST = 64  # candidates in a pass
+
+
+# Comparing noises needs fewer digits than reporting a density; see `Frames`.
+SLACK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 10.0}
 
 
 class NoiseChoice(NamedTuple):
@@ -85,3 +91,14 @@ def _interpolated(candidates, scores, best):
     x, y = np.log(candidates[best - 1 : best + 2]), scores[best - 1 : best + 2]
     a, b, _ = np.polyfit(x - x[1], y - y[1], 2)
     return float(np.exp(x[1] - b / (2 * a))) if a < 0 else float(candidates[best])
+
+
+def check_noise(noise, dtype):
+    """Return a variance whose inverse the precision of the data can hold."""
+    noise, least = check_positive(noise, "noise"), float(np.finfo(dtype).tiny)
+    if noise < least:
+        raise ValueError(
+            f"noise must be at least {least:.3g}, got {noise:.3g}, whose inverse overflows {dtype}. Rescale the data, or "
+            "enlarge the noise."
+        )
+    return noise

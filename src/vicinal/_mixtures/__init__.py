@@ -15,11 +15,13 @@
           |
       components.py       weights of components      features.py    columns by position or name
       neighbor_steps.py   mean shift where components have covariances of their own
+      conditionals.py     each column of a row given the others, where all components share one covariance
 
 A mixture knows arrays and the pair engine, never an estimator.
 """
 
 from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_of_others, normalised_log_weights
+from vicinal._mixtures.conditionals import Conditionals, column_conditionals
 from vicinal._mixtures.features import feature_positions
 from vicinal._mixtures.frame_mixture import FrameMixture, frame_work
 from vicinal._mixtures.local_mixture import LocalMixture, covariance_work, inverse_roots, log_dets
@@ -28,11 +30,13 @@ from vicinal._mixtures.shared_mixture import SharedMixture
 
 __all__ = [
     "LOG_2PI",
+    "Conditionals",
     "FrameMixture",
     "LocalMixture",
     "Mixture",
     "SharedMixture",
     "check_log_density",
+    "column_conditionals",
     "covariance_work",
     "feature_positions",
     "frame_work",

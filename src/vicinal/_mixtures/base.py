@@ -1,20 +1,24 @@
 """What every Gaussian mixture does in the same way, whatever the covariances of its components."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from vicinal._engine import Placement, Work, prepare, resident, robust_centre
+from vicinal._engine import Engine, Kernel, Placement, Work, engine_at, prepare, resident, robust_centre
 from vicinal._mixtures.components import (
     LOG_2PI,
+    RandomState,
     check_log_density,
     draw_components,
     log_weight_of_others,
     normalised_log_weights,
 )
-from vicinal._mixtures.features import check_queries, feature_positions, split_features
+from vicinal._mixtures.features import Feature, Features, check_queries, feature_positions, split_features
+from vicinal._tensors import on_device
 
 
 class MixtureBase(ABC):
@@ -29,7 +33,13 @@ class MixtureBase(ABC):
     feature_names : array of shape (D,) or None
     """
 
-    def __init__(self, centres, log_weights, engine, feature_names):
+    def __init__(
+        self,
+        centres: np.ndarray,
+        log_weights: np.ndarray | None,
+        engine: Engine | str | None,
+        feature_names: np.ndarray | None,
+    ):
         self.centres = centres
         self.log_weights = normalised_log_weights(log_weights, len(centres))
         self.engine = engine
@@ -43,27 +53,29 @@ class MixtureBase(ABC):
         """What maps rows to where distances are in standard deviations of the kernels: (D, D), or (D,) for a diagonal."""
 
     @abstractmethod
-    def _kernel(self) -> Any:
+    def _kernel(self) -> Kernel:
         """The kernel of the components, as `Problem.at` takes it."""
 
     @abstractmethod
-    def _work(self, n_queries, passes) -> Work:
+    def _work(self, n_queries: int, passes: int) -> Work:
         """The pair work of asking about so many rows, so many times."""
 
     @abstractmethod
-    def _draw(self, chosen, rng) -> np.ndarray:
+    def _draw(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         """A row from each of the chosen components."""
 
     @abstractmethod
-    def _marginal(self, kept, names) -> "MixtureBase":
+    def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> "MixtureBase":
         """The mixture of the features at some positions."""
 
     @abstractmethod
-    def _conditional(self, fixed, values, rest, names) -> "MixtureBase":
+    def _conditional(
+        self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
+    ) -> "MixtureBase":
         """The mixture of the features at the positions `rest`, given the values of those at `fixed`."""
 
     @abstractmethod
-    def mean_shift(self, X, placed: Placement | None = None) -> np.ndarray:
+    def mean_shift(self, X: np.ndarray, placed: Placement | None = None) -> np.ndarray:
         """Return the step of each row of X to the maximum of EM's lower bound of the log-density, shape (m, D).
 
         .. math:: \\Big(\\sum_j p_{ij} C_j^{-1}\\Big)^{-1} \\sum_j p_{ij} C_j^{-1} (c_j - x_i)
@@ -79,17 +91,17 @@ class MixtureBase(ABC):
 
     # -- the engine ------------------------------------------------------------------------------------------------
 
-    def placement(self, n_queries, passes=1):
+    def placement(self, n_queries: int, passes: int = 1, engine: Engine | str | None = None) -> Placement:
         """Return the components as the engine keeps them to be asked about so many rows, so many times.
 
-        A centre may be left out.
+        A centre may be left out.  `engine` is that of the mixture unless another is given.
         """
-        work = self._work(n_queries, passes)
-        return resident(self, self.engine, work, lambda: self._placed(work))
+        work, engine = self._work(n_queries, passes), self.engine if engine is None else engine
+        return resident(self, engine, work, lambda: self._placed(work, engine))
 
-    def _placed(self, work):
+    def _placed(self, work: Work, engine: Engine | str | None) -> Placement:
         problem = prepare(
-            self.engine,
+            engine,
             self.centres,
             log_weights=self._log_weights_of_points(),
             leave_one_out=True,
@@ -99,38 +111,44 @@ class MixtureBase(ABC):
         )
         return problem.at(self._kernel())
 
-    def _log_weights_of_points(self):
+    def _log_weights_of_points(self) -> np.ndarray | None:
         """The log-weights that the engine adds to the scores of a component; None for none."""
         return self.log_weights
 
     @property
-    def _log_norm(self):
+    def _log_norm(self) -> float:
         """What the engine's log-sums lack to be log-densities."""
         return -0.5 * self.n_features * LOG_2PI
 
     # -- densities -------------------------------------------------------------------------------------------------
 
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """The number of dimensions."""
-        return self.centres.shape[1]
+        return int(self.centres.shape[1])
 
-    def score_samples(self, X):
-        """Return the log-density of each row of X, shape (m,)."""
-        X = check_queries(X, self.n_features, self.feature_names)
-        return check_log_density(self.placement(len(X)).log_sums(X) + self._log_norm)
+    def score_samples(self, X: Any) -> Any:
+        """Return the log-density of each row of X, shape (m,); where X is a checked tensor on a GPU, as a tensor there."""
+        if on_device(X):
+            placement = self.placement(len(X), engine=engine_at(self.engine, X))
+            return check_log_density(placement.log_sums(X) + self._log_norm)
+        rows = check_queries(X, self.n_features, self.feature_names)
+        return check_log_density(self.placement(len(rows)).log_sums(rows) + self._log_norm)
 
-    def left_out_score_samples(self):
-        """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
+    def left_out_score_samples(self, passes: int = 1) -> np.ndarray:
+        """Return the log-density of each centre under the mixture of the *other* components, shape (n,).
+
+        `passes` is how often rows are expected to be scored around this call; the engine chooses by it.
+        """
         others = log_weight_of_others(self.log_weights)
-        sums = self.placement(len(self.centres)).log_sums()
+        sums = self.placement(len(self.centres), passes).log_sums()
         return check_log_density(sums + self._log_norm - others)
 
-    def score(self, X):
+    def score(self, X: ArrayLike) -> float:
         """Return the mean log-density of the rows of X."""
         return float(self.score_samples(X).mean())
 
-    def score_incomplete(self, X):
+    def score_incomplete(self, X: ArrayLike) -> np.ndarray:
         """Return the log-density of each row's known entries under the marginal of those features, shape (m,).
 
         One marginal is made for each pattern of missing values, so the cost grows with the number of patterns.
@@ -140,19 +158,19 @@ class MixtureBase(ABC):
         X : array-like of shape (m, D)
             NaN where a value is missing. A row of nothing but NaN scores 0.
         """
-        X = check_queries(X, self.n_features, self.feature_names, gaps=True)
-        patterns, pattern_of = np.unique(np.isnan(X), axis=0, return_inverse=True)
+        rows = check_queries(X, self.n_features, self.feature_names, gaps=True)
+        patterns, pattern_of = np.unique(np.isnan(rows), axis=0, return_inverse=True)
         pattern_of = pattern_of.reshape(-1)
-        scores = np.zeros(len(X))
+        scores = np.zeros(len(rows))
         for p, missing in enumerate(patterns):
-            rows, known = np.flatnonzero(pattern_of == p), np.flatnonzero(~missing)
+            some, known = np.flatnonzero(pattern_of == p), np.flatnonzero(~missing)
             if len(known) == self.n_features:
-                scores[rows] = self.score_samples(X[rows])
+                scores[some] = self.score_samples(rows[some])
             elif len(known):
-                scores[rows] = self.marginal(known).score_samples(X[np.ix_(rows, known)])
+                scores[some] = self.marginal(known).score_samples(rows[np.ix_(some, known)])
         return scores
 
-    def responsibilities(self, X, least=1e-12):
+    def responsibilities(self, X: ArrayLike, least: float = 1e-12) -> csr_array:
         """Return each component's share of the density of each row of X, as a sparse array of shape (m, n).
 
         .. math:: p_{ij} = w_j N(x_i; c_j, C_j) / p(x_i)
@@ -164,21 +182,21 @@ class MixtureBase(ABC):
             Smaller shares are left out, and the rest of the row is normalised. Where kernels are narrow few are kept;
             where all overlap, the array holds m n numbers.
         """
-        X = check_queries(X, self.n_features, self.feature_names)
-        placed = self.placement(len(X))
-        check_log_density(placed.log_sums(X))
-        blocks = zip(*placed.neighbors_above(least, X), strict=True)
+        rows = check_queries(X, self.n_features, self.feature_names)
+        placed = self.placement(len(rows))
+        check_log_density(placed.log_sums(rows))
+        blocks = zip(*placed.neighbors_above(least, rows), strict=True)
         query, component, shares = (np.concatenate(parts) for parts in blocks)
-        return csr_array((shares, (query, component)), shape=(len(X), len(self.centres)))
+        return csr_array((shares, (query, component)), shape=(len(rows), len(self.centres)))
 
     # -- other densities and rows ----------------------------------------------------------------------------------
 
-    def sample(self, n_samples=1, random_state=None):
+    def sample(self, n_samples: int = 1, random_state: RandomState = None) -> np.ndarray:
         """Draw rows from the density, shape (n_samples, D)."""
         rng, chosen = draw_components(self.log_weights, n_samples, random_state)
         return self._draw(chosen, rng).astype(self.centres.dtype, copy=False)
 
-    def marginal(self, features):
+    def marginal(self, features: Features) -> "MixtureBase":
         """Return the density of some features alone, exactly, as another mixture of this kind.
 
         Parameters
@@ -188,7 +206,7 @@ class MixtureBase(ABC):
         kept = feature_positions(features, self.n_features, self.feature_names)
         return self._marginal(kept, self._names_at(kept))
 
-    def conditional(self, given):
+    def conditional(self, given: Mapping[Feature, float]) -> "MixtureBase":
         """Return the density of the other features given the values of some, exactly, as another mixture of this kind.
 
         Every component has the mean and covariance of the other features given those values, and is weighted by how
@@ -202,12 +220,12 @@ class MixtureBase(ABC):
         fixed, values, rest = split_features(given, self.n_features, self.feature_names, self.centres.dtype)
         return self._conditional(fixed, values, rest, self._names_at(rest))
 
-    def _names_at(self, positions):
+    def _names_at(self, positions: np.ndarray) -> np.ndarray | None:
         return None if self.feature_names is None else np.asarray(self.feature_names)[positions]
 
     # -- modes -----------------------------------------------------------------------------------------------------
 
-    def in_kernel_units(self, rows):
+    def in_kernel_units(self, rows: ArrayLike) -> np.ndarray:
         """Return rows where distances are in standard deviations of the kernels, in float64."""
         # A centre amid the components, so that the units cost no digits far from the origin.
         shifted = np.asarray(rows, dtype=np.float64) - robust_centre(self.centres)

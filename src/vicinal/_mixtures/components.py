@@ -5,10 +5,11 @@ import numbers
 import numpy as np
 from sklearn.utils import check_random_state
 
+RandomState = int | np.random.RandomState | None
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-def normalised_log_weights(log_weights, n):
+def normalised_log_weights(log_weights: np.ndarray | None, n: int) -> np.ndarray:
     """The log-weights of n components, of sum one; None is equal weights."""
     if log_weights is None:
         log_weights = np.zeros(n)
@@ -22,7 +23,7 @@ def normalised_log_weights(log_weights, n):
     return shifted - np.log(np.exp(shifted).sum())
 
 
-def log_weight_of_others(log_weights):
+def log_weight_of_others(log_weights: np.ndarray) -> np.ndarray:
     """log(1 - w_i) for log-weights of sum one, exact also where one component has nearly all the weight."""
     if np.count_nonzero(log_weights > -np.inf) < 2:
         raise ValueError(
@@ -35,7 +36,9 @@ def log_weight_of_others(log_weights):
     return others
 
 
-def draw_components(log_weights, n_samples, random_state):
+def draw_components(
+    log_weights: np.ndarray, n_samples: int, random_state: RandomState
+) -> tuple[np.random.RandomState, np.ndarray]:
     """A random generator, and the components that `n_samples` rows come from."""
     if not isinstance(n_samples, numbers.Integral) or isinstance(n_samples, bool) or n_samples < 1:
         raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}.")
@@ -44,11 +47,12 @@ def draw_components(log_weights, n_samples, random_state):
     return rng, rng.choice(len(weights), size=n_samples, p=weights / weights.sum())
 
 
-def check_log_density(log_density):
+def check_log_density(log_density: np.ndarray) -> np.ndarray:
     """Return log-densities that are all finite; refuse rows that are infinitely far from every component."""
-    if not np.all(np.isfinite(log_density)):
+    finite = np.isfinite(log_density) if isinstance(log_density, np.ndarray) else log_density.isfinite()
+    if not finite.all():
         raise ValueError(
-            f"{int((~np.isfinite(log_density)).sum())} rows lie so far from every component, in units of the bandwidth, "
+            f"{int((~finite).sum())} rows lie so far from every component, in units of the bandwidth, "
             "that the square of their distance overflows. Rescale the data or enlarge the bandwidth."
         )
     return log_density

@@ -1,14 +1,21 @@
 """The columns of a mixture, by position or by name, and rows that have them."""
 
 import numbers
+from collections.abc import Hashable, Iterable, Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 from sklearn.utils.validation import _get_feature_names, check_array
 
 from vicinal._checks import check_magnitude
 
+Feature = Hashable  # a column, by position or by name
+Features = Feature | Iterable[Feature] | np.ndarray
 
-def check_queries(X, n_features, names=None, *, gaps=False):
+
+def check_queries(
+    X: ArrayLike | None, n_features: int, names: np.ndarray | None = None, *, gaps: bool = False
+) -> np.ndarray:
     """Rows to score: finite (with ``gaps``, or NaN), and with the right columns, by name where both sides have names."""
     if X is None:
         raise ValueError(
@@ -16,35 +23,41 @@ def check_queries(X, n_features, names=None, *, gaps=False):
             "or conditional has none."
         )
     passed = _get_feature_names(X)
-    X = check_array(X, dtype=[np.float64, np.float32], input_name="X", ensure_all_finite="allow-nan" if gaps else True)
-    if X.shape[1] != n_features:
-        raise ValueError(f"X must have {n_features} columns, got {X.shape[1]}.")
+    rows: np.ndarray = check_array(
+        X, dtype=[np.float64, np.float32], input_name="X", ensure_all_finite="allow-nan" if gaps else True
+    )
+    if rows.shape[1] != n_features:
+        raise ValueError(f"X must have {n_features} columns, got {rows.shape[1]}.")
     if names is not None and passed is not None and list(passed) != list(names):
         raise ValueError(
             f"X must have the columns {', '.join(map(str, names))} in this order, got {', '.join(passed)}. Select them "
             "by name."
         )
-    check_magnitude(np.nan_to_num(X) if gaps else X)
-    return X
+    check_magnitude(np.nan_to_num(rows) if gaps else rows)
+    return rows
 
 
-def feature_positions(features, n_features, names=None):
+def feature_positions(features: Features, n_features: int, names: np.ndarray | None = None) -> np.ndarray:
     """Column positions of features given by position or by name, without repetition, in the order given."""
     if isinstance(features, (str, numbers.Integral)):
         features = [features]
-    try:
-        features = list(features)
-    except TypeError:
-        raise TypeError(f"features must be a list of columns, got {type(features).__name__}.") from None
-    positions = [_position(feature, n_features, names) for feature in features]
+    if not isinstance(features, Iterable):
+        raise TypeError(f"features must be a list of columns, got {type(features).__name__}.")
+    columns: list[Feature] = list(features)
+    positions = [_position(column, n_features, names) for column in columns]
     if not positions:
         raise ValueError("features must name at least one column, got none.")
     if len(set(positions)) < len(positions):
-        raise ValueError(f"features must not repeat a column, got {list(features)!r}.")
+        raise ValueError(f"features must not repeat a column, got {columns!r}.")
     return np.array(positions)
 
 
-def split_features(given, n_features, names=None, dtype=np.float64):
+def split_features(
+    given: Mapping[Feature, float],
+    n_features: int,
+    names: np.ndarray | None = None,
+    dtype: DTypeLike = np.float64,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Positions and values of the given features, and positions of the rest; `dtype` is the density's precision."""
     if not isinstance(given, dict):
         raise TypeError(f"given must be a dict of feature: value, got {type(given).__name__}.")
@@ -63,7 +76,7 @@ def split_features(given, n_features, names=None, dtype=np.float64):
     return fixed, values, rest
 
 
-def _position(feature, n_features, names):
+def _position(feature: Feature, n_features: int, names: np.ndarray | None) -> int:
     if isinstance(feature, numbers.Integral) and not isinstance(feature, bool):
         if not -n_features <= feature < n_features:
             raise ValueError(f"feature {feature} is out of range: the density has {n_features} columns.")

@@ -5,10 +5,11 @@ directions.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from vicinal._engine import Frames, Work, as_engine
+from vicinal._engine import Engine, Frames, Placement, Work, as_engine
 from vicinal._mixtures.base import MixtureBase
 from vicinal._mixtures.neighbor_steps import neighbor_steps
 from vicinal._scatter import leading_directions
@@ -37,29 +38,38 @@ class FrameMixture(MixtureBase):
     copy of the numbers as its kernels want them (`placement`).
     """
 
-    def __init__(self, centres, frames, variances, noise, log_weights=None, engine=None, feature_names=None):
+    def __init__(
+        self,
+        centres: np.ndarray,
+        frames: np.ndarray,
+        variances: np.ndarray,
+        noise: float,
+        log_weights: np.ndarray | None = None,
+        engine: Engine | str | None = None,
+        feature_names: np.ndarray | None = None,
+    ):
         super().__init__(centres, log_weights, engine, feature_names)
         self.frames = frames
         self.variances = variances
         self.noise = noise
 
     @property
-    def kernel_units(self):
+    def kernel_units(self) -> np.ndarray:
         """What divides rows by the standard deviation of the noise, the smallest of the kernels: a vector (D,)."""
         return np.full(self.n_features, 1.0 / np.sqrt(self.noise))
 
-    def _kernel(self):
+    def _kernel(self) -> Frames:
         return Frames(self.frames, self.variances, self.noise)
 
-    def _work(self, n_queries, passes):
+    def _work(self, n_queries: int, passes: int) -> Work:
         return frame_work(n_queries, self.frames.shape, passes=passes)
 
-    def mean_shift(self, X, placed=None):
+    def mean_shift(self, X: np.ndarray, placed: Placement | None = None) -> np.ndarray:
         """Return the step of each row of X, shape (m, D)."""
         placed = self.placement(len(X)) if placed is None else placed
         gains = 1.0 / self.noise - 1.0 / (self.noise + self.variances)  # (d, n)
 
-        def step_of_row(near, p, x):
+        def step_of_row(near: np.ndarray, p: np.ndarray, x: np.ndarray) -> np.ndarray:
             differences = self.centres[near] - x
             frames = self.frames[:, near].astype(np.float64)  # (d, k, D)
             gain = gains[:, near]
@@ -74,17 +84,19 @@ class FrameMixture(MixtureBase):
 
         return neighbor_steps(self, placed, X, step_of_row)
 
-    def _draw(self, chosen, rng):
+    def _draw(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         rows = self.centres[chosen] + np.sqrt(self.noise) * rng.standard_normal((len(chosen), self.n_features))
         for frame, variance in zip(self.frames, self.variances, strict=True):
             rows += (np.sqrt(variance[chosen]) * rng.standard_normal(len(chosen)))[:, None] * frame[chosen]
         return rows
 
-    def _marginal(self, kept, names):
+    def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> "FrameMixture":
         """A component keeps the rows of its frame that belong to the features; `_rebuilt` makes them orthonormal again."""
         return self._rebuilt(kept, names, lambda part, factors: (self.centres[part][:, kept], factors[:, :, kept]), 0.0)
 
-    def _conditional(self, fixed, values, rest, names):
+    def _conditional(
+        self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
+    ) -> "FrameMixture":
         """Every component given the values is of the same form.
 
         With ``F_j`` the rows ``sqrt(v_jl) V_jl`` a component is ``x = c_j + z F_j + noise``, z standard
@@ -94,7 +106,7 @@ class FrameMixture(MixtureBase):
         """
         log_likelihoods = np.empty(len(self.centres))
 
-        def condition(part, factors):
+        def condition(part: slice, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             known, free = factors[:, :, fixed], factors[:, :, rest]
             deviations = values - self.centres[part][:, fixed].astype(np.float64)
             lower = np.linalg.cholesky(np.eye(known.shape[1]) + known @ known.transpose(0, 2, 1) / self.noise)
@@ -111,7 +123,13 @@ class FrameMixture(MixtureBase):
 
         return self._rebuilt(rest, names, condition, log_likelihoods)
 
-    def _rebuilt(self, kept, names, change, log_likelihoods):
+    def _rebuilt(
+        self,
+        kept: np.ndarray,
+        names: np.ndarray | None,
+        change: Callable[[slice, np.ndarray], tuple[np.ndarray, np.ndarray]],
+        log_likelihoods: np.ndarray | float,
+    ) -> "FrameMixture":
         """The mixture on some features; ``change(part, factors)`` gives new centres and factors."""
         d, n, _ = self.frames.shape
         depth = min(d, len(kept))
@@ -128,7 +146,7 @@ class FrameMixture(MixtureBase):
         return FrameMixture(centres, frames, variances, self.noise, log_weights, self.engine, names)
 
 
-def frame_work(n_queries, shape, n_tables=1, passes=1):
+def frame_work(n_queries: int, shape: tuple[int, ...], n_tables: int = 1, passes: int = 1) -> Work:
     """The pair work of queries against frames of shape (d, n, D), with so many combinations of depth and noise.
 
     Stated in passes of plain distances that cost NumPy as much: a product per direction and the arithmetic around it,

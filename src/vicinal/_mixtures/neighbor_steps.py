@@ -1,18 +1,26 @@
 """Mean-shift steps where components have covariances of their own: one linear system per row."""
 
+from collections.abc import Callable
+
 import numpy as np
 
-from vicinal._engine import as_engine, available_threads, in_order, one_blas_thread
+from vicinal._engine import Placement, as_engine, available_threads, in_order, one_blas_thread
+from vicinal._mixtures.base import MixtureBase
 
 _NEGLIGIBLE = 1e-12  # shares below this do not move a step
 
 
-def neighbor_steps(mixture, placed, X, step_of_row):
+def neighbor_steps(
+    mixture: MixtureBase,
+    placed: Placement,
+    X: np.ndarray,
+    step_of_row: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+) -> np.ndarray:
     """The step of each row of X from the components that have a share in it.
 
     Parameters
     ----------
-    mixture : Mixture
+    mixture : MixtureBase
     placed : Placement
         Of its components.
     X : float64 array of shape (m, D)
@@ -25,7 +33,9 @@ def neighbor_steps(mixture, placed, X, step_of_row):
         starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))
         ends = np.append(starts[1:], len(query))
 
-        def work(some, query=query, point=point, shares=shares):
+        def work(
+            some: slice, query: np.ndarray = query, point: np.ndarray = point, shares: np.ndarray = shares
+        ) -> np.ndarray:
             return step_of_row(point[some], shares[some], X[query[some.start]])
 
         with one_blas_thread():

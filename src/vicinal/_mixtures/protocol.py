@@ -1,11 +1,15 @@
 """The calls that every mixture answers, whatever the covariances of its components."""
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from vicinal._engine import Placement
+from vicinal._engine import Engine, Placement
+from vicinal._mixtures.components import RandomState
+from vicinal._mixtures.features import Feature, Features
 
 
 @runtime_checkable
@@ -24,8 +28,8 @@ class Mixture(Protocol):
 
     centres: np.ndarray
     log_weights: np.ndarray
-    engine: Any
-    feature_names: Any
+    engine: Engine | str | None
+    feature_names: np.ndarray | None
 
     @property
     def n_features(self) -> int:
@@ -33,30 +37,30 @@ class Mixture(Protocol):
 
     # -- densities -----------------------------------------------------------------------------------------------
 
-    def score_samples(self, X) -> np.ndarray:
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Return ``log p(x)`` of each row of X, shape (m,)."""
 
-    def left_out_score_samples(self) -> np.ndarray:
+    def left_out_score_samples(self, passes: int = 1) -> np.ndarray:
         """Return the log-density of each centre under the mixture of the *other* components, shape (n,)."""
 
-    def score(self, X) -> float:
+    def score(self, X: ArrayLike) -> float:
         """Return the mean log-density of the rows of X."""
 
-    def score_incomplete(self, X) -> np.ndarray:
+    def score_incomplete(self, X: ArrayLike) -> np.ndarray:
         """Return the log-density of what is known of each row of X, NaN where a value is missing, shape (m,)."""
 
-    def responsibilities(self, X, least: float = 1e-12) -> csr_array:
+    def responsibilities(self, X: ArrayLike, least: float = 1e-12) -> csr_array:
         """Return the shares ``p_ij = w_j N(x_i; c_j, C_j) / p(x_i)`` of at least `least`, sparse of shape (m, n)."""
 
     # -- other densities and rows --------------------------------------------------------------------------------
 
-    def sample(self, n_samples: int = 1, random_state=None) -> np.ndarray:
+    def sample(self, n_samples: int = 1, random_state: RandomState = None) -> np.ndarray:
         """Draw rows, shape (n_samples, D)."""
 
-    def marginal(self, features) -> "Mixture":
+    def marginal(self, features: Features) -> "Mixture":
         """Return the density of some features alone, exactly."""
 
-    def conditional(self, given) -> "Mixture":
+    def conditional(self, given: Mapping[Feature, float]) -> "Mixture":
         """Return the density of the other features given the values of some, exactly."""
 
     # -- modes ---------------------------------------------------------------------------------------------------
@@ -65,10 +69,10 @@ class Mixture(Protocol):
     def kernel_units(self) -> np.ndarray:
         """What maps rows to where distances are in standard deviations of the kernels: (D, D), or (D,) for a diagonal."""
 
-    def in_kernel_units(self, rows) -> np.ndarray:
+    def in_kernel_units(self, rows: ArrayLike) -> np.ndarray:
         """Return rows mapped by `kernel_units`, about a centre amid the components, in float64."""
 
-    def mean_shift(self, X, placed: Placement | None = None) -> np.ndarray:
+    def mean_shift(self, X: np.ndarray, placed: Placement | None = None) -> np.ndarray:
         """Return the step uphill ``(sum_j p_ij C_j^-1)^-1 sum_j p_ij C_j^-1 (c_j - x_i)`` of each row, shape (m, D)."""
 
     def placement(self, n_queries: int, passes: int = 1) -> Placement:

@@ -6,7 +6,7 @@ ParzenWindows, LCA and LCAGauss are such mixtures: a component at every training
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-from vicinal._engine import Work
+from vicinal._engine import Engine, Placement, Work
 from vicinal._mixtures.base import MixtureBase
 
 
@@ -30,7 +30,14 @@ class SharedMixture(MixtureBase):
     them is the engine's budget.
     """
 
-    def __init__(self, centres, covariance, log_weights=None, engine=None, feature_names=None):
+    def __init__(
+        self,
+        centres: np.ndarray,
+        covariance: np.ndarray,
+        log_weights: np.ndarray | None = None,
+        engine: Engine | str | None = None,
+        feature_names: np.ndarray | None = None,
+    ):
         super().__init__(centres, log_weights, engine, feature_names)
         self.covariance = covariance
         self._lower = (
@@ -38,41 +45,43 @@ class SharedMixture(MixtureBase):
         )
 
     @property
-    def kernel_units(self):
+    def kernel_units(self) -> np.ndarray:
         """What maps rows to where the covariance is the identity: a matrix (d, d), or a vector that is a diagonal."""
         if _is_diagonal(self._lower):
             return 1.0 / np.diag(self._lower)
         return solve_triangular(self._lower, np.eye(self.n_features), lower=True, check_finite=False)
 
-    def _kernel(self):
+    def _kernel(self) -> np.ndarray:
         return self.kernel_units
 
-    def _work(self, n_queries, passes):
+    def _work(self, n_queries: int, passes: int) -> Work:
         return Work(n_queries, len(self.centres), self.n_features, passes)
 
-    def _log_weights_of_points(self):
+    def _log_weights_of_points(self) -> np.ndarray | None:
         # The engine is faster without weights; what equal ones would add is in `_log_norm`.
         return None if np.ptp(self.log_weights) == 0 else self.log_weights
 
     @property
-    def _log_norm(self):
+    def _log_norm(self) -> float:
         offset = self.log_weights[0] if self._log_weights_of_points() is None else 0.0
         return super()._log_norm - np.log(np.diag(self._lower)).sum() + offset
 
-    def mean_shift(self, X, placed=None):
+    def mean_shift(self, X: np.ndarray, placed: Placement | None = None) -> np.ndarray:
         """Return the step of each row of X, shape (m, d): to the mean of the centres, weighted by their shares."""
         placed = self.placement(len(X)) if placed is None else placed
         return placed.mean_shifts(X).means @ self._lower.T
 
-    def _draw(self, chosen, rng):
+    def _draw(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
         return self.centres[chosen] + rng.standard_normal((len(chosen), self.n_features)) @ self._lower.T
 
-    def _marginal(self, kept, names):
+    def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> "SharedMixture":
         covariance = self.covariance[np.ix_(kept, kept)]
         centres = np.ascontiguousarray(self.centres[:, kept])
         return SharedMixture(centres, covariance, self.log_weights, self.engine, names)
 
-    def _conditional(self, fixed, values, rest, names):
+    def _conditional(
+        self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
+    ) -> "SharedMixture":
         """All components keep one conditional covariance and move their centres by the regression on the values."""
         cross = self.covariance[np.ix_(rest, fixed)]
         factor = (cholesky(self.covariance[np.ix_(fixed, fixed)], lower=True), True)
@@ -86,5 +95,5 @@ class SharedMixture(MixtureBase):
         return SharedMixture(centres, 0.5 * (covariance + covariance.T), log_weights, self.engine, names)
 
 
-def _is_diagonal(matrix):
+def _is_diagonal(matrix: np.ndarray) -> bool:
     return np.count_nonzero(matrix) == np.count_nonzero(np.diag(matrix))

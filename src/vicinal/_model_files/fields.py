@@ -10,7 +10,7 @@ field says what it may hold. Sizes are symbols, which stand for the same number 
             "feature_names_in_": maybe(names("d")),                    # it may be absent
             "stream": private("_stream", None, floats("d", "d")),      # None, or an array; the attribute is _stream
         },
-        [relation("precision_, components_", "components_' components_", is_gram)],
+        [relation("n_features_in_, components_", "as many columns", lambda d, components: components.shape[1] == d)],
     )
 
 Names in a file stay as they are; the attribute that a field stands for can be renamed, here and in the class.
@@ -230,6 +230,10 @@ def number(*, least=None, above=None, most=None, finite=True):
 
 
 FLAG = Kind("True or False", lambda value: isinstance(value, (bool, np.bool_)))
+DIGEST = Kind(
+    "64 hexadecimal digits",
+    lambda value: isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef"),
+)
 RANDOM_STATE = Kind("a RandomState", lambda value: isinstance(value, np.random.RandomState))
 
 

@@ -1,7 +1,7 @@
 """What a model file may hold in the records of options: `Engine`, and those of solvers, starts and objectives."""
 
-from vicinal._model_files.fields import FLAG, Kind, State, count, field, number, one_of
-from vicinal._model_files.parameters import ENGINE_KIND, NUMBER, NUMBERS, TORCH_DEVICE
+from vicinal._model_files.fields import FLAG, Kind, State, count, field, maybe, number, one_of
+from vicinal._model_files.parameters import ENGINE_KIND, INTEGER, NUMBER, NUMBERS, SPLITS, SPLITTER, TORCH_DEVICE
 from vicinal._model_files.sklearn_states import MOST_THREADS
 
 OPTION_STATES: dict[str, State] = {
@@ -22,6 +22,7 @@ OPTION_STATES: dict[str, State] = {
             # Engine itself reads the text.
             "memory": field(None, number(above=0), Kind("a text such as '512 MB'", lambda x: type(x) is str)),
             "precision": field(None, one_of("float64", "float32")),
+            "error": maybe(None, number(least=0, most=0.1)),
             "device": field(None, TORCH_DEVICE),
         }
     ),
@@ -34,6 +35,16 @@ OPTION_STATES: dict[str, State] = {
             "match": one_of("class", "gaussian", "dot"),
             "match_scale": field(None, NUMBER, NUMBERS),
             "penalty": number(least=0),
+        }
+    ),
+    "Selection": State(
+        {
+            "criterion": one_of("log_likelihood", "error", "conditional_log_likelihood"),
+            "cv": field(INTEGER, SPLITTER, SPLITS),
+            "n_components": field(one_of("auto"), INTEGER, NUMBERS),
+            "n_neighbors": field(one_of("auto"), INTEGER, NUMBERS),
+            "noise": field(one_of("auto"), NUMBER, NUMBERS),
+            "max_rows": field(None, count(least=1)),
         }
     ),
     "StochasticEM": State(

@@ -91,13 +91,13 @@ def _is_texts(value):
 
 
 _PLAIN_WORDS = ("boolean", "random_state", "verbose")
-_INTEGER = Kind("an integer", lambda value: isinstance(value, Integral))
+INTEGER = Kind("an integer", lambda value: isinstance(value, Integral))
 NUMBER = Kind("a number", lambda value: isinstance(value, Real))
 NUMBERS = Kind("an array of numbers", _is_numbers)
 _ESTIMATOR = Kind("an estimator", lambda value: isinstance(value, BaseEstimator))
 _NETWORK = Kind("a torch.nn.Module", is_network)
-_SPLITTER = record("sklearn.KFold", "sklearn.StratifiedKFold")
-_SPLITS = Kind(
+SPLITTER = record("sklearn.KFold", "sklearn.StratifiedKFold")
+SPLITS = Kind(
     "a list of (train, test) pairs",
     lambda value: _is_pairs(value, lambda train, test: _is_numbers(train) and _is_numbers(test)),
 )
@@ -121,18 +121,18 @@ ENGINE = (None, ENGINE_KIND, record("Engine"))
 _SHARED: dict[str, list] = {
     "bandwidth": [None, NUMBER, NUMBERS],
     "callback": [None],
-    "cv": [None, _INTEGER, _SPLITTER, _SPLITS],
+    "cv": [None, INTEGER, SPLITTER, SPLITS],
     "density": [None, _ESTIMATOR],
     "engine": [*ENGINE],
-    "max_iter": [_INTEGER],
+    "max_iter": [INTEGER],
     "metric": [None, _ESTIMATOR, NUMBERS],
-    "n_components": [None, _INTEGER],
-    "n_init": [_INTEGER],
-    "n_neighbors": [_INTEGER],
+    "n_components": [None, INTEGER],
+    "n_init": [INTEGER],
+    "n_neighbors": [INTEGER],
     "neighbor_search": [one_of("exact", "approximate")],
     "objective": [one_of("accuracy", "likelihood", "pairs"), record("Objective")],
     "random_state": ["random_state"],
-    "reg": [NUMBER],
+    "reg": [one_of("auto"), NUMBER, NUMBERS],
     "structure": [one_of("full", "diag")],
     "tol": [NUMBER],
     "verbose": ["verbose"],
@@ -141,7 +141,7 @@ _SHARED: dict[str, list] = {
 
 # Of single classes. Where the class is one of scikit-learn, these replace what it declares.
 _OWN: dict[str, dict[str, list]] = {
-    "BinnedTargetMetric": {"n_bins": [_INTEGER]},
+    "BinnedTargetMetric": {"n_bins": [INTEGER]},
     "ConstrainedGaussianMixture": {
         "covariance_type": [one_of("full", "tied", "diag", "spherical")],
         "count_by": [one_of("chunklets", "points")],
@@ -150,31 +150,32 @@ _OWN: dict[str, dict[str, list]] = {
     "ConstrainedKMeans": {
         "center_tol": [NUMBER],
         "init": [one_of("k-means++", "random"), NUMBERS],
-        "n_clusters": [_INTEGER],
+        "n_clusters": [INTEGER],
     },
     "DensityClassifier": {"priors": [None, one_of("uniform"), NUMBERS, _PRIORS]},
     "DensityImputer": {"sample": ["boolean"]},
-    "DensityOutlierDetector": {"contamination": [one_of("auto"), NUMBER]},
+    "DensityOutlierDetector": {
+        "contamination": [one_of("auto"), NUMBER],
+        "fdr": [None, NUMBER],
+        "largest_group": [None, NUMBER],
+    },
     "Dequantizer": {"steps": [one_of("auto"), NUMBERS], "training_only": ["boolean"]},
     "LCA": {
         "covariance_type": [one_of("full", "diag", "spherical", "low_rank")],
         "init": [one_of("covariance"), NUMBER, NUMBERS],
-        "max_iter": [None, _INTEGER],
-        "rank": [None, _INTEGER],
+        "max_iter": [None, INTEGER],
+        "rank": [None, INTEGER],
         "solver": [one_of("auto", "em", "accelerated", "stochastic"), record("StochasticEM")],
         "tol": [None, NUMBER],
     },
-    "LCAGauss": {"reduce": ["boolean"], "reg_gauss": [NUMBER]},
-    "LocalLCA": {"pool": [_INTEGER], "smoothing": [NUMBER]},
+    "LCAGauss": {"reduce": ["boolean"], "reg_gauss": [one_of("auto"), NUMBER, NUMBERS]},
+    "LocalLCA": {"pool": [INTEGER], "smoothing": [NUMBER]},
     "ManifoldParzen": {
+        "n_components": [one_of("auto"), INTEGER],
+        "n_neighbors": [one_of("auto"), INTEGER],
+        "selection": [None, record("Selection")],
         "noise": [one_of("auto"), NUMBER],
         "vicinity": [one_of("nearest", "kernel")],
-    },
-    "ManifoldParzenCV": {
-        "criterion": [one_of("log_likelihood", "error", "conditional_log_likelihood")],
-        "n_components": [one_of("auto"), _INTEGER, NUMBERS],
-        "n_neighbors": [one_of("auto"), _INTEGER, NUMBERS],
-        "noise": [one_of("auto"), NUMBER, NUMBERS],
     },
     "NCA": {
         "init": [one_of("auto", "pca", "lda", "identity", "random"), NUMBERS, record("MultiStart")],
@@ -182,7 +183,7 @@ _OWN: dict[str, dict[str, list]] = {
     },
     "NeuralNCA": {
         "device": [None, TORCH_DEVICE],
-        "network": [None, _INTEGER, _NETWORK],
+        "network": [None, INTEGER, _NETWORK],
         "solver": [one_of("adam"), record("Adam")],
         "standardize": ["boolean"],
     },
@@ -194,7 +195,7 @@ _OWN: dict[str, dict[str, list]] = {
     "MMC": {"gap_tol": [NUMBER]},
     "ParzenMeanShift": {"merge_distance": [NUMBER], "step_tol": [NUMBER]},
     "ParzenWindows": {"bandwidth": [one_of("loo", "scott", "silverman"), NUMBER, NUMBERS]},
-    "TableEncoder": {"one_hot": ["boolean"], "random_state": [_INTEGER], "types": [None, _KINDS_OF_COLUMNS]},
+    "TableEncoder": {"one_hot": ["boolean"], "random_state": [INTEGER], "types": [None, _KINDS_OF_COLUMNS]},
     "RCA": {"alpha": [NUMBER], "shrinkage": [one_of("auto"), NUMBER], "unbiased": ["boolean"]},
     "sklearn.LinearDiscriminantAnalysis": {"covariance_estimator": [None, _ESTIMATOR]},
     "sklearn.MinMaxScaler": {"feature_range": [_TWO_NUMBERS]},

@@ -13,6 +13,11 @@ def sums_to_one(weights):
     return bool(abs(weights.sum(dtype=np.float64) - 1.0) <= 1e-4)
 
 
+def has_widths(spreads):
+    """Whether all widths of (median, width) pairs are greater than 0; None has none."""
+    return spreads is None or bool((spreads[:, 1] > 0).all())
+
+
 def has_rows(array):
     """Whether a table has a row and a column."""
     return array.shape[0] > 0 and array.shape[1] > 0
@@ -46,9 +51,21 @@ def is_cholesky(lower, covariance):
     return bool(close.all()) and not np.triu(lower, 1).any() and bool(np.all(np.diag(lower) > 0))
 
 
-def is_gram(precision, *components):
-    """Whether a matrix is A'A for the stacked rows A of the components."""
+def is_of_active(mixture, constants, n_features):
+    """Whether a mixture, where it was kept, has the columns whose values are not constant, at least one."""
+    n_active = n_features if constants is None else int(np.isnan(constants).sum())
+    return n_active > 0 and (not hasattr(mixture, "centres") or mixture.centres.shape[1] == n_active)
+
+
+def is_gram(precision, constants, *components):
+    """Whether a matrix is A'A for the stacked rows A of the components, in the columns that vary; others are zero."""
     rows = np.concatenate(components)
+    if constants is not None:
+        if np.any(rows[:, ~np.isnan(constants)]):
+            return False
+        rows = rows[:, np.isnan(constants)]
+    if precision.shape != 2 * rows.shape[1:]:
+        return False
     gram, size = rows.T @ rows, np.linalg.norm(rows, axis=0)
     return bool(np.isfinite(gram).all() and np.all(np.abs(precision - gram) <= 1e-6 * np.outer(size, size)))
 
@@ -71,13 +88,6 @@ def has_neighbors(mixture, neighbors, soft_rows, k):
     if neighbors is None:
         return soft_rows is not None
     return soft_rows is None and k <= neighbors.shape[1] <= k + 1
-
-
-def is_best(best, criterion):
-    """Whether the best estimator of ManifoldParzenCV is what the criterion asks for."""
-    if criterion == "log_likelihood":
-        return hasattr(best, "mixture_")
-    return all(hasattr(density, "mixture_") for density in best.densities_)
 
 
 def has_positive_diagonals(factors, covariance_type):

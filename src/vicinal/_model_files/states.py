@@ -8,6 +8,7 @@ n training rows, d features, k components, c classes or clusters and p passes, u
 import numpy as np
 
 from vicinal._model_files.fields import (
+    DIGEST,
     FLAG,
     RANDOM_STATE,
     Kind,
@@ -37,11 +38,12 @@ from vicinal._model_files.relations import (
     fits_type,
     has_neighbors,
     has_rows,
+    has_widths,
     have_steps,
-    is_best,
     is_cholesky,
     is_gram,
     is_increasing,
+    is_of_active,
     is_of_mixture,
     is_positive_definite,
     is_symmetric,
@@ -73,10 +75,19 @@ def _is_cv_results(value, sizes):
     return numbers and sound and all(column.shape == (size,) for column in tables)
 
 
+def _is_reg_search(value):
+    if not isinstance(value, dict) or not {"family", "factor", "mean_test_score"} <= set(value):
+        return False
+    columns = value.values()
+    if not all(isinstance(column, np.ndarray) and column.dtype.kind in "fU" and column.ndim == 1 for column in columns):
+        return False
+    return all(isinstance(name, str) for name in value) and len({len(column) for column in columns}) == 1
+
+
 # -- fields that several classes have ----------------------------------------------------------------------------------
 
-# Files of version 1 have no engine_, and its NCA no solver_.
-_ENGINE_USED = {"engine_": maybe(one_of(*BACKENDS))}
+# Files of version 1 have no engine_, nor certified_row_error_, and its NCA no solver_.
+_ENGINE_USED = {"engine_": maybe(one_of(*BACKENDS)), "certified_row_error_": maybe(number(least=0))}
 _PATH = {"objectives_": floats("p", finite=False), "n_iter_": count(), "converged_": FLAG}
 # A last entry may be that of the best pass again.
 _PATH_OF_PASSES = relation("n_iter_, objectives_", "at most the length of objectives_", lambda n, path: n <= len(path))
@@ -91,7 +102,11 @@ _MIXTURE_HOLDS = [
     relation("centres", "at least one row and one column", has_rows),
     relation("log_weights", "logarithms of weights of sum one", lambda logs: sums_to_one(np.exp(logs))),
 ]
-_SHARED_MIXTURE = record("SharedMixture", centres=("n", "d"))
+_SHARED_MIXTURE = record("SharedMixture", centres=("n", "a"))
+# The values of constant columns, NaN in those that vary; the mixture is that of the latter.
+_ACTIVE = {"constants": private("_constants", None, floats("d", nan=True))}
+_ACTIVE_HOLD = relation("mixture_, constants, n_features_in_", "a mixture of the columns that vary", is_of_active)
+_REG_SEARCH = Kind("the table of a search for a penalty", _is_reg_search)
 # A metric that was saved without its training rows.
 _MIXTURE_OF_METRIC = field(_SHARED_MIXTURE, record("RowsLeftOut"))
 # Of a fit to rows with missing values.
@@ -176,7 +191,7 @@ STATES: dict[str, State] = {
             "n_points": count(),
             "n_chunklets": count(),
             "within": floats("d", "d"),
-            "fourth": number(least=0),
+            "fourth": field(floats("d", "d", least=0), number(least=0)),  # a number in version 1
             "resolution": number(above=0),
         },
         [
@@ -257,8 +272,19 @@ STATES: dict[str, State] = {
             "sorted_scores": private("_sorted_scores", floats("n", finite=False)),
             "cumulated_weights": private("_cumulated", floats("n", least=0)),
             "offset_": number(),
+            # Files of version 1 have none of these.
+            "trust_": maybe(None, floats(2, "n", least=0, most=1)),
+            "spreads": maybe(None, floats(3, 2), attribute="_spreads"),
+            "constants": maybe(floats("d", nan=True), attribute="_constants"),
+            "fingerprint": maybe(None, DIGEST, attribute="_fingerprint"),
         },
         [
+            relation(
+                "trust_, spreads",
+                "given where spreads is given, and only there",
+                lambda trust, spreads: (trust is None) == (spreads is None),
+            ),
+            relation("spreads", "three medians, each with a width greater than 0", has_widths),
             relation(
                 "sorted_scores, training_scores_",
                 "training_scores_ in increasing order",
@@ -294,19 +320,23 @@ STATES: dict[str, State] = {
             **ROWS,
             **_ENGINE_USED,
             **_PATH,
-            "components_": floats("d", "d"),
-            "covariance_": floats("d", "d"),
-            "precision_": floats("d", "d"),
+            **_ACTIVE,
+            "components_": floats("a", "d"),
+            "covariance_": floats("a", "a"),
+            "precision_": floats("a", "a"),
+            "reg_": maybe(floats("d", "d")),  # files of version 1 have none
+            "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
             "effective_neighbors_": floats("n", least=0),
             "solver_": one_of("em", "accelerated", "stochastic", "stream"),
             "n_samples_seen_": maybe(count()),
-            "stream": private("_stream", None, mapping(local=floats("d", "d"), seed=count())),
+            "stream": private("_stream", None, mapping(local=floats("a", "a"), seed=count())),
             **_LEFT_OUT_SCORES,
         },
         [
             _PATH_OF_PASSES,
-            relation("precision_, components_", "components_' components_", is_gram),
+            _ACTIVE_HOLD,
+            relation("precision_, constants, components_", "components_' components_", is_gram),
             relation("covariance_", "a positive definite matrix", is_positive_definite),
             relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
         ],
@@ -316,25 +346,32 @@ STATES: dict[str, State] = {
             **ROWS,
             **_ENGINE_USED,
             **_PATH,
+            **_ACTIVE,
             "mean_": floats("d"),
             "n_components_": count("k"),
             "components_": floats("k", "d"),
             "gaussian_components_": floats("g", "d"),
-            "covariance_": floats("d", "d"),
-            "precision_": floats("d", "d"),
+            "covariance_": floats("a", "a"),
+            "precision_": floats("a", "a"),
+            "reg_": maybe(floats("d", "d")),  # files of version 1 have none
+            "reg_gauss_": maybe(floats("d", "d")),
+            "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
             "effective_neighbors_": floats("n", least=0),
             "left_out_scores": private("_left_out_scores", floats("n", finite=False)),
         },
         [
             _PATH_WITH_AN_END,
+            _ACTIVE_HOLD,
             relation(
-                "gaussian_components_, components_",
+                "gaussian_components_, components_, precision_",
                 "a row for each direction that components_ does not have",
-                lambda gaussian, local: len(gaussian) + len(local) == local.shape[1],
+                lambda gaussian, local, precision: len(gaussian) + len(local) == len(precision),
             ),
             relation(
-                "precision_, gaussian_components_, components_", "that of both kinds of components_ together", is_gram
+                "precision_, constants, gaussian_components_, components_",
+                "that of both kinds of components_ together",
+                is_gram,
             ),
             relation("covariance_", "a positive definite matrix", is_positive_definite),
             relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
@@ -345,12 +382,14 @@ STATES: dict[str, State] = {
             **ROWS,
             **_ENGINE_USED,
             **_PATH,
+            **_ACTIVE,
             "base_": estimator("LCA"),
-            "local_covariances_": floats("n", "d", "d"),
-            "mixture_": record("LocalMixture", centres=("n", "d")),
+            "local_covariances_": floats("n", "a", "a"),
+            "mixture_": record("LocalMixture", centres=("n", "a")),
         },
         [
             _PATH_OF_PASSES,
+            _ACTIVE_HOLD,
             relation(
                 "local_covariances_, mixture_",
                 "the covariances of mixture_",
@@ -376,9 +415,15 @@ STATES: dict[str, State] = {
         {
             **ROWS,
             **_ENGINE_USED,
-            "mixture_": field(record("FrameMixture", centres=("n", "d")), _SHARED_MIXTURE),
+            **_ACTIVE,
+            "mixture_": field(record("FrameMixture", centres=("n", "a")), _SHARED_MIXTURE),
             "noise_": number(above=0),
-            "n_neighbors_used": private("_k", count(least=1)),
+            "n_components_": maybe(count()),  # files of version 1 have none
+            "n_neighbors_used": private("n_neighbors_", count(least=1)),
+            "cv_results_": maybe(
+                None, Kind("cv_results_ of c combinations, as in GridSearchCV", _is_cv_results, sized=True)
+            ),
+            "best_score_": maybe(None, number(finite=False)),
             "sample_weight": private("_weight", None, floats("n", least=0)),
             # One more than n_neighbors_used, where there are so many rows.
             "neighbors": private("_neighbors", None, integers("n", "k", below="n")),
@@ -387,35 +432,11 @@ STATES: dict[str, State] = {
             "noise_scores_": maybe(floats("c", finite=False)),
         },
         [
+            _ACTIVE_HOLD,
             relation(
                 "mixture_, neighbors, soft_rows, n_neighbors_used",
                 "a FrameMixture with neighbors for n_neighbors_used or with soft_rows, or a SharedMixture without them",
                 has_neighbors,
-            )
-        ],
-    ),
-    "ManifoldParzenCV": State(
-        {
-            **ROWS,
-            **_ENGINE_USED,
-            "classes_": maybe(labels("labels")),
-            "n_splits_": count(least=1),
-            "cv_results_": Kind("cv_results_ of c combinations, as in GridSearchCV", _is_cv_results, sized=True),
-            "best_index_": count(),
-            "best_params_": _BEST_PARAMS,
-            "best_score_": number(finite=False),
-            "best_estimator_": estimator("ManifoldParzen", "DensityClassifier"),
-        },
-        [
-            relation(
-                "best_index_, cv_results_",
-                "a position in cv_results_",
-                lambda index, results: index < len(results["params"]),
-            ),
-            relation(
-                "best_estimator_, criterion",
-                "a ManifoldParzen where criterion is 'log_likelihood', or a DensityClassifier of them where it is not",
-                is_best,
             ),
         ],
     ),
@@ -477,7 +498,7 @@ STATES: dict[str, State] = {
         {
             **ROWS,
             **_ENGINE_USED,
-            "density_": estimator("ParzenWindows", "LCA", "LCAGauss", "LocalLCA", "ManifoldParzen", "ManifoldParzenCV"),
+            "density_": estimator("ParzenWindows", "LCA", "LCAGauss", "LocalLCA", "ManifoldParzen"),
             "cluster_centers_": floats("c", "d"),
             "mode_log_densities_": floats("c"),
             "labels_": integers("n", below="c"),
@@ -489,7 +510,7 @@ STATES: dict[str, State] = {
             relation(
                 "density_",
                 "a density that kept its training rows",
-                lambda density: hasattr(vars(density).get("best_estimator_", density).mixture_, "centres"),
+                lambda density: hasattr(density.mixture_, "centres"),
             ),
         ],
     ),
@@ -498,11 +519,12 @@ STATES: dict[str, State] = {
             **ROWS,
             **_ENGINE_USED,
             **_PATH,
-            "covariance_": floats("d", "d"),
+            **_ACTIVE,
+            "covariance_": floats("a", "a"),
             "mixture_": _SHARED_MIXTURE,
             **_LEFT_OUT_SCORES,
         },
-        [_PATH_OF_PASSES, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
+        [_PATH_OF_PASSES, _ACTIVE_HOLD, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
     ),
     "RCA": State(
         {

@@ -28,6 +28,7 @@ _CLASSES = {
     "Objective": "vicinal._nca.options.Objective",
     "OnlineRCA.state": "vicinal._rca.online_rca._State",
     "RowsLeftOut": "vicinal._density.rows_left_out.RowsLeftOut",
+    "Selection": "vicinal._density.selection.Selection",
     "SharedMixture": "vicinal._mixtures.SharedMixture",
     "StochasticEM": "vicinal._lca.options.StochasticEM",
     "StochasticGradient": "vicinal._nca.options.StochasticGradient",

@@ -4,7 +4,7 @@ Their descriptions are turned into those of version 2, by the names that attribu
 These names never change, whatever becomes of the attributes and parameters.
 """
 
-from vicinal._model_files.version_1_parameters import renamed_parameters
+from vicinal._model_files.version_1_parameters import renamed_parameters, searched_parameters
 
 _FIELDS: dict[str, dict[str, str]] = {
     "ConstrainedKMeans": {"_kmeans": "kmeans"},
@@ -40,6 +40,10 @@ _FIELDS: dict[str, dict[str, str]] = {
     "sklearn.LinearDiscriminantAnalysis": {"_max_components": "max_components", "_n_features_out": "n_outputs"},
     "sklearn.PCA": {"_fit_svd_solver": "solver_used"},
 }
+# Fields that came later, with what they are for a file of version 1.
+_ADDED: dict[str, dict[str, None]] = {
+    name: {"constants": None} for name in ("LCA", "LCAGauss", "LocalLCA", "ManifoldParzen", "ParzenWindows")
+}
 _OF_EVERY_CLASS = {"_sklearn_output_config": "set_output"}
 
 
@@ -50,13 +54,25 @@ def as_version_2(tree):
     if not isinstance(tree, dict):
         return tree
     tree = {key: as_version_2(value) for key, value in tree.items()}
+    if tree.get("class") == "ManifoldParzenCV" and isinstance(tree.get("attributes"), dict):
+        return _searched(tree)
     name, kind = tree.get("class"), tree.get("is")
     part = {"estimator": "attributes", "record": "fields"}.get(kind) if isinstance(kind, str) else None
     if part == "attributes" and isinstance(name, str) and isinstance(tree.get("parameters"), dict):
         tree["parameters"] = renamed_parameters(name, tree["parameters"])
     if part is not None and isinstance(name, str) and isinstance(tree.get(part), dict):
         tree[part] = _renamed(tree[part], {**_OF_EVERY_CLASS, **_FIELDS.get(name, {})})
+        if "mixture_" in tree[part]:  # it is fitted
+            tree[part] = {**_ADDED.get(name, {}), **tree[part]}
     return tree
+
+
+def _searched(tree):
+    """What a ManifoldParzenCV stands for now: its best estimator, or an unfitted ManifoldParzen with a selection."""
+    best = tree["attributes"].get("best_estimator_")
+    if isinstance(best, dict):
+        return best
+    return {**tree, "class": "ManifoldParzen", "parameters": searched_parameters(tree.get("parameters"))}
 
 
 def _renamed(values, names):

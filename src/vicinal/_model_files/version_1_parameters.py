@@ -16,7 +16,6 @@ _RENAMED: dict[str, dict[str, str]] = {
     "LCAGauss": {"search": "reduce"},
     "MMC": {"tol": "gap_tol"},
     "ManifoldParzen": {"neighborhood": "vicinity", "search": "neighbor_search"},
-    "ManifoldParzenCV": {"search": "neighbor_search"},
     "ParzenMeanShift": {"tol": "step_tol"},
 }
 
@@ -28,6 +27,22 @@ def renamed_parameters(class_name: str, trees: Trees) -> Trees:
     if len(found) < len(trees):
         raise ValueError("a parameter is described twice.")
     return _REGROUPED.get(class_name, dict)(found)
+
+
+def searched_parameters(trees: Any) -> Trees:
+    """Return the parameters of the ManifoldParzen that a ManifoldParzenCV stands for."""
+    if not isinstance(trees, dict):
+        raise ValueError("values by name are missing.")
+    grids = ("n_components", "n_neighbors", "noise")
+    fields = {name: trees.get(name, "auto") for name in grids}
+    fields |= {"criterion": trees.get("criterion", "log_likelihood"), "cv": trees.get("cv", 5), "max_rows": None}
+    kept = {name: trees[name] for name in ("metric", "engine") if name in trees}
+    kept["neighbor_search"] = trees.get("search", "exact")
+    return {
+        **kept,
+        **dict.fromkeys(grids, "auto"),
+        "selection": {"is": "record", "class": "Selection", "fields": fields},
+    }
 
 
 def _options(trees: Trees, record: str, defaults: Trees, names: dict[str, str] | None = None) -> Any:
@@ -49,6 +64,11 @@ def _lca(trees: Trees) -> Trees:
 def _lca_gauss(trees: Trees) -> Trees:
     trees.pop("random_state", None)
     return trees
+
+
+def _detector(trees: Trees) -> Trees:
+    """Detectors of version 1 scored by the density alone."""
+    return {**trees, "largest_group": None}
 
 
 def _structure(trees: Trees) -> Trees:
@@ -108,6 +128,7 @@ def _neural_nca(trees: Trees) -> Trees:
 
 
 _REGROUPED: dict[str, Callable[[Trees], Trees]] = {
+    "DensityOutlierDetector": _detector,
     "LCA": _lca,
     "LCAGauss": _lca_gauss,
     "MMC": _structure,

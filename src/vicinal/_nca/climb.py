@@ -34,6 +34,25 @@ def climb(evaluate, start, estimator, *, solver, iterations=None):
     return path._replace(parameters=path.parameters * start.units)
 
 
+def value_after(evaluate, start, n_iter, solver):
+    """The objective after a few iterations from a start; -inf where it has none."""
+
+    def objective_and_gradient(B):
+        found = evaluate(B * start.units)
+        return found.value, found.gradient * start.units
+
+    path = ascend(
+        objective_and_gradient,
+        start.components / start.units,
+        Recorder(),
+        max_iter=n_iter,
+        max_passes=4 * n_iter,
+        tol=0.0,
+        method=METHODS[solver],
+    )
+    return float(path.objectives[-1])
+
+
 def as_matrix(A):
     """A square matrix for a diagonal that is held as a vector; a matrix as it is."""
     return np.diag(A) if A.ndim == 1 else A

@@ -8,11 +8,13 @@ answer. `auto_start` therefore chooses, from the data, the units of the columns 
 from typing import NamedTuple
 
 import numpy as np
-from scipy.spatial.distance import cdist
+from scipy.linalg import eigh
+from sklearn.covariance import ledoit_wolf
 from sklearn.decomposition import PCA
 from sklearn.utils.validation import check_array
 
 from vicinal._checks import check_choice
+from vicinal._engine import prepare
 from vicinal._nca.options import MultiStart
 
 INITS = ("auto", "pca", "lda", "identity", "random")
@@ -22,6 +24,8 @@ STRUCTURES = ("full", "diag")
 _QUERIES, _POINTS = 256, 2048
 _OCTAVES = 60
 SCALES_TRIED = 20  # by a search, usually
+# Starts that see the classes are left out below so many rows per column: they would fit the labels by chance.
+_ROWS_PER_COLUMN = 5
 
 
 class Start(NamedTuple):
@@ -192,7 +196,7 @@ def auto_start(X, spread, score, *, kind, n_components, classes=None, diagonal=F
     1. Units.  Plain distances on the columns as they are, and on standardised columns, each at its best
        scale: those that score higher give the units.  Pixels keep their own.  A table of kilograms and years,
        where few columns hold the variance, is standardised in any case.
-    2. Directions, in these units: `kind` is "lda", "pca", "identity" or "random".
+    2. Directions, in these units: `kind` is "lda", "rca", "whitening", "pca", "identity" or "random".
     3. Scale: the one with the highest score.
 
     The score to use is the leave-one-out likelihood (Eq. 6) even where Eq. 3 is climbed. Measured on eleven
@@ -248,12 +252,25 @@ def _variance_is_shared(spread):
 def auto_kind(n_components, n_features, n_rows, n_classes):
     """Which directions to start with, by the shape of the problem.
 
-    scikit-learn's rule, with one departure: LDA on fewer rows than columns separates any labelling
-    perfectly, and the fit would end where it starts; principal components are used there.
+    scikit-learn's rule, with one departure: LDA on few rows per column separates any labelling
+    almost perfectly, and the fit would end where it starts; principal components are used there.
     """
-    if n_classes is not None and n_components <= min(n_features, n_classes - 1) and n_rows > n_features + n_classes:
+    enough = n_rows >= _ROWS_PER_COLUMN * n_features and n_rows > n_features + (n_classes or 0)
+    if n_classes is not None and n_components <= min(n_features, n_classes - 1) and enough:
         return "lda"
     return "pca" if n_components < min(n_features, n_rows) else "identity"
+
+
+def auto_kinds(n_components, n_features, n_rows, n_classes):
+    """All directions that are worth a trial of a few iterations, by the shape of the problem.
+
+    Where the objective has many maxima the start decides: on wine, vehicle and image segmentation the within-class
+    whitening of RCA leads to far lower errors than the directions of `auto_kind`, on iris these are better.
+    """
+    kinds = [auto_kind(n_components, n_features, n_rows, n_classes), "whitening"]
+    if n_classes is not None and n_rows >= _ROWS_PER_COLUMN * n_features:
+        kinds.append("rca")
+    return kinds
 
 
 def _directions(X, kind, n_components, classes, random_state):
@@ -262,9 +279,36 @@ def _directions(X, kind, n_components, classes, random_state):
         if found.shape[0] == n_components and np.isfinite(found).all() and np.all(np.any(found != 0, axis=1)):
             return found
         kind = "pca"  # the classes span fewer directions than were asked for
+    if kind in ("rca", "whitening"):
+        found = _whitened(X, classes if kind == "rca" else None)
+        if len(found) >= n_components:
+            return found[:n_components]
+        kind = "pca"
     if kind == "pca":
         return PCA(n_components=n_components, random_state=random_state).fit(X).components_
     return np.eye(n_components, X.shape[1])
+
+
+def _whitened(X, classes):
+    """Rows that whiten the shrunk covariance of X, or within classes; those of largest total variance for it first."""
+    X = X.astype(np.float64)
+    centred = X - X.mean(axis=0)
+    total = centred.T @ centred / len(X)
+    if classes is not None:
+        codes = np.unique(classes, return_inverse=True)[1]
+        sums = np.zeros((codes.max() + 1, X.shape[1]))
+        np.add.at(sums, codes, X)
+        centred = X - (sums / np.bincount(codes)[:, None])[codes]
+    within = ledoit_wolf(centred, assume_centered=True)[0]
+    moving = np.diag(total) > 0
+    if not moving.all() or not np.all(np.linalg.eigvalsh(within) > 0):
+        return np.empty((0, X.shape[1]))
+    if classes is None:
+        values, vectors = eigh(within)
+        vectors = vectors / np.sqrt(values)
+    else:
+        vectors = eigh(total, within)[1]
+    return np.ascontiguousarray(vectors[:, ::-1].T)
 
 
 def best_scale(score, A, X):
@@ -275,9 +319,9 @@ def best_scale(score, A, X):
     neighbours do not count, and go on as long as the end is the best.
     """
     some = X[:: max(len(X) // _QUERIES, 1)]
-    images = some * A if A.ndim == 1 else some @ A.T
-    squares = cdist(images, images, "sqeuclidean")
-    squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # a row and its duplicates are no neighbours here
+    # The distances of each row to all others, nearest first.
+    squares = prepare("reference", some, leave_one_out=True).at(A).nearest(len(some) - 1).scores
+    squares[squares <= 1e-24 * squares.max(initial=0.0)] = np.inf  # duplicates are no neighbours here
     apart = squares[np.isfinite(squares)]
     if apart.size == 0:
         return score(A), A

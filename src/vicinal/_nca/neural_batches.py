@@ -2,7 +2,8 @@
 
 Both sources answer the same questions: which parts to train on and which to set aside (`split`), the batches of an
 epoch, the rows in a batch, the objective of its embedded rows, and how to judge the scale of a first embedding
-(`judge`: some rows, and a function that turns their outputs into a score of scales).
+(`judge`: some rows, and a function that turns their outputs into a score of scales).  What they know about all rows goes to
+the device once (`place`), and the batches of an epoch go there together (`placed`).
 """
 
 import numpy as np
@@ -16,6 +17,8 @@ from vicinal._supervision import listed_pairs, sample_pairs
 
 class NeighborSource:
     """Labels or soft targets: a batch is some rows, and its objective the mean of their terms."""
+
+    same_shapes = True  # whether batches of as many rows have the same work
 
     def __init__(self, targets, weight, objective):
         self.targets, self.objective = targets, objective
@@ -42,18 +45,22 @@ class NeighborSource:
     def rows(self, batch):
         return batch
 
+    def place(self, torch, device):
+        self._there = tuple(
+            torch.as_tensor(np.asarray(values, dtype=np.float32), device=device)
+            for values in (self.weight, self.targets.values)
+        )
+
+    def placed(self, torch, batches, device):
+        return _on_device(torch, batches, device)
+
     def objective_of(self, torch, z, batch):
-        """The objective of a batch, and what it weighs."""
-
-        def tensor(array):
-            return torch.as_tensor(np.asarray(array, dtype=np.float32), device=z.device)
-
-        weight = tensor(self.weight[batch])
-        values = self.targets.values[batch]
-        terms, has_mate = neighbor_terms(z, agreement(self.targets.kind, tensor(values)), self.objective, weight.log())
+        """The objective of a batch, and what it weighs, as tensors."""
+        weight, values = (known[batch] for known in self._there)
+        terms, has_mate = neighbor_terms(z, agreement(self.targets.kind, values), self.objective, weight.log())
         counted = weight * has_mate if self.objective == "likelihood" else weight
         total = counted.sum()
-        return (counted * terms).sum() / total.clamp_min(1e-30), float(total)
+        return (counted * terms).sum() / total.clamp_min(1e-30), total
 
     def judge(self):
         points, queries = sample_rows(len(self.weight))
@@ -81,6 +88,8 @@ class NeighborSource:
 class PairSource:
     """Close pairs: a batch is some pairs, the rows in them, and other rows to fill it up."""
 
+    same_shapes = False
+
     def __init__(self, close, weight, n):
         self.close, self.n = close, n
         self.weight = np.ones(n) if weight is None else np.maximum(weight, 1e-30)
@@ -107,12 +116,22 @@ class PairSource:
     def rows(self, batch):
         return batch[0]
 
+    def place(self, torch, device):
+        self._there = tuple(
+            torch.as_tensor(values, dtype=torch.float32, device=device)
+            for values in (self._pair_weight, np.log(self.weight))
+        )
+
+    def placed(self, torch, batches, device):
+        """Rows, pairs, and where the pairs' rows are among the rows."""
+        places = [np.searchsorted(rows, self._pairs[chosen]) for rows, chosen in batches]
+        rows, chosen = zip(*batches, strict=True)
+        return list(zip(*(_on_device(torch, part, device) for part in (rows, chosen, places)), strict=True))
+
     def objective_of(self, torch, z, batch):
-        rows, chosen = batch
-        places = torch.as_tensor(np.searchsorted(rows, self._pairs[chosen]), device=z.device)
-        share = torch.as_tensor(self._pair_weight[chosen], dtype=z.dtype, device=z.device)
-        log_weights = torch.as_tensor(np.log(self.weight[rows]), dtype=z.dtype, device=z.device)
-        return pair_term(z, places, share, log_weights), float(share.sum())
+        rows, chosen, places = batch
+        share = self._there[0][chosen]
+        return pair_term(z, places, share, self._there[1][rows]), share.sum()
 
     def judge(self):
         rows, pairs = sample_pairs(self.close, self.n)
@@ -123,3 +142,11 @@ class PairSource:
             return lambda A: pair_objective(A, problem, pull).value
 
         return rows, score_of
+
+
+def _on_device(torch, arrays, device):
+    """Integer arrays on a device, by one copy of all."""
+    if not arrays:
+        return []
+    together = torch.as_tensor(np.concatenate(arrays), device=device)
+    return list(torch.split(together, [len(array) for array in arrays]))

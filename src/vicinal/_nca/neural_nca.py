@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import (
     check_callback,
+    check_device_rows,
     check_flag,
     check_integer,
     check_positive,
@@ -21,12 +22,14 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._fit_loops import Callback, Reason, Recorder, warn_if_not_converged
+from vicinal._fit_loops import Callback, warn_if_not_converged
 from vicinal._nca.init import best_scale, column_spread
 from vicinal._nca.neural_batches import NeighborSource, PairSource
+from vicinal._nca.neural_training import train
 from vicinal._nca.options import KINDS, Adam, Objective
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import check_targets, read_close_pairs, read_targets
+from vicinal._tensors import device_of_fit, on_device
 
 _HIDDEN_UNITS = 100  # of the default network
 _LARGEST_START = 1.0  # the standard deviation of the first outputs; larger ones begin saturated
@@ -66,7 +69,7 @@ class NeuralNCA(RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         the fit then ends, warns that it has not converged, and keeps the best network so far. A model file does not hold
         it.
     device : str, optional
-        A torch device; the default is "cuda" where there is one, else "cpu".
+        A torch device; the default is that of X where X is a tensor on a GPU, then "cuda" where there is one, else "cpu".
     verbose : int, default=0
         Print a line per epoch to stderr.
     random_state : int, RandomState or None, default=None
@@ -195,7 +198,7 @@ class NeuralNCA(RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         spread = column_spread(X)
         self.mean_ = X.mean(axis=0, dtype=np.float64) if self.standardize else np.zeros(X.shape[1])
         self.spread_ = np.where(spread > 0, spread, 1.0) if self.standardize else np.ones(X.shape[1])
-        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        device = self.device or device_of_fit(self) or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
@@ -206,7 +209,7 @@ class NeuralNCA(RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device != "cpu" else []):
             torch.manual_seed(random.randint(2**31 - 1))
             network, log_scale = self._start(torch, rows, source)
-            path = _train(torch, network, log_scale, rows, source, self, options, device, random)
+            path = train(torch, network, log_scale, rows, source, self, options, device, random)
         self.module_, self.scale_ = path.parameters
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.best_epoch_ = int(np.argmax(path.objectives)) + 1
@@ -223,8 +226,14 @@ class NeuralNCA(RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         Returns
         -------
         Z : array of shape (n, n_components), float32 when X is float32, else float64
+            A tensor on the same device when X is a tensor on a GPU.
         """
         check_is_fitted(self, "module_")
+        if on_device(X):
+            there, torch = check_device_rows(self, X), _torch()
+            mean, spread = (torch.as_tensor(values, device=there.device) for values in (self.mean_, self.spread_))
+            network = copy.deepcopy(self.module_).to(there.device)
+            return (self.scale_ * _outputs(torch, network, (there.double() - mean) / spread)).to(there.dtype)
         X = check_rows(self, X, reset=False)
         return self.scale_ * _outputs(_torch(), self.module_, self._standardized(X)).astype(X.dtype)
 
@@ -332,78 +341,12 @@ class NeuralNCA(RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         return objective, as_record(self.solver, Adam, "solver", ("adam",))
 
 
-# -- training ----------------------------------------------------------------------------------------------------------
-
-
-def _train(torch, network, log_scale, rows, source, estimator, options, device, random):
-    """Adam over batches; return a `FitPath` whose parameters are the best network, on the CPU, and its scale."""
-    network = network.to(device=device, dtype=torch.float32).train()
-    scale = torch.nn.Parameter(torch.tensor(log_scale, dtype=torch.float32, device=device))
-    groups = [{"params": list(network.parameters()), "weight_decay": options.weight_decay}, {"params": [scale]}]
-    optimiser = torch.optim.Adam(groups, lr=options.learning_rate)
-    X = torch.as_tensor(rows, dtype=torch.float32, device=device)
-    some, aside = source.split(options.validation_fraction if options.early_stopping else 0.0, random)
-    held_out = (
-        list(source.batches(aside, max(options.batch_size, 2048), np.random.RandomState(0))) if len(aside) else []
-    )
-
-    def as_vector(parameters):
-        state, factor = parameters
-        return np.concatenate(
-            [*(state[name].cpu().numpy().ravel() for name, _ in network.named_parameters()), [factor]]
-        )
-
-    record = Recorder.of(estimator, as_vector)
-
-    def objective_of(batch):
-        z = scale.exp() * network(X[torch.as_tensor(source.rows(batch), device=device)])
-        return source.objective_of(torch, z, batch)
-
-    idle = 0
-    with record:
-        for _ in range(estimator.max_iter):
-            network.train()
-            values, weights = [], []
-            for batch in source.batches(some, options.batch_size, random):
-                value, weight = objective_of(batch)
-                if weight > 0 and bool(torch.isfinite(value)):
-                    optimiser.zero_grad()
-                    (-value).backward()
-                    optimiser.step()
-                    values.append(float(value.detach()))
-                    weights.append(weight)
-            if not values:
-                raise ValueError(
-                    "no batch had a finite objective with a slope: lower learning_rate, raise batch_size, or check "
-                    "the network."
-                )
-            if held_out:
-                network.eval()
-                with torch.no_grad():
-                    judged = [objective_of(batch) for batch in held_out]
-                values, weights = [float(value) for value, _ in judged], [weight for _, weight in judged]
-            objective = float(np.average(values, weights=weights))
-            idle = 0 if objective > record.objective + estimator.tol else idle + 1
-            epoch = copy.deepcopy(network.state_dict()), float(scale.detach().exp())
-            record.add(epoch, objective)
-            record.iterated(epoch)
-            if idle >= options.n_iter_no_change:
-                raise record.end(Reason.CONVERGED, f"{idle} epochs gained no more than tol={estimator.tol:g}")
-        raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} epochs were used")
-    weights_kept, scale_kept = record.kept
-    network.load_state_dict(weights_kept)
-    network = network.to(device="cpu", dtype=torch.float64).eval()  # so that a row's image does not depend on its batch
-    for parameter in network.parameters():
-        parameter.grad = None
-    return record.path()._replace(parameters=(network, scale_kept))
-
-
 def _outputs(torch, network, rows, batch=4096):
-    """The network's outputs for rows, on the CPU, a few rows at a time."""
+    """The network's outputs for rows, where they are, a few rows at a time."""
     network.eval()
     with torch.no_grad():
         parts = [network(torch.as_tensor(rows[k : k + batch])) for k in range(0, len(rows), batch)]
-    return torch.cat(parts).numpy()
+    return torch.cat(parts) if isinstance(rows, torch.Tensor) else torch.cat(parts).numpy()
 
 
 def _torch():

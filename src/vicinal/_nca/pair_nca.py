@@ -18,7 +18,7 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._engine import Engine, Work, prepare
+from vicinal._engine import Engine, Work, fit_engine, prepare
 from vicinal._fit_loops import Callback, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import METHODS, climb, relevance
@@ -103,6 +103,9 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         The solver that was used.
     engine_ : str
         The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -209,7 +212,12 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         spread = column_spread(X)
         work = self._pair_work(*X.shape)
         problem = prepare(
-            self.engine, X, log_weights=log_or_none(weight), leave_one_out=True, n_dims=work.n_dims, passes=work.passes
+            fit_engine(self),
+            X,
+            log_weights=log_or_none(weight),
+            leave_one_out=True,
+            n_dims=work.n_dims,
+            passes=work.passes,
         )
         pull, penalty = close.pull(problem.n_points), objective.penalty * spread**2
 
@@ -290,3 +298,4 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.effective_neighbors_ = placed_at(problem, A).perplexities()
         self.solver_, self.engine_ = self.solver, problem.backend
+        self.certified_row_error_ = problem.certified_row_error

@@ -6,8 +6,9 @@ import numpy as np
 
 from vicinal._engine import Problem, prepare
 from vicinal._nca.init import column_spread, sample_rows
-from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
+from vicinal._nca.objectives import log_or_none, neighbor_objective, neighbor_value, placed_at
 from vicinal._supervision import Targets, check_targets
+from vicinal._tensors import take_rows
 
 
 class Rows(NamedTuple):
@@ -52,6 +53,10 @@ class Sample:
             return 0.0
         return neighbor_value(A, self._problem, objective="likelihood", weight=self._weight, rows=self._with_mates)
 
+    def objective(self, A, kind):
+        """The objective of all points of the sample, and its gradient."""
+        return neighbor_objective(A, self._problem, objective=kind, weight=self._weight)
+
     def effective_neighbors(self, A):
         return placed_at(self._problem, A).perplexities(self._queries)
 
@@ -72,7 +77,7 @@ def prepare_rows(X, y, weight, match, match_scale):
         order = np.argsort(targets.values, kind="stable")
         positions, targets = positions[order], targets.take(order)
         weight = None if weight is None else weight[order]
-    counted = X[positions]
+    counted = take_rows(X, positions)
     if weight is not None:
         weight = weight * (len(weight) / weight.sum())
     return Rows(counted, targets, weight, positions, column_spread(counted))

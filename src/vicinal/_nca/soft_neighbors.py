@@ -11,7 +11,7 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
 from vicinal._checks import check_positive, check_rows, check_weights
-from vicinal._engine import Engine, Match, Work, as_engine, choose, forget, prepare, resident
+from vicinal._engine import Engine, Match, Work, as_engine, choose, fit_engine, forget, prepare, resident
 from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
 from vicinal._records import Record, RecordParametersMixin
@@ -76,7 +76,7 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
         """Choose the bandwidth, and the engine for it: the best of a search that `_score_of_scales` judges."""
         work = self._pair_work(*X.shape)
         self.bandwidth_ = self._own_bandwidth(self.metric_)
-        self.engine_ = choose(as_engine(self.engine), work).backend
+        self.engine_, self.certified_row_error_ = choose(as_engine(fit_engine(self)), work).backend, 0.0
         if self.bandwidth_ is not None:
             return
         points, queries = sample_rows(len(self.points_), _QUERIES, _POINTS)
@@ -85,7 +85,7 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
             return
         weight = None if weight is None else weight[points]
         problem = prepare(
-            self.engine,
+            fit_engine(self),
             self.points_[points],
             log_weights=log_or_none(weight),
             leave_one_out=True,
@@ -97,6 +97,7 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
         self.engine_ = problem.backend
         score = self._score_of_scales(problem, points, queries, weight)
         found = best_scale(score, np.ones(problem.n_features), problem.points.rows)[1]
+        self.certified_row_error_ = problem.certified_row_error
         self.bandwidth_ = _ROOT_HALF / float(found[0])
 
     def _asked(self, X):
@@ -170,6 +171,9 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     bandwidth_ : float
     engine_ : str
         The backend of the pair engine that the fit used; a prediction uses the one that suits its number of rows.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -288,6 +292,9 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     bandwidth_ : float
     engine_ : str
         The backend of the pair engine that the fit used; a prediction uses the one that suits its number of rows.
+    certified_row_error_ : float
+        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 

@@ -11,7 +11,7 @@ from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from vicinal._checks import check_integer, check_magnitude, check_spread
+from vicinal._checks import check_integer, check_magnitude, check_spread, shown_columns
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import read_chunklets
@@ -42,10 +42,11 @@ class RCA(LinearMetricMixin, BaseEstimator):
         Divide by R instead of N, which makes the covariance unbiased for Gaussian classes (sec. 5).
         Distances change by one common factor.
     shrinkage : "auto" or float in [0, 1], default="auto"
-        Replace the covariance by ``(1 - s) C + s (tr C / d) I``.  0 is the paper.  "auto" is the estimate of
-        Ledoit and Wolf (2004) from the R within-chunklet contrasts, whose mean is known to be zero (the two
-        residuals of a pair are one observation, not two).  With many more contrasts than features it is
-        close to 0.  It draws all directions to one common variance: standardise columns of different units.
+        Replace the covariance by ``(1 - s) C + s mu D^2``, with D the standard deviations of the columns over all rows
+        and ``mu = tr(D^-1 C D^-1) / d``: shrinkage to a multiple of the identity in units of the columns, so that raw and
+        standardised columns give the same answer.  0 is the paper.  "auto" is the estimate of Ledoit and Wolf (2004) in
+        these units from the R within-chunklet contrasts, whose mean is known to be zero (the two residuals of a pair are
+        one observation, not two).  With many more contrasts than features it is close to 0.
 
     Attributes
     ----------
@@ -249,12 +250,12 @@ class RCA(LinearMetricMixin, BaseEstimator):
         entries, report = read_chunklets(y, len(X))
         with np.errstate(over="ignore", invalid="ignore"):
             sums = chunklet_scatter(X, entries)
-        if not (np.isfinite(sums.total).all() and np.isfinite(sums.fourth)):
+        if not (np.isfinite(sums.total).all() and np.isfinite(sums.fourth).all()):
             check_magnitude(X)
             raise ValueError(_fourth_powers(X, "overflow"))
         if not np.trace(sums.total) > 0:
             check_spread(X)
-        if sums.fourth < 1e-280 and np.trace(sums.within) > 0:
+        if np.sum(sums.fourth) < 1e-280 and np.trace(sums.within) > 0:
             raise ValueError(_fourth_powers(X, "underflow"))
         return sums, report
 
@@ -276,9 +277,10 @@ class RCA(LinearMetricMixin, BaseEstimator):
         if self.shrinkage == 0 and rank > sums.n_contrasts:  # Algorithm 2, step 2; departure 3
             reduced = max(1, math.floor(self.alpha * sums.n_contrasts))
             basis = eigh(total, subset_by_index=[d - reduced, d - 1])[1]
-        # Departure 2.
-        shrinkage = contrast_shrinkage(sums) if self.shrinkage == "auto" else float(self.shrinkage)
-        covariance = shrunk(sums.within / (sums.n_contrasts if self.unbiased else sums.n_points), shrinkage)
+        # Departure 2, in units of the columns.
+        spread = np.sqrt(np.where(np.diag(total) > rounding, np.diag(total), 0.0))
+        shrinkage = contrast_shrinkage(sums, spread) if self.shrinkage == "auto" else float(self.shrinkage)
+        covariance = shrunk(sums.within / (sums.n_contrasts if self.unbiased else sums.n_points), shrinkage, spread)
         metric = whitening(  # departures 1 and 4
             covariance,
             total,
@@ -294,13 +296,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
                 "equal."
             )
         available = rank if basis is None else basis.shape[1]
-        if self.n_components is not None and self.n_components > available:
-            warnings.warn(
-                f"n_components={self.n_components}, but only {available} directions can be told from the "
-                f"data (rank {rank}, R = {sums.n_contrasts}): components_ has {available} rows.",
-                UserWarning,
-                stacklevel=3,
-            )
+        self._warn_of_directions(available, rank, sums.n_contrasts, spread)
         self._sums, self.chunklet_report_ = sums, report
         self.components_, self._inverse, self.ratios_ = metric
         self.covariance_, self.total_covariance_, self.mean_ = covariance, total, sums.mean
@@ -309,32 +305,74 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self.n_contrasts_ = sums.n_contrasts
         return self
 
+    def _warn_of_directions(self, available, rank, n_contrasts, spread):
+        """Warn of directions that were asked for and cannot be had, that rest on shrinkage alone, or that are dropped."""
+        d, asked = len(spread), self.n_components
+        said = None
+        if asked is not None and asked > available:
+            said = (
+                f"n_components={asked}, but only {available} directions can be told from the "
+                f"data (rank {rank}, R = {n_contrasts}): components_ has {available} rows."
+            )
+        elif asked is not None and asked > n_contrasts:
+            said = (
+                f"n_components={asked}, but the chunklets have only R = {n_contrasts} contrasts: the other directions "
+                f"rest on shrinkage alone. Pass n_components={n_contrasts} or less, or more chunklets."
+            )
+        elif asked is None and available < rank:
+            said = (
+                f"{available} of {rank} directions are kept: with shrinkage=0, R = {n_contrasts} contrasts and "
+                f"alpha={self.alpha:g} support no more. Pass shrinkage='auto', or more chunklets, to keep all."
+            )
+        elif asked is None and rank < d and not spread.all():
+            names = getattr(self, "feature_names_in_", None)
+            said = (
+                f"{rank} of {d} directions are kept: {int((spread == 0).sum())} columns are constant "
+                f"({shown_columns(spread == 0, names)}). Drop them to silence this warning."
+            )
+        elif asked is None and rank < d:
+            said = f"{rank} of {d} directions are kept: along the others the rows do not vary, because columns depend on each other."
+        if said is not None:
+            warnings.warn(said, UserWarning, stacklevel=4)
 
-def contrast_shrinkage(sums):
-    """The shrinkage of Ledoit and Wolf (2004) for R contrasts z with known mean zero.
+
+def contrast_shrinkage(sums, spread):
+    """The shrinkage of Ledoit and Wolf (2004) for R contrasts z with known mean zero, in units of the columns.
 
     With ``S = sum z z' / R`` and ``mu = tr S / d`` the optimal weight of ``mu I`` is estimated by
 
         min(1, b / c),    b = (sum |z|^4 / R - |S|_F^2) / R,    c = |S - mu I|_F^2.
 
     One contrast has no variance to estimate b from: the weight is 1.
+
+    Parameters
+    ----------
+    sums : ChunkletScatter
+    spread : array of shape (d,)
+        The standard deviations of the columns; 0 for constant ones, which do not count.
     """
     n_contrasts = sums.n_contrasts
     if n_contrasts == 1:
         return 1.0
-    S = sums.within / n_contrasts
+    moving = np.flatnonzero(spread)
+    here = np.ix_(moving, moving)
+    units = np.outer(spread[moving], spread[moving])
+    S = sums.within[here] / units / n_contrasts
     square = np.vdot(S, S)
     from_isotropic = square - np.trace(S) ** 2 / len(S)
-    from_truth = (sums.fourth / n_contrasts - square) / n_contrasts
+    fourth = (sums.fourth_moments[here] / units / units).sum()
+    from_truth = (fourth / n_contrasts - square) / n_contrasts
     if from_isotropic <= np.finfo(np.float64).eps * square:
         return 1.0
     return float(np.clip(from_truth / from_isotropic, 0.0, 1.0))
 
 
-def shrunk(covariance, shrinkage):
-    """``(1 - s) C + s (tr C / d) I``."""
+def shrunk(covariance, shrinkage, spread):
+    """``(1 - s) C + s mu D^2`` with D the standard deviations of the columns and ``mu = tr(D^-1 C D^-1) / d``."""
+    moving = spread > 0
+    share = np.mean(np.diag(covariance)[moving] / spread[moving] ** 2)
     result = (1.0 - shrinkage) * covariance
-    result[np.diag_indices(len(covariance))] += shrinkage * np.trace(covariance) / len(covariance)
+    result[np.diag_indices(len(covariance))] += shrinkage * share * spread**2
     return result
 
 

@@ -297,23 +297,29 @@ def _outliers(outliers):
         return "outliers", "Unusual rows", ""
     rows = []
     for row in outliers["rows"]:
-        why = ", ".join(f"{entry['name']} {entry['value']:g} ({entry['z']:+.1f} sd)" for entry in row["why"])
+        why = "; ".join(_reason(entry) for entry in row["why"])
         flag = '<span class="flag">outlier</span>' if row["outlier"] else ""
         rows.append(
             f'<tr><th scope="row">{escape(row["row"])} {flag}</th><td class="number">{row["log_density"]:.2f}</td>'
             f'<td class="number">{row["p_value"]:.4f}</td><td>{escape(why)}</td></tr>'
         )
-    heads = "".join(f'<th scope="col">{head}</th>' for head in ("Row", "Log-density", "p-value", "Largest deviations"))
+    heads = "".join(f'<th scope="col">{head}</th>' for head in ("Row", "Log-density", "p-value", "Why"))
     return (
         "outliers",
         "Unusual rows",
         f'<p class="hint">Each row is scored under the {escape(outliers["density"])} density of the others; a typical row has '
         f"{outliers['typical']:.2f}. Of {outliers['n']:,} rows {outliers['flagged']:,} lie below the lower line of a box plot of the "
-        "log-densities, and are called outliers. The p-value is the share of rows that are no more likely: a rank, so the least "
-        "likely of n rows always has 1/n.</p>"
+        "scores, and are called outliers. The score is the log-density, also under neighbours that are trusted: rows of a small "
+        "group do not vouch for each other. The p-value is the share of rows that are no less strange: a rank, so the strangest "
+        "of n rows always has 1/n. Why: the columns that are most surprising given the row's other columns, with the 90 % interval "
+        "in which they were expected.</p>"
         f'<div class="scroll" tabindex="0" role="region" aria-label="Unusual rows"><table class="methods"><caption class="hidden">The least likely rows</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>",
     )
+
+
+def _reason(entry):
+    return f"{entry['name']}: expected {entry['low']:.4g} to {entry['high']:.4g}, got {entry['value']:.4g}"
 
 
 def _data(data):

@@ -9,10 +9,11 @@ import warnings
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
-from sklearn.neighbors import NearestNeighbors
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.folds import fit_first, images_of, steps_of
+from vicinal._compare.folds import fit_first, images_of, nearest, steps_of
+from vicinal._density.training_rows import last_step, left_out_scores
 from vicinal._tables import log_volume
 
 MOST_POINTS = 1_000
@@ -63,9 +64,7 @@ def plane(metric, X, rows, train):
 
 def neighbors_among(images):
     """The nearest of the other rows for each row, nearest first."""
-    k = min(_NEIGHBORS_SHOWN, len(images) - 1)
-    search = NearestNeighbors(n_neighbors=k).fit(images - images.mean(axis=0))
-    return search.kneighbors(return_distance=False)
+    return nearest(images, None, min(_NEIGHBORS_SHOWN, len(images) - 1))
 
 
 def linear_map(metric, X):
@@ -136,25 +135,27 @@ def outliers(method, X, names, row_names, fit_rows, seed, most=10):
             detector = _detector(density, method.candidates[which], X[rows])
     except (ValueError, np.linalg.LinAlgError):
         return None
-    Z, volume = StandardScaler().fit_transform(X[rows]), log_volume(density)
-    found = []
-    for i in np.argsort(detector.training_scores_, kind="stable")[:most]:
-        strange = np.argsort(-np.abs(Z[i]), kind="stable")[:3]
-        found.append(
-            {
-                "row": str(row_names[rows[i]]),
-                "log_density": number(detector.training_scores_[i] - volume),
-                "p_value": number(detector.training_p_values_[i]),
-                "outlier": bool(detector.training_scores_[i] < detector.offset_),
-                "why": [{"name": names[j], "value": number(X[rows[i], j]), "z": number(Z[i, j], 3)} for j in strange],
-            }
-        )
+    volume = log_volume(density)
+    plain = left_out_scores(last_step(detector.density_))
+    log_densities = detector.training_scores_ if plain is None else plain
+    strangest = np.argsort(detector.training_scores_, kind="stable")[:most]
+    why = _reasons(detector, X[rows], strangest, names)
+    found = [
+        {
+            "row": str(row_names[rows[i]]),
+            "log_density": number(log_densities[i] - volume),
+            "p_value": number(detector.training_p_values_[i]),
+            "outlier": bool(detector.labels_[i] == -1),
+            "why": reasons,
+        }
+        for i, reasons in zip(strangest, why, strict=True)
+    ]
     return {
         "density": method.label,
         "rows": found,
-        "flagged": int((detector.training_scores_ < detector.offset_).sum()),
+        "flagged": int((detector.labels_ == -1).sum()),
         "n": len(rows),
-        "typical": number(np.median(detector.training_scores_) - volume),
+        "typical": number(np.median(log_densities) - volume),
     }
 
 
@@ -166,6 +167,38 @@ def _detector(density, candidate, X):
         return DensityOutlierDetector.from_density(density)
     except TypeError:
         return DensityOutlierDetector(candidate).fit(X)
+
+
+def _reasons(detector, X, strangest, names):
+    """The columns that make each of some rows strange given its others, with what was expected and found.
+
+    Where the density cannot tell, an LCA of the standardised columns does: its kernel knows the correlations.
+    """
+    from vicinal import LCA, DensityOutlierDetector
+
+    try:
+        found = detector.explain(None, rows=strangest)
+    except TypeError:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                stand_in = make_pipeline(StandardScaler(), LCA(tol=1e-5)).fit(X)
+                found = DensityOutlierDetector.from_density(stand_in).explain(None, rows=strangest)
+        except (ValueError, np.linalg.LinAlgError):
+            return [[] for _ in strangest]
+    return [
+        [
+            {
+                "name": names[k],
+                "value": number(found.values[i, k]),
+                "low": number(found.lows[i, k]),
+                "high": number(found.highs[i, k]),
+                "share": number(found.shares[i, k], 3),
+            }
+            for k in found.columns_of(i)
+        ]
+        for i in range(len(strangest))
+    ]
 
 
 def number(value, digits=_DIGITS):

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.exceptions import DataConversionWarning
 
 from vicinal._supervision.missing import read_values, refuse_missing
+from vicinal._tensors import as_host
 
 # Beyond it neighbouring whole numbers are the same float.
 _LARGEST_WHOLE_FLOAT = 2.0**53
@@ -77,7 +78,7 @@ def code_classes(y, n_rows, *, instead=""):
     Every row has a label, and all labels are of one kind.
     """
     labels = code_labels(y, n_rows=n_rows, instead=instead)
-    if np.asarray(y).ndim == 2:
+    if np.asarray(as_host(y)).ndim == 2:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected. Pass y.ravel().",
             DataConversionWarning,

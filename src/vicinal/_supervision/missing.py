@@ -4,6 +4,8 @@ import numbers
 
 import numpy as np
 
+from vicinal._tensors import as_host
+
 
 def is_missing(value):
     """Whether a label or a number is missing: None, NaN, NaT or ``pandas.NA``."""
@@ -27,6 +29,7 @@ def read_values(y, name="y"):
         Of numbers where every entry that is not missing is one.  An entry that is missing may hold anything.
     missing : bool array of the same shape
     """
+    y = as_host(y)
     if y is None:
         raise ValueError(
             f"this method requires {name} to be passed, but the target {name} is None. Pass one entry per row."

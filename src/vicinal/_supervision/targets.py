@@ -3,10 +3,9 @@
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.spatial import KDTree
 
 from vicinal._checks import check_choice, check_positive
-from vicinal._engine import Match
+from vicinal._engine import Match, prepare
 from vicinal._supervision.labels import check_length, code_classes, code_labels
 from vicinal._supervision.missing import read_values, refuse_missing
 
@@ -50,10 +49,11 @@ class Targets(NamedTuple):
         if self.kind == "dot":
             others = (self.values > 0).sum(axis=0) >= 2
             return ~(self.values[:, others] > 0).any(axis=1)
-        if self.values.shape[1] == 0:
-            return np.zeros(len(self.values), dtype=bool)
-        distance = KDTree(self.values).query(self.values, k=2)[0][:, 1]
-        return 0.5 * distance**2 > _FARTHEST
+        n, n_varying = self.values.shape
+        if n_varying == 0 or n == 1:
+            return np.full(n, n == 1)
+        nearest = prepare("reference", self.values, leave_one_out=True).at().nearest(1)
+        return 0.5 * nearest.scores[:, 0] > _FARTHEST
 
     def all_equal(self):
         """Whether all rows agree equally, so that no metric is better than another."""

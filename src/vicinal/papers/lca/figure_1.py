@@ -35,7 +35,7 @@ def _points(text):
 
 
 def _images(X):
-    images = {"as written": X, "PCA": PCA(whiten=True).fit_transform(X), "LCA": LCA().fit_transform(X)}
+    images = {"as written": X, "PCA": PCA(whiten=True).fit_transform(X), "LCA": LCA(reg=0.0).fit_transform(X)}
     return {name: _upright(image, X) for name, image in images.items()}
 
 

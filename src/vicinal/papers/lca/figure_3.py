@@ -43,10 +43,10 @@ def units(setting):
 def measure(setting, problem, noise, run):
     X, y = _PROBLEMS[problem](500, random_state=run)
     X = add_noise_dimensions(X, noise, random_state=run)
-    gauss, reduced = (LCAGauss(reduce=search, tol=1e-5).fit(X) for search in (False, True))
+    gauss, reduced = (LCAGauss(reduce=search, tol=1e-5, reg=0.0, reg_gauss=0.0).fit(X) for search in (False, True))
     images = {
         "SC": X,
-        "LCA": LCA(tol=1e-5).fit_transform(X),
+        "LCA": LCA(tol=1e-5, reg=0.0).fit_transform(X),
         "LCA-Gauss": _subspace(gauss, X),
         "LCA-Gauss-Red": _subspace(reduced, X),
         "NGCA": ngca(X, 2, random_state=run),

@@ -8,7 +8,7 @@ and a noise.
 import numpy as np
 from sklearn.model_selection import PredefinedSplit
 
-from vicinal import ManifoldParzen, ManifoldParzenCV, ParzenWindows
+from vicinal import ManifoldParzen, ParzenWindows, Selection
 from vicinal.papers._drawing import curve, panels
 from vicinal.papers._experiment import Claim, Summary, Table
 from vicinal.papers.manifold_parzen._digits import STAND_IN, twos
@@ -43,9 +43,10 @@ def measure(setting, n_neighbors):
     else:
         split = PredefinedSplit(np.repeat([-1, 0], [len(train), len(valid)]))
         kept = [n_neighbors // 2, n_neighbors]
-        search = ManifoldParzenCV(kept, n_neighbors, noises.tolist(), cv=split).fit(np.concatenate([train, valid]))
-        model = ManifoldParzen(**search.best_params_).fit(train)
-        chosen = {name: float(value) for name, value in search.best_params_.items()}
+        selection = Selection(cv=split, n_components=kept, noise=noises.tolist(), max_rows=None)
+        search = ManifoldParzen(n_neighbors=n_neighbors, selection=selection)
+        model = search.selected(np.concatenate([train, valid])).fit(train)
+        chosen = {name: float(getattr(model, name)) for name in ("n_components", "n_neighbors", "noise")}
     parts = {"valid": valid, "test": test}
     found = {name: list(map(float, negative_log_likelihood(model.score_samples(X)))) for name, X in parts.items()}
     return {**found, "chosen": chosen}

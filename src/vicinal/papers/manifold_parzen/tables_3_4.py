@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.model_selection import PredefinedSplit
 from sklearn.svm import SVC
 
-from vicinal import DensityClassifier, ManifoldParzen, ManifoldParzenCV
+from vicinal import DensityClassifier, ManifoldParzen, Selection
 from vicinal.papers._drawing import bars, panels
 from vicinal.papers._experiment import Claim, Summary, Table
 from vicinal.papers.manifold_parzen._digits import STAND_IN, ten_digits
@@ -48,7 +48,9 @@ def measure(setting, model, criterion):
             grid = _grid(setting) if model == "MParzen" else {**_grid(setting), "n_neighbors": [1], "n_components": [0]}
             split = PredefinedSplit(np.repeat([-1, 0], [len(train), len(valid)]))
             both = np.concatenate([train, valid]), np.concatenate([y, v])
-            chosen = ManifoldParzenCV(**grid, criterion=criterion, cv=split).fit(*both).best_params_
+            selection = Selection(criterion, cv=split, max_rows=None, **grid)
+            found = ManifoldParzen(selection=selection).selected(*both)
+            chosen = {name: getattr(found, name) for name in grid}
         best = DensityClassifier(ManifoldParzen(**chosen)).fit(train, y)
     parts = {"valid": (valid, v), "test": (test, labels)}
     found = {name: _scores(best, X, c) for name, (X, c) in parts.items()}

@@ -1,0 +1,221 @@
+"""Outlier detectors with their defaults on labelled sets: fitted to clean rows, and to rows that hold the outliers.
+
+    VICINAL_DATA=folder python benchmarks/outliers.py              # everything; some 15 minutes on 2 cores
+    VICINAL_DATA=folder python benchmarks/outliers.py wine --draws 0 1 2   # some sets, or more draws: they are added
+    VICINAL_DATA=folder python benchmarks/outliers.py --quick      # one draw of two sets, a minute
+    python benchmarks/outliers.py --print                          # the tables of the last full run, as Markdown
+
+Needs PyOD beside vicinal (``pip install pyod``). For each set, share of outliers (2, 5 and 10 %), kind of outliers (of one
+class, or of all classes that are not usual) and draw, all detectors see the same rows, one after the other. In a
+contaminated fit the training rows are ranked, each detector's own way (PyOD: ``decision_scores_``; vicinal:
+``training_scores_``); in a clean fit the other half of the usual rows and the outliers are ranked as new rows.
+The sets are in `outlier_sets.py`: those that the method was chosen on, and those that were looked at once, afterwards.
+Fit times are of 2,000 rows of three sets, detectors in turn, as ratios to KNN's in the same round.
+
+Writes results/outliers.json, set by set. Every share and kind of outliers draws usual rows anew: a seed gives three or six
+draws of a set.
+"""
+
+import argparse
+import importlib
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from outlier_sets import CHOSEN_ON, HELD_OUT, draw
+from run import machine
+from scipy.stats import rankdata
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from vicinal import DensityOutlierDetector, datasets
+
+RESULTS = Path(__file__).parent / "results" / "outliers.json"
+PYOD = {
+    "KNN": "knn.KNN", "LOF": "lof.LOF", "IForest": "iforest.IForest", "ECOD": "ecod.ECOD", "COPOD": "copod.COPOD",
+    "GMM": "gmm.GMM", "OCSVM": "ocsvm.OCSVM", "KDE": "kde.KDE",
+}  # fmt: skip
+TIMED_ON = ("covertype", "letter", "satimage")
+GROUPS = {"chosen_on": CHOSEN_ON, "held_out": HELD_OUT}
+SHARES = (0.02, 0.05, 0.1)
+DETECTORS = ("vicinal", "plain density", *PYOD)
+
+
+def fit(name, rows):
+    """Fit a detector with its defaults; IForest gets a seed, and the plain density is ours without trust."""
+    if name == "vicinal":
+        return DensityOutlierDetector().fit(rows)
+    if name == "plain density":
+        return DensityOutlierDetector(largest_group=None).fit(rows)
+    module, kind = PYOD[name].split(".")
+    options = {"random_state": 0} if name == "IForest" else {}
+    return getattr(importlib.import_module(f"pyod.models.{module}"), kind)(**options).fit(rows)
+
+
+def strangeness(name, rows, new=None):
+    """How strange the training rows are, or new rows; larger is stranger."""
+    detector = fit(name, rows)
+    if name in PYOD:
+        return detector.decision_scores_ if new is None else detector.decision_function(new)
+    return -detector.training_scores_ if new is None else -detector.score_samples(new)
+
+
+def measure(source, seed, shares):
+    """One line per share, kind of outliers, kind of fit and detector, of one draw of a set."""
+    lines = []
+    for share in shares:
+        for clustered in (True, False) if source.classes > 1 else (True,):
+            for clean in (False, True):
+                task = draw(source, share=share, clustered=clustered, clean=clean, seed=seed)
+                lines += [
+                    {
+                        "set": source.name,
+                        "share": share,
+                        "outliers": "clustered" if clustered else "scattered",
+                        "fit": "clean" if clean else "contaminated",
+                        "draw": seed,
+                        "detector": name,
+                        **judge(name, task, clean),
+                    }
+                    for name in DETECTORS
+                ]
+    return lines
+
+
+def judge(name, task, clean):
+    """AUC and average precision of one detector; a detector that refuses the rows knows nothing of them."""
+    try:
+        found = strangeness(name, task.training, task.new if clean else None)
+        failure = None if np.isfinite(found).all() else "not finite"
+    except ValueError as error:
+        failure = str(error).split(".")[0]
+    truth = task.new_is_outlier
+    if failure:
+        return {"auc": 0.5, "ap": float(truth.mean()), "failure": failure}
+    return {"auc": float(roc_auc_score(truth, found)), "ap": float(average_precision_score(truth, found))}
+
+
+def fit_times(n_rounds):
+    """Seconds of a fit to 2,000 rows, detectors in turn, after a round that does not count; by set and detector."""
+    found = {}
+    for source in TIMED_ON:
+        X = datasets.load(source, return_X_y=True)[0]
+        rows = X[np.random.default_rng(0).choice(len(X), 2000, replace=False)].astype(float)
+        rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+        seconds = {name: [] for name in DETECTORS}
+        for _ in range(n_rounds + 1):
+            for name in DETECTORS:
+                start = time.perf_counter()
+                fit(name, rows)
+                seconds[name].append(time.perf_counter() - start)
+        found[f"{source}, {rows.shape[1]} columns"] = {
+            name: {
+                "seconds": min(times[1:]),
+                "times_knn": float(np.median(np.divide(times[1:], seconds["KNN"][1:]))),
+            }
+            for name, times in seconds.items()
+        }
+    return found
+
+
+def summary(lines, names, kind, **only):
+    """Mean AUC, mean average precision and mean rank (by AUC) of each detector: over draws, then over sets."""
+    chosen = [
+        line
+        for line in lines
+        if line["set"] in names and line["fit"] == kind and all(line[key] == value for key, value in only.items())
+    ]
+    tables = {}
+    for measure_name in ("auc", "ap"):
+        tables[measure_name] = np.array(
+            [
+                [
+                    np.mean([line[measure_name] for line in chosen if line["set"] == s and line["detector"] == d])
+                    for d in DETECTORS
+                ]
+                for s in names
+                if any(line["set"] == s for line in chosen)
+            ]
+        )
+    ranks = rankdata(-tables["auc"], axis=1).mean(axis=0)
+    return {
+        d: {"auc": auc, "ap": ap, "rank": rank}
+        for d, auc, ap, rank in zip(
+            DETECTORS, tables["auc"].mean(axis=0), tables["ap"].mean(axis=0), ranks, strict=True
+        )
+    }
+
+
+def markdown(results):
+    """The tables of docs/outliers.md."""
+    lines, out = results["lines"], []
+    measured = {line["set"] for line in lines}
+    groups = {
+        "all sets": [name for name in results["chosen_on"] + results["held_out"] if name in measured],
+        "held out": [name for name in results["held_out"] if name in measured],
+    }
+    for kind in ("contaminated", "clean"):
+        found = {group: summary(lines, names, kind) for group, names in groups.items()}
+        out += [f"\n{kind} fits: mean AUC / average precision (mean rank by AUC)\n"]
+        out += ["| | " + " | ".join(DETECTORS) + " |", "|---|" + "---|" * len(DETECTORS)]
+        for group, table in found.items():
+            cells = [f"{table[d]['auc']:.3f} / {table[d]['ap']:.3f} ({table[d]['rank']:.1f})" for d in DETECTORS]
+            out.append(f"| {group} | " + " | ".join(cells) + " |")
+        for s in groups["all sets"]:
+            table = summary(lines, [s], kind)
+            cells = [f"{table[d]['auc']:.2f} / {table[d]['ap']:.2f}" for d in DETECTORS]
+            out.append(f"| {s} | " + " | ".join(cells) + " |")
+    out += ["\nby kind and share of outliers, contaminated fits, all sets\n"]
+    out += ["| | " + " | ".join(DETECTORS) + " |", "|---|" + "---|" * len(DETECTORS)]
+    for key, values in (("outliers", ("clustered", "scattered")), ("share", sorted({line["share"] for line in lines}))):
+        for value in values:
+            table = summary(lines, groups["all sets"], "contaminated", **{key: value})
+            cells = [f"{table[d]['auc']:.3f} / {table[d]['ap']:.3f}" for d in DETECTORS]
+            out.append(f"| {value if key == 'outliers' else f'{value:.0%}'} | " + " | ".join(cells) + " |")
+    out += ["\nfit time of 2,000 rows, as a multiple of KNN's\n"]
+    out += ["| | " + " | ".join(DETECTORS) + " |", "|---|" + "---|" * len(DETECTORS)]
+    for source, times in results["fit_times"].items():
+        out.append(f"| {source} | " + " | ".join(f"{times[d]['times_knn']:.1f}" for d in DETECTORS) + " |")
+    return "\n".join(out)
+
+
+def add_to_results(**parts):
+    """Add to the file of results, so that a run that is cut off loses one set at most."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"lines": []}
+    lines = parts.pop("lines", [])
+    done = {(line["set"], line["draw"]) for line in lines}
+    kept = [line for line in results["lines"] if (line["set"], line["draw"]) not in done]
+    results.update(machine=machine(), **parts, lines=kept + lines)
+    RESULTS.write_text(json.dumps(results, indent=0) + "\n")
+    return results
+
+
+def main():
+    """Measure, save and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", help="sets to measure, or 'times'; default: all of them")
+    parser.add_argument("--quick", action="store_true", help="one draw of two sets, nothing is saved")
+    parser.add_argument("--print", action="store_true", help="print the tables of the last run")
+    parser.add_argument("--draws", type=int, nargs="*", default=[0, 1], help="the seeds of the draws")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    groups = {name: [source.name for source in sources] for name, sources in GROUPS.items()}
+    if arguments.quick:
+        some = [sources[0] for sources in GROUPS.values()]
+        lines = [line for source in some for line in measure(source, 0, SHARES[1:2])]
+        print(markdown({"lines": lines, "fit_times": fit_times(2), **{k: v[:1] for k, v in groups.items()}}))
+        return
+    if not arguments.print:
+        if not arguments.names or "times" in arguments.names:
+            add_to_results(fit_times=fit_times(7), **groups)
+        for seed in arguments.draws:
+            for source in (*CHOSEN_ON, *HELD_OUT):
+                if not arguments.names or source.name in arguments.names:
+                    add_to_results(lines=measure(source, seed, SHARES), **groups)
+                    print(source.name, seed, flush=True)
+    print(markdown(json.loads(RESULTS.read_text())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""Pruned passes against dense ones, in one run: ``python benchmarks/pruning.py clusters gauss real trees least covertype``.
+
+A pass is the leave-one-out log-sums and scatter of LCA at the metric that LCA fits, with the spatial order and the boxes
+made anew each time.  Pruned and dense passes (``error=0``) take turns; the ratio of a round is taken, and the median of
+the rounds reported.  Where a dense pass would take too long, that of a sample of rows is extrapolated by n^2 ("~").
+Wall time on two threads, or CPU time of one thread with ``--threads 1``, which a busy machine disturbs little.
+"""
+
+import argparse
+import os
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from vicinal import LCA, Engine
+from vicinal._engine import prepare
+
+# -- data -------------------------------------------------------------------------------------------------------------
+
+
+def clusters(n, d, seed=0):
+    """100 clusters of random shapes."""
+    rng = np.random.default_rng(seed)
+    centres, shapes = 6.0 * rng.normal(size=(100, d)), rng.normal(size=(100, d, d)) / np.sqrt(d)
+    which, rows = rng.integers(100, size=n), rng.normal(size=(n, d))
+    for c in range(100):
+        rows[which == c] = rows[which == c] @ shapes[c]
+    return centres[which] + rows
+
+
+def manifold(n, d, seed=0):
+    """Two intrinsic dimensions, bent into d, with noise of 1%."""
+    rng = np.random.default_rng(seed)
+    frequency, phase = 2.0 * rng.normal(size=(2, d)), rng.uniform(0, 6, size=d)
+    return np.sin(rng.uniform(-1, 1, size=(n, 2)) @ frequency + phase) + 0.01 * rng.normal(size=(n, d))
+
+
+def gauss(n, d, seed=0):
+    """One bump: nothing to prune."""
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def real(name):
+    """A real data set, with the rounding of integers blurred as the prototype did."""
+    rng = np.random.default_rng(0)
+    folder = Path(os.environ["VICINAL_DATA"])
+
+    def load(file):
+        return np.load(folder / f"{file}.npz", allow_pickle=False)
+
+    def leading(X, k):
+        X = X - X.mean(axis=0)
+        return X @ np.linalg.eigh(X.T @ X)[1][:, ::-1][:, :k]
+
+    if name == "covertype":
+        X = load("covertype")["X"].astype(float)
+        return (X + rng.uniform(-0.5, 0.5, X.shape)) / X.std(axis=0)
+    if name.startswith("mnist"):
+        return leading(load("mnist")["X_train"] / 255.0, int(name[5:]))
+    if name.startswith("usps"):
+        return leading(load("usps")["X_train"] / 1000.0, int(name[4:]))
+    found = load(f"uci_{name}")
+    X = found["X"] if "X" in found else np.vstack([found["X_train"], found["X_test"]])
+    return X + rng.uniform(-0.5, 0.5, X.shape)
+
+
+def fitted_metric(X, most=100_000):
+    """LCA's metric, of a sample narrowed to all rows where there are many."""
+    rows = X if len(X) <= most else X[np.random.default_rng(1).permutation(len(X))[:most]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        metric = LCA(solver="accelerated", tol=1e-5, engine=Engine("cpu", error=1e-9)).fit(rows).components_
+    return metric * (len(X) / len(rows)) ** (1.0 / (X.shape[1] + 4))
+
+
+# -- a pass -----------------------------------------------------------------------------------------------------------
+
+
+def clock(threads):
+    """CPU time of one thread, or wall time."""
+    return time.thread_time if threads == 1 else time.perf_counter
+
+
+def timed_pass(Z, error, threads):
+    """Seconds of one pass over the images, and what it visited."""
+    problem = prepare(Engine("cpu", threads=threads, error=error), Z, leave_one_out=True)
+    now = clock(threads)
+    start = now()
+    placed = problem.at(None)
+    found = placed.scatter()
+    seconds = now() - start
+    sweeps = getattr(placed.placed, "sweeps", None)
+    shares = (1.0, 1.0) if sweeps is None else sweeps.shares
+    return seconds, shares, problem.certified_row_error, found
+
+
+def compare(name, Z, error, threads, rounds, dense_rows=10**5):
+    """Print one line: pruned against dense passes, in turn."""
+    n = len(Z)
+    some = Z if n <= dense_rows else Z[np.random.default_rng(2).permutation(n)[:dense_rows]]
+    timed_pass(Z[:5000], error, threads), timed_pass(Z[:5000], 0.0, threads)  # compile
+    ratios, mark = [], "" if n <= dense_rows else "~"
+    for _ in range(rounds):
+        pruned, shares, certified, found = timed_pass(Z, error, threads)
+        dense, _, _, exact = timed_pass(some, 0.0, threads)
+        dense *= (n / len(some)) ** 2
+        ratios.append(dense / pruned)
+    difference = np.abs(found.log_sums - exact.log_sums).max() if n == len(some) else np.nan
+    print(
+        f"| {name} | {n} | {Z.shape[1]} | {mark}{dense:.2f} s | {pruned:.2f} s | {mark}{np.median(ratios):.1f}x | "
+        f"{shares[0]:.4f} | {shares[1]:.4f} | {certified:.1e} | {difference:.1e} |",
+        flush=True,
+    )
+
+
+HEADER = (
+    "| work | n | d | dense | pruned | ratio | visited | taken | certified | difference of log-sums |\n"
+    "|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def run_clusters(options):
+    """LCA passes on clusters and on a manifold."""
+    for n in options.rows:
+        for d in (2, 5, 8):
+            X = clusters(n, d)
+            compare(
+                f"clusters, error {options.error:g}",
+                X @ fitted_metric(X).T,
+                options.error,
+                options.threads,
+                options.rounds,
+            )
+        X = manifold(n, 8)
+        compare(
+            f"manifold, error {options.error:g}", X @ fitted_metric(X).T, options.error, options.threads, options.rounds
+        )
+
+
+def run_gauss(options):
+    """Nothing to prune."""
+    X = gauss(options.rows[0], 8)
+    compare("one Gaussian", X @ fitted_metric(X, 20_000).T, options.error, options.threads, options.rounds)
+
+
+def run_real(options):
+    """Real data in 16 to 50 columns."""
+    for name in ("letter", "pendigits", "satimage", "usps30", "mnist20", "mnist50"):
+        X = real(name)
+        compare(name, X @ fitted_metric(X, 20_000).T, options.error, options.threads, options.rounds, dense_rows=20_000)
+
+
+def run_trees(options):
+    """Log-densities of 10,000 queries on clusters, one thread each, against scikit-learn's trees."""
+    from sklearn.neighbors import KernelDensity
+
+    n, m = options.rows[0], 10_000
+    for d in (2, 5, 8):
+        X = clusters(n + m, d)
+        Z = X @ fitted_metric(X).T
+        points, queries = np.ascontiguousarray(Z[:n]), np.ascontiguousarray(Z[n:])
+        problem = prepare(Engine("cpu", threads=1, error=options.error), points)
+        problem.at(None).log_sums(queries[:600])
+        start = time.thread_time()
+        got = prepare(Engine("cpu", threads=1, error=options.error), points).at(None).log_sums(queries)
+        ours = time.thread_time() - start
+        line = f"d={d}: vicinal {ours:.2f} s"
+        for algorithm in ("kd_tree", "ball_tree"):
+            for rtol in (1e-9, 1e-2):
+                some = queries[:: max(m // 500, 1)]
+                density = KernelDensity(algorithm=algorithm, rtol=rtol).fit(points)
+                start = time.thread_time()
+                theirs = density.score_samples(some)
+                seconds = (time.thread_time() - start) * m / len(some)
+                off = theirs + 0.5 * d * np.log(2 * np.pi) + np.log(n) - got[:: max(m // 500, 1)]
+                line += f"; {algorithm} rtol {rtol:g}: ~{seconds:.1f} s ({seconds / ours:.0f}x, off by {np.abs(off).max():.1e})"
+        print(line, flush=True)
+
+
+def run_least(options):
+    """Computed pairs over the least that any truncation must keep."""
+    for d in (2, 5, 8):
+        X = clusters(options.rows[-1], d)
+        Z = X @ fitted_metric(X).T
+        placed = (
+            prepare(Engine("cpu", threads=options.threads, error=options.error), Z, leave_one_out=True).at(None).placed
+        )
+        sweeps = placed.sweeps
+        shares = sweeps.expected_shares()
+        rows, needed = np.random.default_rng(3).choice(len(Z), 64, replace=False), []
+        for i in rows:
+            e = np.exp(-0.5 * ((Z - Z[i]) ** 2).sum(axis=1))
+            e[i] = 0.0
+            e = np.sort(e)
+            needed.append(len(e) - np.searchsorted(np.cumsum(e) / e.sum(), options.error))
+        least = np.mean(needed) / len(Z)
+        print(
+            f"clusters, n={len(Z)}, d={d}: needed {least:.5f}; boxes visit {shares.visited / least:.1f}x, "
+            f"distances first take {shares.taken / least:.1f}x",
+            flush=True,
+        )
+
+
+def run_covertype(options):
+    """An exact fit of all of covertype; passes and seconds per level are printed by LCA."""
+    X = real("covertype")[: options.most]
+    start = time.perf_counter()
+    fit = LCA(solver="accelerated", verbose=True, engine=Engine("cpu", threads=options.threads)).fit(X)
+    print(
+        f"covertype, {X.shape}: {time.perf_counter() - start:.0f} s, {fit.n_iter_} passes at full size, converged "
+        f"{fit.converged_}, {fit.objectives_[-1]:.6f} nats per row, certified {fit.certified_row_error_:.1e}, "
+        f"median perplexity {np.median(fit.effective_neighbors_):.2f}",
+        flush=True,
+    )
+
+
+def main():
+    """Run the parts that were asked for."""
+    parts = {name[4:]: part for name, part in globals().items() if name.startswith("run_")}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], default=[])
+    parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**6])
+    parser.add_argument("--error", type=float, default=1e-9)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--most", type=int, default=None, help="rows of covertype")
+    options = parser.parse_args()
+    print(HEADER, flush=True)
+    for name in options.parts or parts:
+        parts[name](options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""How a density chooses its own parameters by held-out rows: the record of options, and the folds."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedGroupKFold, check_cv
+
+from vicinal._checks import check_choice, check_integer
+from vicinal._records import Record
+
+CRITERIA = ("log_likelihood", "error", "conditional_log_likelihood")
+_LEAST_DISTINCT = 5  # rows; with fewer of them nothing can be held out
+
+
+@dataclass(frozen=True, eq=False)
+class Selection(Record):
+    r"""How :class:`vicinal.ManifoldParzen` chooses the parameters that are "auto".
+
+    Every combination of the grids is fitted to the training rows of each split and judged by the rows that the split
+    holds out; frames are built from training rows only, so that nothing leaks. A parameter of the estimator that is a
+    number stands for a grid of this one value.
+
+    Parameters
+    ----------
+    criterion : {"log_likelihood", "error", "conditional_log_likelihood"}, default="log_likelihood"
+        What held-out rows measure: the mean log-density; or, for a density for each class (``fit`` then needs y), the
+        error, or the mean of :math:`\log P(c | x)` (minus the ANCLL of the paper). Scores are such that greater is
+        better: the error is stored with a minus sign.
+    cv : int, splitter or iterable of (train, test), default=5
+        An int is a number of folds, fixed whatever any random state is, that never split equal rows and hold equal
+        shares of the classes for the classification criteria. Everything else is as in
+        :class:`~sklearn.model_selection.GridSearchCV`; for one validation set pass
+        :class:`~sklearn.model_selection.PredefinedSplit` or ``[(train, test)]``.
+    n_components : "auto" or sequence of int, default="auto"
+        Numbers of local directions. "auto" is 0, 1, 2, 4, 8, ... up to the number of features or 32.
+    n_neighbors : "auto" or sequence of int, default="auto"
+        Numbers of neighbours. "auto" is 5, 10, 20, 40, as far as the smallest training part (or class) has more rows.
+    noise : "auto" or sequence of float, default="auto"
+        Variances. "auto" is 16 values in geometric progression, from far below the distance of nearest neighbours to
+        the variance of the data.
+    max_rows : int or None, default=2048
+        The most held-out rows that are scored, over all splits; None is all. The cost of a search is proportional to
+        it.
+
+    Examples
+    --------
+    >>> from vicinal import ManifoldParzen, Selection
+    >>> ManifoldParzen(selection=Selection(cv=3)).set_params(selection__n_neighbors=[6, 12]).selection
+    Selection(criterion='log_likelihood', cv=3, n_components='auto', n_neighbors=[6, 12], noise='auto', max_rows=2048)
+    """
+
+    criterion: str = "log_likelihood"
+    cv: Any = 5
+    n_components: Any = "auto"
+    n_neighbors: Any = "auto"
+    noise: Any = "auto"
+    max_rows: int | None = 2048
+
+    def __post_init__(self) -> None:
+        check_choice(self.criterion, "criterion", CRITERIA)
+        for name in ("n_components", "n_neighbors", "noise"):
+            values = getattr(self, name)
+            if isinstance(values, str) and values != "auto":
+                raise ValueError(f"{name} must be 'auto' or a sequence of values, got {values!r}.")
+            if not isinstance(values, str) and np.size(values) == 0:
+                raise ValueError(f"{name} must hold at least one value, got none.")
+        if isinstance(self.cv, int):
+            check_integer(self.cv, "cv", least=2)
+        if self.max_rows is not None:
+            check_integer(self.max_rows, "max_rows")
+
+    @property
+    def classifies(self) -> bool:
+        """Whether rows are held out of a density for each class."""
+        return self.criterion != "log_likelihood"
+
+    def splits(self, X: np.ndarray, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The positions of the training and of the held-out rows of each split; none where too few rows differ.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+        codes : integer array of shape (n,)
+            The class of each row; all zero without classes.
+        """
+        everyone = np.arange(len(X))
+        if not isinstance(self.cv, int):
+            found = check_cv(self.cv, codes if self.classifies else None, classifier=self.classifies).split(X, codes)
+            # Whatever indexes rows becomes positions: lists, ranges, masks.
+            splits = [(everyone[np.asarray(train)], everyone[np.asarray(test)]) for train, test in found]
+        elif self.classifies:
+            groups = np.unique(X, axis=0, return_inverse=True)[1].ravel()
+            folds = StratifiedGroupKFold(self.cv, shuffle=True, random_state=0)
+            splits = list(folds.split(X, codes, groups))
+        else:
+            parts = fixed_folds(X, self.cv)
+            splits = [(np.setdiff1d(everyone, part, assume_unique=True), part) for part in parts]
+        most = len(X) if self.max_rows is None else -(-self.max_rows // max(len(splits), 1))
+        return [(train, _some(test, most)) for train, test in splits]
+
+
+def _some(positions: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the positions, the same ones each time."""
+    if len(positions) <= most:
+        return positions
+    return np.sort(np.random.default_rng(0).choice(positions, most, replace=False))
+
+
+def fixed_folds(X: np.ndarray, n_folds: int = 5, most_rows: int | None = None) -> list[np.ndarray]:
+    """The positions of the rows of each fold, at most `most_rows` in all; equal rows are never split.
+
+    The folds depend on the set of rows and on the order of the values in each column only: not on the order of the
+    rows, on units, or on a random state. There are none where fewer than 5 rows differ.
+    """
+    distinct, of_row, counts = np.unique(X, axis=0, return_inverse=True, return_counts=True)
+    if len(distinct) < _LEAST_DISTINCT:
+        return []
+    n_folds = min(n_folds, len(distinct))
+    order = np.random.default_rng(0).permutation(len(distinct))
+    last = np.cumsum(counts[order])
+    kept = len(distinct)
+    if most_rows is not None:
+        kept = max(int(np.searchsorted(last, most_rows, side="right")), n_folds)
+    fold_of = np.full(len(distinct), -1)
+    fold_of[order[:kept]] = np.minimum((last[:kept] - 1) * n_folds // last[kept - 1], n_folds - 1)
+    folds = [np.flatnonzero(fold_of[of_row.ravel()] == f) for f in range(n_folds)]
+    return [fold for fold in folds if len(fold)]

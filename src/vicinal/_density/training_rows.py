@@ -1,0 +1,90 @@
+"""What a fitted density knows of its training rows: the rows, their weights, scores without themselves, constants."""
+
+import hashlib
+import numbers
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import KFold, check_cv
+from sklearn.pipeline import Pipeline
+
+from vicinal._density.density_input import rows_as_passed
+from vicinal._density.explanation import acts_by_column, in_units_of_data
+from vicinal._density.loo_bandwidth import LOO_PASSES
+from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._mixtures import SharedMixture
+
+
+def last_step(density: Any) -> Any:
+    """The density itself, or the last step of a pipeline."""
+    return density.steps[-1][1] if isinstance(density, Pipeline) else density
+
+
+def left_out_scores(density: Any) -> np.ndarray | None:
+    """Log-densities of a density's training rows without themselves; None where it cannot leave rows out."""
+    if hasattr(density, "held_out_score_samples"):
+        return density.held_out_score_samples()
+    if rows_in(density) is not None:
+        return density._mixture().left_out_score_samples(LOO_PASSES)
+    return density.score_samples(None) if isinstance(density, MixtureDensityMixin) else None
+
+
+def rows_in(density: Any) -> np.ndarray | None:
+    """The training rows, where they are the centres of a mixture with one kernel; else None."""
+    mixture = getattr(density, "mixture_", None)
+    # LCA-Gauss moves its centres along the Gaussian directions.
+    moved = hasattr(density, "gaussian_components_")
+    return mixture.centres if isinstance(mixture, SharedMixture) and not moved else None
+
+
+def constants_in(density: Any, steps: Pipeline | None) -> np.ndarray:
+    """A row with the values of columns that are constant in a fitted density's training rows, NaN in the others."""
+    constants = np.full(density.n_features_in_, np.nan)
+    rows, active = rows_in(density), getattr(density, "active_features_", slice(None))
+    if rows is None:
+        return constants if steps is None else np.full(steps.n_features_in_, np.nan)
+    counted = rows[density.mixture_.log_weights > -np.inf]
+    constants[active] = np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan)
+    if isinstance(active, np.ndarray):
+        constants[np.isin(np.arange(len(constants)), active, invert=True)] = density.constant_values_
+    if steps is None or not acts_by_column(steps):
+        return constants if steps is None else np.full(steps.n_features_in_, np.nan)
+    return in_units_of_data(steps, constants[None])[0]
+
+
+def fingerprint(rows: np.ndarray) -> str:
+    """A text that tells tables apart, bit for bit."""
+    rows = np.ascontiguousarray(rows)
+    return hashlib.sha256(f"{rows.shape} {rows.dtype} ".encode() + rows.tobytes()).hexdigest()
+
+
+def weights_in(density: Any) -> np.ndarray | None:
+    """The weights, of mean one, that a density was fitted with; None where all rows count the same."""
+    mixture = getattr(density, "mixture_", None)
+    log_weights = getattr(mixture, "log_weights", None)
+    if log_weights is None or np.ptp(log_weights) == 0:
+        return None
+    return len(log_weights) * np.exp(log_weights)
+
+
+def scores_by_folds(density: Any, cv: Any, passed: Any, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Log-densities of rows under the density that is fitted to the other folds."""
+    if isinstance(cv, numbers.Integral):
+        cv = KFold(min(int(cv), len(X)), shuffle=True, random_state=0)
+    scores = np.full(len(X), np.nan)
+    for train, test in check_cv(cv).split(X):
+        some = None if weight is None else weight[train]
+        fitted = clone(density).fit(rows_as_passed(passed, X, train), **as_weights(some))
+        scores[test] = fitted.score_samples(rows_as_passed(passed, X, test))
+    if np.isnan(scores).any():
+        raise ValueError(
+            f"cv left {int(np.isnan(scores).sum())} of {len(X)} training rows without a score. Use folds "
+            "that hold out every row once, such as KFold, and a density that returns numbers."
+        )
+    return scores
+
+
+def as_weights(weight: np.ndarray | None) -> dict[str, np.ndarray]:
+    """The argument of `fit` that weights are; nothing where there are none."""
+    return {} if weight is None else {"sample_weight": weight}

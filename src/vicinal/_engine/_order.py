@@ -1,0 +1,115 @@
+"""A spatial order of rows: neighbours in the order are neighbours in space, under whatever metric.
+
+The order is that of the leaves of a balanced k-d tree, cut at whole tiles and, inside a tile, at whole hands (`_plan.py`).
+The tree itself is not kept.  Where a node is cut depends on the number of its rows alone, so nodes can be done by any
+thread without changing the order.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+from numba import float64, int64, void
+
+from vicinal._engine._kernels import _kernel
+from vicinal._engine._pool import in_order
+from vicinal._engine._tuning import HAND, PRUNED_TILE, SERIAL_ORDER_ROWS
+
+_SAMPLED = 128  # rows of a node that choose its axis
+
+
+def spatial_order(images: np.ndarray, groups: np.ndarray, threads: int) -> np.ndarray:
+    """Return the positions of the rows, each group in a spatial order of its own.
+
+    Parameters
+    ----------
+    images : array of shape (n, k)
+    groups : integer array of shape (g + 1,)
+        Rows ``groups[c]..groups[c + 1]`` of the images are group c, and stay together.
+    threads : int
+    """
+    n = len(images)
+    index, keys = np.arange(n), np.empty(n)
+    nodes = list(pairwise(groups.tolist()))
+    large = [node for node in nodes if node[1] - node[0] > SERIAL_ORDER_ROWS]
+    for start, stop in large:
+        split_node(images, index, keys, start, stop, SERIAL_ORDER_ROWS)
+    parts = [node for node in nodes if node[1] - node[0] <= SERIAL_ORDER_ROWS]
+    for start, stop in large:
+        parts += _parts_of(start, stop, SERIAL_ORDER_ROWS)
+    for _ in in_order(lambda node: split_node(images, index, keys, *node, HAND), parts, threads):
+        pass
+    return index
+
+
+def _parts_of(start: int, stop: int, most: int) -> list[tuple[int, int]]:
+    """The nodes of at most so many rows that `split_node` stops at."""
+    nodes, done = [(start, stop)], []
+    while nodes:
+        first, last = nodes.pop()
+        if last - first <= most:
+            done.append((first, last))
+        else:
+            cut = first + max(((last - first) // PRUNED_TILE + 1) // 2, 1) * PRUNED_TILE
+            nodes += [(first, cut), (cut, last)]
+    return done
+
+
+def _split_signature(real):
+    return void(real[:, ::1], int64[::1], float64[::1], int64, int64, int64)
+
+
+@_kernel(_split_signature)
+def split_node(images, index, keys, start, stop, most):
+    """Order ``index[start:stop]``; nodes of at most `most` rows are left alone.
+
+    A node is cut across its axis of the largest variance, at the whole tile (or hand) next to its middle.
+    """
+    stack = np.empty((256, 2), dtype=np.int64)
+    stack[0, 0], stack[0, 1] = start, stop
+    top = 1
+    while top > 0:
+        top -= 1
+        first, last = stack[top, 0], stack[top, 1]
+        count = last - first
+        unit = PRUNED_TILE if count > PRUNED_TILE else HAND
+        if count <= most or count <= unit:
+            continue
+        axis, widest, step = 0, -1.0, max(count // _SAMPLED, 1)
+        for k in range(images.shape[1]):
+            origin, total, squares, seen = float64(images[index[first], k]), 0.0, 0.0, 0
+            for i in range(first, last, step):
+                x = images[index[i], k] - origin
+                total += x
+                squares += x * x
+                seen += 1
+            variance = squares - total * total / seen
+            if variance > widest:
+                axis, widest = k, variance
+        cut = first + max((count // unit + 1) // 2, 1) * unit
+        for i in range(first, last):
+            keys[i] = images[index[i], axis]
+        # Hoare's selection: afterwards no key before the cut is larger than one after it.
+        low, high = first, last - 1
+        while low < high:
+            a, b, c = keys[low], keys[(low + high) // 2], keys[high]
+            pivot = max(min(a, b), min(max(a, b), c))
+            i, j = low, high
+            while i <= j:
+                while keys[i] < pivot:
+                    i += 1
+                while keys[j] > pivot:
+                    j -= 1
+                if i <= j:
+                    keys[i], keys[j] = keys[j], keys[i]
+                    index[i], index[j] = index[j], index[i]
+                    i += 1
+                    j -= 1
+            if cut <= j:
+                high = j
+            elif cut >= i:
+                low = i
+            else:
+                break
+        stack[top, 0], stack[top, 1] = first, cut
+        stack[top + 1, 0], stack[top + 1, 1] = cut, last
+        top += 2

@@ -1,0 +1,209 @@
+"""Plans of pruned work: points in tiles with boxes, and queries in hands, both in a spatial order.
+
+A plan is data, made from the rows, the metric and the weights alone: the same on one thread and on many.
+"""
+
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from vicinal._engine import _pruned_sweep as kernels
+from vicinal._engine._accuracy import largest_accurate_square
+from vicinal._engine._order import spatial_order
+from vicinal._engine._pool import in_order
+from vicinal._engine._tuning import HAND, PRUNED_TILE, QUERY_BLOCK, TILE_SPAN
+
+_TILES_AT_ONCE = 256
+
+
+class Hands(NamedTuple):
+    """Queries in a spatial order: images, what each leaves out, its home tile; blocks, and the tiles that each may see."""
+
+    images: np.ndarray  # (m, k)
+    left_out: np.ndarray  # (m,): places, or -1
+    home: np.ndarray  # (m,): a tile near the query, for a lower bound of its sum
+    blocks: np.ndarray  # (n_blocks + 1,): where blocks begin
+    first_tiles: np.ndarray  # (n_blocks,)
+    last_tiles: np.ndarray  # (n_blocks,)
+    order: np.ndarray  # (m,): the query that is at each place
+
+    def given(self, answers: np.ndarray) -> np.ndarray:
+        """Answers in the order in which the queries were given."""
+        out = np.empty_like(answers)
+        out[self.order] = answers
+        return out
+
+
+class Masses(NamedTuple):
+    """Weights of the tiles times what their values add to it: in units of exp(log_unit), and of all of them."""
+
+    of_tiles: np.ndarray
+    log_unit: float
+    log_all: float
+    heavy: np.ndarray  # (n_tiles,): the log of what the values of a tile add, at least 0
+
+
+class Tiles:
+    """Points under a metric, ordered in space and cut into tiles.
+
+    Parameters
+    ----------
+    images : array of shape (n, k)
+        In the order in which the points were given.
+    log_weights : array of shape (n,), optional
+    order : integer array of shape (n,)
+        The position of the point at each place.
+    groups : integer array of shape (g + 1,)
+        Where groups of places begin; no tile holds points of two groups.
+    threads : int
+    """
+
+    def __init__(self, images, log_weights, order, groups, threads):
+        self.order, self.groups, self.dtype = order, groups, images.dtype
+        self.n, self.k = images.shape
+        self.images = np.ascontiguousarray(images[order])
+        starts = [np.arange(start, stop, PRUNED_TILE) for start, stop in pairwise(groups)]
+        self.tiles_of_groups = np.cumsum([0, *map(len, starts)])
+        self.starts = np.concatenate([*starts, [self.n]]).astype(np.int64)
+        self.n_tiles = len(self.starts) - 1
+        weights = np.empty(0) if log_weights is None else log_weights[order]
+        self._fill(weights.astype(self.dtype, copy=False), threads)
+
+    def _fill(self, log_weights, threads):
+        t, k, spans = self.n_tiles, self.k, -(-self.n_tiles // TILE_SPAN)
+        self.packed = np.empty((t, k, PRUNED_TILE), self.dtype)
+        self.centres, self.offsets = np.empty((t, k), self.dtype), np.empty((t, PRUNED_TILE), self.dtype)
+        self.wide = np.empty(t, dtype=np.bool_)
+        low, high = np.full((spans, k, TILE_SPAN), np.inf), np.full((spans, k, TILE_SPAN), -np.inf)
+        self.log_mass, self.heaviest = np.empty(t), np.empty(t)
+
+        def work(first):
+            kernels.fill_tiles(
+                self.images, log_weights, self.starts, largest_accurate_square(self.dtype) / 4.0, first,
+                min(first + _TILES_AT_ONCE, t), self.packed, self.centres, self.offsets, self.wide, low, high,
+                self.log_mass, self.heaviest,
+            )  # fmt: skip
+
+        for _ in in_order(work, range(0, t, _TILES_AT_ONCE), threads):
+            pass
+        self.boxes = low, high, np.ascontiguousarray(low.min(axis=2)), np.ascontiguousarray(high.max(axis=2))
+
+    @property
+    def points(self):
+        """The points as the kernels take them."""
+        return self.packed, self.centres, self.offsets, self.wide, self.starts
+
+    @cached_property
+    def place(self) -> np.ndarray:
+        """Where each point is."""
+        place = np.empty(self.n, dtype=np.int64)
+        place[self.order] = np.arange(self.n)
+        return place
+
+    @cached_property
+    def tile_at(self) -> np.ndarray:
+        """The tile of each place."""
+        return np.repeat(np.arange(self.n_tiles), np.diff(self.starts))
+
+    def pack(self, values: np.ndarray) -> np.ndarray:
+        """Values of the points, in their given order, as (n_tiles, v, PRUNED_TILE), padded with zeros."""
+        packed = np.zeros((self.n_tiles, PRUNED_TILE, values.shape[1]), dtype=self.dtype)
+        packed[self.tile_at, np.arange(self.n) - self.starts[self.tile_at]] = values[self.order]
+        return np.ascontiguousarray(packed.transpose(0, 2, 1))
+
+    def unpack(self, tiles: np.ndarray) -> np.ndarray:
+        """(n_tiles, v, PRUNED_TILE) as an array of the points in their given order, (n, v)."""
+        ordered = tiles.transpose(0, 2, 1)[self.tile_at, np.arange(self.n) - self.starts[self.tile_at]]
+        return ordered[self.place]
+
+    def masses(self, values: np.ndarray | None = None) -> Masses:
+        """What tiles weigh; with values of the points (n, v), those that lie far from the others weigh more."""
+        heavy = np.zeros(self.n_tiles)
+        if values is not None and values.shape[1]:
+            heavy = np.log(np.maximum.reduceat(far_values(values)[self.order], self.starts[:-1]))
+        log_mass = self.log_mass + heavy
+        log_unit = float(log_mass.max())
+        if log_unit == -np.inf:
+            return Masses(np.zeros(self.n_tiles), 0.0, 0.0, heavy)
+        with np.errstate(under="ignore"):
+            mass = np.exp(log_mass - log_unit)
+        # A weight that underflows is still there.
+        mass = np.where(log_mass > -np.inf, np.maximum(mass, 1e-300), 0.0)
+        return Masses(mass, log_unit, log_unit + float(np.log(mass.sum())), heavy)
+
+    # -- queries ---------------------------------------------------------------------------------------------------
+
+    def all_rows(self, left_out: np.ndarray | None) -> Hands:
+        """All points as queries."""
+        counts = np.diff(self.tiles_of_groups)
+        return Hands(
+            self.images, self._places(left_out, self.order), self.tile_at, self.starts,
+            np.repeat(self.tiles_of_groups[:-1], counts), np.repeat(self.tiles_of_groups[1:], counts), self.order,
+        )  # fmt: skip
+
+    def some_rows(self, positions: np.ndarray, left_out: np.ndarray | None, block: int = QUERY_BLOCK) -> Hands:
+        """Some points as queries."""
+        places = self.place[positions]
+        order = np.argsort(places, kind="stable")
+        places = places[order]
+        home = self.tile_at[places]
+        group = np.searchsorted(self.tiles_of_groups, home, side="right") - 1
+        ends = np.append(np.flatnonzero(group[1:] != group[:-1]) + 1, len(places))
+        parts = [np.arange(a, b, block) for a, b in zip(np.append(0, ends[:-1]), ends, strict=True)]
+        blocks = np.append(np.concatenate(parts), len(places)).astype(np.int64)
+        groups = group[blocks[:-1]]
+        return Hands(
+            np.ascontiguousarray(self.images[places]), self._places(left_out, order), home, blocks,
+            self.tiles_of_groups[groups], self.tiles_of_groups[groups + 1], order,
+        )  # fmt: skip
+
+    def new_rows(self, images: np.ndarray, left_out: np.ndarray | None, threads: int) -> Hands:
+        """New rows as queries, by their images."""
+        m = len(images)
+        order = spatial_order(images, np.array([0, m]), threads)
+        images = np.ascontiguousarray(images[order])
+        blocks = np.append(np.arange(0, m, QUERY_BLOCK), m).astype(np.int64)
+        hands = np.append(np.arange(0, m, HAND), m)
+        homes = self._nearest_tiles(images, hands, threads)
+        none, every = np.zeros(len(blocks) - 1, np.int64), np.full(len(blocks) - 1, self.n_tiles)
+        return Hands(
+            images, self._places(left_out, order), np.repeat(homes, np.diff(hands)), blocks, none, every, order
+        )
+
+    def _nearest_tiles(self, images, hands, threads) -> np.ndarray:
+        """For each hand, the tile whose box is nearest to its first query; among boxes that hold it, the smallest."""
+        low, high = self.boxes[:2]
+        homes = np.empty(len(hands) - 1, dtype=np.int64)
+
+        def work(first):
+            some = slice(first, min(first + _TILES_AT_ONCE, len(homes)))
+            kernels.home_tiles(images, hands[some], low, high, self.log_mass, homes[some])
+
+        for _ in in_order(work, range(0, len(homes), _TILES_AT_ONCE), threads):
+            pass
+        return homes
+
+    def _places(self, left_out, order) -> np.ndarray:
+        if left_out is None:
+            return np.full(len(order), -1, dtype=np.int64)
+        left_out = left_out[order]
+        return np.where(left_out >= 0, self.place[left_out], -1)
+
+
+def far_values(values: np.ndarray) -> np.ndarray:
+    """How far values of the points (n, v) are from the typical ones, in units of `value_scales`: (n,), at least 1."""
+    centre, scale = value_scales(values)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = np.abs(values - centre) / scale
+    return np.maximum(np.where(scale > 0, far, 1.0).max(axis=1), 1.0)
+
+
+def value_scales(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The median of each column of values, and the distance from it within which 19 of 20 lie."""
+    values = values.astype(np.float64, copy=False)
+    centre = np.median(values, axis=0)
+    distances = np.abs(values - centre)
+    scale = np.quantile(distances, 0.95, axis=0, method="higher")
+    return centre, np.where(scale > 0, scale, distances.max(axis=0))

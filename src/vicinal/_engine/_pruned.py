@@ -1,0 +1,251 @@
+r"""Pruned work: sums over those pairs alone that can matter, with a certificate for what is skipped.
+
+A row's sum ``Z_i = sum_j exp(s_ij)`` is summed over the pairs that are visited, and the certificate ``c_i`` bounds the
+rest: ``Z_i - Z^_i <= c_i Z^_i``.  What else is asked for decides how pairs are weighed before they are skipped:
+
+- ``power`` p: pairs at the distance u count ``max(1, u)^p`` times as much, for sums of differences (p = 1) and of their
+  products (p = 2);
+- values that lie far from the typical ones count as many times as much (`_plan.far_values`).
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from vicinal._engine import _pruned_kernels as kernels
+from vicinal._engine._accuracy import scatter_is_accurate
+from vicinal._engine._plan import Hands, Masses, Tiles
+from vicinal._engine._pool import in_order
+from vicinal._engine._tuning import (
+    DENSE_COST,
+    HAND,
+    PIECES,
+    PRUNED_SAVING,
+    PRUNED_TILE,
+    SAMPLED_HANDS,
+    TAKEN_COST,
+    VISITED_COST,
+)
+
+Work = Literal["sums", "scatter"]
+
+
+class Shares(NamedTuple):
+    """The share of all pairs whose distances were computed, and of those whose exponentials were."""
+
+    visited: float
+    taken: float
+
+
+class PrunedSums(NamedTuple):
+    """``log_sums`` (m,), ``means`` (m, v), ``entropies`` (m,) or empty, what the points of tiles received (n_tiles, u,
+    TILE), and the certificate of each row (m,)."""
+
+    log_sums: np.ndarray
+    means: np.ndarray
+    entropies: np.ndarray
+    received: np.ndarray
+    certificates: np.ndarray
+
+
+class PrunedScatter(NamedTuple):
+    """``log_sums`` (m,), ``scatter`` (v, v), and the certificate of each row (m,)."""
+
+    log_sums: np.ndarray
+    scatter: np.ndarray
+    certificates: np.ndarray
+
+
+class _Visited(NamedTuple):
+    """What the kernel found, in the order of the hands; empty where it was not asked for."""
+
+    log_sums: np.ndarray
+    lost: np.ndarray
+    means: np.ndarray
+    entropies: np.ndarray
+    columns: np.ndarray
+    shares: np.ndarray
+    scatter: np.ndarray
+    size: float
+
+
+class PrunedSweeps:
+    """Sums over the pairs that matter.
+
+    Parameters
+    ----------
+    tiles : Tiles
+    error : float
+        The largest certificate of a row, above 0.
+    threads : int
+
+    Attributes
+    ----------
+    certificate : float
+        The largest of any row, in the last sweep.
+    shares : Shares
+        Of the last sweep.
+    """
+
+    def __init__(self, tiles: Tiles, error: float, threads: int):
+        self.tiles, self._error, self._threads = tiles, error, threads
+        self.certificate, self.shares = 0.0, Shares(1.0, 1.0)
+
+    # -- sweeps ----------------------------------------------------------------------------------------------------
+
+    def sums(
+        self, hands: Hands, *, power: float = 0.0, values: np.ndarray | None = None, relative: bool = False,
+        factors: np.ndarray | None = None, spread: np.ndarray | None = None, spread_images: bool = False,
+        entropies: bool = False,
+    ) -> PrunedSums:  # fmt: skip
+        """Log-sums, and what else is asked for, in the order in which the queries were given.
+
+        Parameters
+        ----------
+        values : array of shape (n, v), optional
+            Of the points; their means are wanted.
+        relative : bool
+            Whether the means of ``z_j - q_i`` are wanted instead.
+        factors : array of shape (m,), optional
+            What the weights that are spread to the points are multiplied by.
+        spread : array of shape (m, u), optional
+        spread_images : bool
+            Whether points shall receive ``q_i - c``, with c the centre of their tile, and 1.
+        entropies : bool
+            Whether the entropies of the softmax weights are wanted.
+        """
+        tiles, m = self.tiles, len(hands.images)
+        packed = tiles.packed[:, :0] if values is None else tiles.pack(values)
+        packed = tiles.packed if relative else np.ascontiguousarray(packed)
+        given = np.empty((m, 0)) if spread is None else spread[hands.order]
+        given = np.ascontiguousarray(given, dtype=tiles.dtype)
+        found = self._visit(
+            hands, tiles.masses(values), power, packed, relative=relative, spread=given, spread_images=spread_images,
+            factors=factors, n_columns=tiles.k + 1 if spread_images else given.shape[1], n_means=packed.shape[1],
+            entropies=entropies,
+        )  # fmt: skip
+        return PrunedSums(
+            hands.given(found.log_sums), hands.given(found.means),
+            hands.given(found.entropies) if entropies else found.entropies, found.columns, hands.given(found.lost),
+        )  # fmt: skip
+
+    def scatter(
+        self, hands: Hands, row_weights: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> PrunedScatter:
+        """The scatter of the images, or of values of the points (n, v) and of the queries (m, v)."""
+        found, size = self._scatter(hands, row_weights, values, direct=False)
+        if scatter_is_accurate(found.scatter, size, self.tiles.dtype):
+            return found
+        return self._scatter(hands, row_weights, values, direct=True)[0]
+
+    def _scatter(self, hands, row_weights, values, direct) -> tuple[PrunedScatter, float]:
+        tiles = self.tiles
+        if values is None:
+            of_points, about = tiles.packed, (tiles.centres, hands.images)
+        else:
+            of_points, about = self._centred_values(values[0], values[1], hands)
+        found = self._visit(
+            hands, tiles.masses(), 2.0, of_points, factors=row_weights, about=about, direct=direct, n_columns=1,
+            n_scatter=of_points.shape[1],
+        )  # fmt: skip
+        scatter, size = found.scatter + np.tril(found.scatter, -1).T, found.size
+        for t in range(0, tiles.n_tiles, 64):
+            some = slice(t, t + 64)
+            y = of_points[some].transpose(0, 2, 1).reshape(-1, len(scatter)).astype(np.float64)
+            weights = found.columns[some].reshape(-1)
+            scatter += (y * weights[:, None]).T @ y
+            size += float(weights @ np.square(y).sum(axis=1))
+        scatter = 0.5 * (scatter + scatter.T)
+        return PrunedScatter(hands.given(found.log_sums), scatter, hands.given(found.lost)), size
+
+    def _centred_values(self, of_points: np.ndarray, of_queries: np.ndarray, hands: Hands):
+        """Values packed about the middle of each tile; those middles, and the values of the queries."""
+        tiles = self.tiles
+        packed = tiles.pack(of_points)
+        counts = np.diff(tiles.starts)
+        middles = (packed.sum(axis=2, dtype=np.float64) / counts[:, None]).astype(tiles.dtype)
+        middles[tiles.wide] = 0
+        packed -= middles[:, :, None]
+        packed *= (np.arange(PRUNED_TILE) < counts[:, None])[:, None, :]  # what pads a tile stays zero
+        return packed, (middles, np.ascontiguousarray(of_queries[hands.order], dtype=tiles.dtype))
+
+    def class_shares(self, hands: Hands, codes: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+        """Log-sums (m,) and each class's share of the softmax weights (m, n_classes)."""
+        tiles = self.tiles
+        packed = np.zeros((tiles.n_tiles, PRUNED_TILE), dtype=np.int64)
+        packed[tiles.tile_at, np.arange(tiles.n) - tiles.starts[tiles.tile_at]] = codes[tiles.order]
+        nothing = np.ascontiguousarray(tiles.packed[:, :0])
+        found = self._visit(hands, tiles.masses(), 0.0, nothing, codes=packed, n_classes=n_classes)
+        return hands.given(found.log_sums), hands.given(found.shares)
+
+    def _visit(
+        self, hands: Hands, masses: Masses, power: float, values: np.ndarray, *, relative: bool = False,
+        spread: np.ndarray | None = None, spread_images: bool = False, factors: np.ndarray | None = None,
+        codes: np.ndarray | None = None, about: tuple[np.ndarray, np.ndarray] | None = None, direct: bool = False,
+        n_means: int = 0, n_columns: int = 0, n_classes: int = 0, n_scatter: int = 0, entropies: bool = False,
+    ) -> _Visited:  # fmt: skip
+        """Run the kernel on pieces of the blocks, which do not depend on the number of threads; add them in order."""
+        tiles, m, n_blocks = self.tiles, len(hands.images), len(hands.blocks) - 1
+        # Distances of boxes are rounded down by more than the distances of pairs are rounded up.
+        shrink = 1.0 - (2 * tiles.k + 16) * float(np.finfo(tiles.dtype).eps)
+        plan = (*tiles.boxes, tiles.heaviest, masses.of_tiles, shrink)
+        rule = (float(self._error), power, masses.log_unit, masses.log_all, float(tiles.n))
+        none = np.empty((0, 0), dtype=tiles.dtype)
+        f = np.ones(m) if factors is None else np.ascontiguousarray(factors[hands.order], dtype=np.float64)
+        asked = (*hands[:6], tiles.points, plan, masses.heavy, rule)
+        wanted = (
+            values, relative, none if spread is None else spread, spread_images, f,
+            np.empty((0, 0), dtype=np.int64) if codes is None else codes, (none, none) if about is None else about,
+            direct,
+        )  # fmt: skip
+        log_sums, lost, means = np.empty(m), np.zeros(m), np.empty((m, n_means))
+        entropy, shares = np.empty(m if entropies else 0), np.zeros((m, n_classes))
+        shape = (tiles.n_tiles if n_columns else 0, n_columns, PRUNED_TILE)
+
+        def work(piece):
+            columns, counts = np.zeros(shape), np.zeros(2, dtype=np.int64)
+            scatter, size = np.zeros((n_scatter, n_scatter)), np.zeros(1)
+            kernels.visit_hands(
+                *asked, *wanted, *piece, log_sums, lost, means, entropy, columns, shares, scatter, size, counts
+            )
+            return columns, scatter, size[0], counts
+
+        step = max(-(-n_blocks // PIECES), 1)
+        pieces = [(first, min(first + step, n_blocks)) for first in range(0, n_blocks, step)]
+        columns, scatter, size = np.zeros(shape), np.zeros((n_scatter, n_scatter)), 0.0
+        counts = np.zeros(2, dtype=np.int64)
+        for parts in in_order(work, pieces, self._threads):
+            columns += parts[0]
+            scatter += parts[1]
+            size += parts[2]
+            counts += parts[3]
+        self.shares = Shares(*(counts / max(float(m) * tiles.n, 1.0)))
+        self.certificate = float(lost.max(initial=0.0))
+        return _Visited(log_sums, lost, means, entropy, columns, shares, scatter, size)
+
+    # -- the gate --------------------------------------------------------------------------------------------------
+
+    def expected_shares(self) -> Shares:
+        """The shares of a sweep of all rows, counted on a sample of hands."""
+        tiles = self.tiles
+        step = max(tiles.n // (SAMPLED_HANDS * HAND), 1)
+        places = (np.arange(0, max(tiles.n // HAND, 1), step) * HAND)[:, None] + np.arange(HAND)
+        positions = tiles.order[places[places < tiles.n]]
+        self.sums(tiles.some_rows(positions, positions, block=HAND), power=2.0)
+        return self.shares
+
+    def pays(self, shares: Shares, work: Work, halves: bool) -> bool:
+        """Whether pruned work with these shares is clearly less than a dense pass.
+
+        Parameters
+        ----------
+        work : {"sums", "scatter"}
+            Whether only sums are wanted, or values of pairs as well.
+        halves : bool
+            Whether a dense pass would see each pair once for both of its rows.
+        """
+        dense, visited, taken = (
+            fixed + per_coordinate * self.tiles.k
+            for fixed, per_coordinate in (DENSE_COST[work], VISITED_COST, TAKEN_COST[work])
+        )
+        return shares.visited * visited + shares.taken * taken <= PRUNED_SAVING * dense * (1.0 if halves else 2.0)

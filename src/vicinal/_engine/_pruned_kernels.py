@@ -1,0 +1,237 @@
+"""Compiled: what is done with the exponentials of a hand of queries, and the one kernel that `_pruned.py` runs.
+
+After an edit of `_kernels.py` or `_pruned_sweep.py` touch this file: a disk cache does not notice edits in other files.
+One kernel serves all sums, because compiling the sweep takes longer than all that follows it.
+"""
+
+import numpy as np
+from numba import boolean, float64, int64, njit, types, void
+
+from vicinal._engine._kernels import _OPTIONS, ROWS, _add_columns, _kernel, _spread_all
+from vicinal._engine._pruned_sweep import _back, exponentials_of_tile, make_space, start_block, sweep_hand
+from vicinal._engine._tuning import HAND, QUERY_BLOCK, TILE_SPAN
+from vicinal._engine._tuning import PRUNED_TILE as TILE
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _means_of_hand(queries, first, in_hand, points, taken, space, relative, log_sums, lost, means, entropies):
+    """Log-sums, certificates, means of values and entropies; those that are not wanted are empty."""
+    _, tile_of, alive, shifts, sums = space[2]
+    shift, total, missing = space[3]
+    n_values, with_logs = means.shape[1], entropies.shape[0] > 0
+    for r in range(in_hand):
+        i = first + r
+        log_sums[i], lost[i] = -np.inf, missing[r]
+        for k in range(n_values):
+            means[i, k] = 0.0
+        if with_logs:
+            entropies[i] = 0.0
+        if not total[r] > 0.0:
+            continue
+        log_sums[i], logs = shift[r] + np.log(total[r]), 0.0
+        if n_values == 0 and not with_logs:
+            continue
+        for c in range(taken):
+            if not alive[c, r // ROWS]:
+                continue
+            t, share = tile_of[c], _back(shifts[c, r], shift[r]) / total[r]
+            mass = share * sums[c, r, n_values]
+            for k in range(n_values):
+                means[i, k] += share * sums[c, r, k]
+                if relative:
+                    means[i, k] += mass * (points[1][t, k] - queries[i, k])
+            if with_logs:
+                logs += share * sums[c, r, n_values + 1] + mass * (shifts[c, r] - shift[r])
+        if with_logs:
+            entropies[i] = np.log(total[r]) - logs
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _spread_of_tile(queries, first, in_hand, points, c, weights, space, spread, images, factors, scaled, columns):
+    """What the points of the c-th tile receive: ``f_i p_ij`` times the spread of the queries.
+
+    For `images`, times ``q_i - c`` and 1, with c the centre of the tile.
+    """
+    _, tile_of, alive, shifts, _ = space[2]
+    shift, total, _ = space[3]
+    t, d = tile_of[c], queries.shape[1]
+    for g in range(0, in_hand, ROWS):
+        if not alive[c, g // ROWS]:
+            continue
+        for r in range(ROWS):
+            i, factor = first + min(g + r, in_hand - 1), 0.0
+            if g + r < in_hand and total[g + r] > 0.0:
+                factor = factors[i] * _back(shifts[c, g + r], shift[g + r]) / total[g + r]
+            if images:
+                for k in range(d):
+                    scaled[r, k] = factor * (queries[i, k] - points[1][t, k])
+                scaled[r, d] = factor
+            else:
+                for k in range(scaled.shape[1]):
+                    scaled[r, k] = factor * spread[i, k]
+        _spread_all(weights[g : g + ROWS], scaled, 0, columns[t])
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _shares_of_tile(first, in_hand, c, weights, space, codes, shares):
+    """Add the shares of the c-th tile to those of the classes of its points."""
+    _, tile_of, alive, shifts, _ = space[2]
+    shift, total, _ = space[3]
+    t = tile_of[c]
+    for r in range(in_hand):
+        if alive[c, r // ROWS] and total[r] > 0.0:
+            share = _back(shifts[c, r], shift[r]) / total[r]
+            for j in range(TILE):
+                if weights[r, j] > 0:
+                    shares[first + r, codes[t, j]] += share * weights[r, j]
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _add_outer(scatter, mass, x, sums, sign):
+    """scatter += mass x x' + sign (x sums' + sums x'), its lower triangle; returns mass |x|^2."""
+    size = 0.0
+    for k in range(x.shape[0]):
+        a, b = mass * x[k] + sign * sums[k], sign * x[k]
+        size += mass * x[k] * x[k]
+        for m in range(k + 1):
+            scatter[k, m] += a * x[m] + b * sums[m]
+    return size
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _add_differences(scatter, weight, exponentials, r, tiles, t, x):
+    """scatter += weight sum_j e_j (v_j - x)(v_j - x)', its lower triangle."""
+    for j in range(TILE):
+        w = weight * exponentials[r, j]
+        if w != 0.0:
+            for k in range(x.shape[0]):
+                a = w * (tiles[t, k, j] - x[k])
+                for m in range(k + 1):
+                    scatter[k, m] += a * (tiles[t, m, j] - x[m])
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _scatter_of_tile(
+    first, in_hand, points, c, weights, space, values, about, row_weights, direct, of_rows, columns, scatter
+):
+    """``sum_ij r_i p_ij (v_i - v_j)(v_i - v_j)'`` over the c-th tile, but for what its columns and the rows tell.
+
+    With o the hand's first query, x = v_i - o, y = v_j - c and z = c - o for the centre c of the tile's values, the
+    difference is ``y + z - x``.  The terms in y y' are made by the caller of what the columns receive, those in x of what
+    `of_rows` gathers (`_scatter_of_rows`), and those in z y' and z z' here, once for all rows.  With `direct`, and for
+    wide tiles, differences are taken pair by pair.  Returns the trace of its terms before they cancel.
+    """
+    _, tile_of, alive, shifts, sums = space[2]
+    shift, total, _ = space[3]
+    centres, of_queries = about
+    t, n_values = tile_of[c], values.shape[1]
+    factors, x, z, tile_sums, tile_mass = (
+        np.zeros(HAND),
+        np.empty(n_values),
+        np.empty(n_values),
+        np.zeros(n_values),
+        0.0,
+    )
+    for k in range(n_values):
+        z[k] = float64(centres[t, k]) - float64(of_queries[first, k])
+    for r in range(in_hand):
+        if not alive[c, r // ROWS] or not total[r] > 0.0 or row_weights[first + r] == 0.0:
+            continue
+        factor = row_weights[first + r] * _back(shifts[c, r], shift[r]) / total[r]
+        if direct or points[3][t]:
+            for k in range(n_values):
+                x[k] = float64(of_queries[first + r, k]) - float64(centres[t, k])
+            _add_differences(scatter, factor, weights, r, values, t, x)
+            continue
+        factors[r] = factor
+        mass = factor * sums[c, r, n_values]
+        of_rows[r, n_values] += mass
+        tile_mass += mass
+        for k in range(n_values):
+            here = factor * sums[c, r, k]
+            tile_sums[k] += here
+            of_rows[r, k] += mass * z[k] + here
+    if tile_mass == 0.0:
+        return 0.0
+    for g in range(0, in_hand, ROWS):
+        if alive[c, g // ROWS]:
+            _add_columns(columns[t, 0], weights[g : g + ROWS], factors[g : g + ROWS])
+    return _add_outer(scatter, tile_mass, z, tile_sums, 1.0)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _scatter_of_rows(first, in_hand, about, of_rows, scatter):
+    """The terms of `_scatter_of_tile` in x, of all tiles together; returns their trace before they cancel."""
+    of_queries, n_values, size = about[1], of_rows.shape[1] - 1, 0.0
+    x, gathered = np.empty(n_values), np.empty(n_values)
+    for r in range(in_hand):
+        for k in range(n_values):
+            x[k] = float64(of_queries[first + r, k]) - float64(of_queries[first, k])
+            gathered[k] = of_rows[r, k]
+        size += _add_outer(scatter, of_rows[r, n_values], x, gathered, -1.0)
+    return size
+
+
+def _signature(real):
+    a2, a3, doubles, ints = real[:, ::1], real[:, :, ::1], float64[::1], int64[::1]
+    boxes, table = float64[:, :, ::1], float64[:, ::1]
+    points = types.Tuple((a3, a2, a2, boolean[::1], ints))
+    plan = types.Tuple((boxes, boxes, table, table, doubles, doubles, float64))
+    asked = (a2, ints, ints, ints, ints, ints, points, plan, doubles, types.UniTuple(float64, 5))
+    wanted = (a3, boolean, a2, boolean, doubles, int64[:, ::1], types.UniTuple(a2, 2), boolean)
+    found = (doubles, doubles, table, doubles, boxes, table, table, doubles, ints)
+    return void(*asked, *wanted, int64, int64, *found)
+
+
+@_kernel(_signature)
+def visit_hands(
+    queries, left_out, home, blocks, first_tiles, last_tiles, points, plan, heavy, rule,
+    values, relative, spread, spread_images, factors, codes, about, direct, from_block, to_block,
+    log_sums, lost, means, entropies, columns, shares, scatter, size, counts,
+):  # fmt: skip
+    """Blocks from..to of queries: log-sums and their certificates, and what else has room in the answers.
+
+    - means (m, v) of `values`; with `relative` the values are the points as they are packed, and the means those of
+      ``z_j - q_i``; entropies (m,);
+    - columns (n_tiles, u, TILE): what each point receives of the `spread` of the queries times `factors`;
+    - shares (m, n_classes) of the classes `codes` (n_tiles, TILE);
+    - scatter (v, v) of the values about their centres, ``about = (centres, values of the queries)``, weighted by
+      `factors`; then the columns have one line, for `_scatter_of_tile`.
+    """
+    n_tiles, n_spread, n_classes = points[0].shape[0], columns.shape[1], shares.shape[1]
+    wants_scatter = scatter.shape[0] > 0
+    keep = n_spread > 0 or n_classes > 0
+    space = make_space(n_tiles, queries.shape[1], values.shape[1], queries)
+    low, spans = np.empty(QUERY_BLOCK), np.empty(-(-n_tiles // TILE_SPAN), np.int64)
+    scaled, of_rows = np.empty((ROWS, max(n_spread, 1)), queries.dtype), np.empty((HAND, scatter.shape[0] + 1))
+    for b in range(from_block, to_block):
+        start, stop, first_tile, last_tile = blocks[b], blocks[b + 1], first_tiles[b], last_tiles[b]
+        n_spans = start_block(
+            queries, left_out, home, start, stop, first_tile, last_tile, points, plan, rule, low, spans, space[1]
+        )
+        for first in range(start, stop, HAND):
+            in_hand = min(HAND, stop - first)
+            taken = sweep_hand(
+                queries, first, in_hand, left_out, low[first - start :], points, plan, heavy, rule, spans, n_spans,
+                first_tile, last_tile, values, keep, entropies.shape[0] > 0, space, counts,
+            )  # fmt: skip
+            _means_of_hand(queries, first, in_hand, points, taken, space, relative, log_sums, lost, means, entropies)
+            if not keep:
+                continue
+            of_rows[:, :] = 0.0
+            for c in range(taken):
+                weights = exponentials_of_tile(queries, first, in_hand, points, left_out, c, space)
+                if wants_scatter:
+                    size[0] += _scatter_of_tile(
+                        first, in_hand, points, c, weights, space, values, about, factors, direct, of_rows, columns,
+                        scatter,
+                    )  # fmt: skip
+                elif n_classes > 0:
+                    _shares_of_tile(first, in_hand, c, weights, space, codes, shares)
+                else:
+                    _spread_of_tile(
+                        queries, first, in_hand, points, c, weights, space, spread, spread_images, factors, scaled,
+                        columns,
+                    )  # fmt: skip
+            if wants_scatter:
+                size[0] += _scatter_of_rows(first, in_hand, about, of_rows, scatter)

@@ -1,0 +1,285 @@
+"""A placement that prunes its pair work where that pays, and hands all other work to a dense one.
+
+Which of the two does a sum depends on the rows, the metric and the number of queries alone: a count on a sample of rows
+(`PrunedSweeps.expected_shares`) says what share of the pairs a pass would visit.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from vicinal._engine._contract import (
+    LogSums,
+    Of,
+    Placed,
+    Points,
+    Pull,
+    Queries,
+    Scatter,
+    SoftmaxSums,
+    Values,
+    to_images,
+)
+from vicinal._engine._order import spatial_order
+from vicinal._engine._plan import Hands, Tiles
+from vicinal._engine._pool import one_blas_thread
+from vicinal._engine._pruned import PrunedSweeps, Shares, Work
+from vicinal._engine._tuning import (
+    FLOAT32,
+    FLOAT64,
+    ORDER_WEARS,
+    PRUNED_FROM_POINTS,
+    PRUNED_FROM_QUERIES,
+    PRUNED_TILE,
+)
+
+# Log-sums up to this size keep the digits of their differences.
+_LARGEST_LOG_SUM = {FLOAT64: 1e4, FLOAT32: 1e2}
+
+
+class Orders:
+    """The spatial orders of the rows of a problem, kept over passes.
+
+    An order is valid under any metric, but best under the one that it was made for: it is made again when the share of
+    the pairs that a pass visits has grown.
+    """
+
+    def __init__(self) -> None:
+        self.whole: np.ndarray | None = None
+        self.by_class: np.ndarray | None = None
+        self.visited = 1.0  # the share that a pass visited when the order was made
+
+
+class PrunedPlaced(Placed):
+    """Rows under one shared metric, in a spatial order.
+
+    Parameters
+    ----------
+    points : Points
+    metric : array of shape (k, D) or (D,), or None
+    error : float
+        The largest certificate, above 0.
+    threads : int
+    orders : Orders
+        Of the problem.
+    report : callable
+        Is told the certificate of every sweep; 0.0 for a dense one.
+    dense : callable
+        Makes the dense placement, for what is not pruned.
+    """
+
+    def __init__(
+        self, points: Points, metric: np.ndarray | None, error: float, threads: int, orders: Orders,
+        report: Callable[[float], None], dense: Callable[[], Placed],
+    ):  # fmt: skip
+        self.points = points
+        self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
+        self._error, self._threads, self._orders, self._report = error, threads, orders, report
+        self._make_dense = dense
+        self.certificate = 0.0
+
+    @property
+    def expected_share(self) -> float:  # type: ignore[override]
+        return 1.0 if self.sweeps is None or self._counted is None else float(self._counted[1].visited)
+
+    @cached_property
+    def dense(self) -> Placed:
+        """The same rows without pruning."""
+        return self._make_dense()
+
+    # -- the gate and the plans ------------------------------------------------------------------------------------
+
+    @property
+    def sweeps(self) -> PrunedSweeps | None:
+        """Pruned sweeps over all points; None where a scatter of all rows is dense."""
+        found = self._counted
+        return found[0] if found is not None and found[0].pays(found[1], "scatter", True) else None
+
+    @cached_property
+    def _counted(self) -> tuple[PrunedSweeps, Shares] | None:
+        """Pruned sweeps over all points, and the shares to expect of them; None where they pay for no kind of work."""
+        if len(self.points.rows) < PRUNED_FROM_POINTS:
+            return None
+        images = self._mapped(self.points.rows)
+        known = self._orders.whole
+        everyone = np.array([0, len(images)])
+        if known is None:
+            self._orders.whole = spatial_order(images, everyone, self._threads)
+        sweeps = self._sweeps_over(Tiles(images, self.points.log_weights, self._orders.whole, everyone, self._threads))
+        shares = sweeps.expected_shares()
+        if known is None:
+            self._orders.visited = shares.visited
+        elif shares.visited > ORDER_WEARS * self._orders.visited:
+            order = spatial_order(images, everyone, self._threads)
+            renewed = self._sweeps_over(Tiles(images, self.points.log_weights, order, everyone, self._threads))
+            again = renewed.expected_shares()
+            # What has grown may be the neighbourhoods, not the boxes.
+            self._orders.visited = again.visited
+            if again.visited < shares.visited:
+                self._orders.whole, self._orders.by_class = order, None
+                sweeps, shares = renewed, again
+        else:
+            self._orders.visited = min(self._orders.visited, shares.visited)
+        return (sweeps, shares) if sweeps.pays(shares, "scatter", False) else None
+
+    @cached_property
+    def _class_sweeps(self) -> PrunedSweeps:
+        """Pruned sweeps in which a row sees the points of its own class alone."""
+        codes = self.points.classes
+        assert codes is not None
+        images = self._mapped(self.points.rows)
+        counts = np.bincount(codes, minlength=self.points.n_classes)
+        groups = np.concatenate([[0], np.cumsum(counts[counts > 0])])
+        if self._orders.by_class is None:
+            by_class = np.argsort(codes, kind="stable")
+            some = np.ascontiguousarray(images[by_class])
+            self._orders.by_class = by_class[spatial_order(some, groups, self._threads)]
+        return self._sweeps_over(Tiles(images, self.points.log_weights, self._orders.by_class, groups, self._threads))
+
+    def _sweeps_over(self, tiles: Tiles) -> PrunedSweeps:
+        return PrunedSweeps(tiles, self._error, self._threads)
+
+    def _mapped(self, rows: np.ndarray) -> np.ndarray:
+        with one_blas_thread():
+            return np.ascontiguousarray(to_images(rows, self.metric))
+
+    def _plan(
+        self, queries: Queries, work: Work = "scatter", own_class: bool = False
+    ) -> tuple[PrunedSweeps, Hands] | None:
+        """The sweeps for some queries, and the queries in hands; None where the dense placement does the work."""
+        found = self._counted if queries.count(len(self.points.rows)) >= PRUNED_FROM_QUERIES else None
+        if found is None or not found[0].pays(found[1], work, queries.are_all):
+            self._certify(0.0)
+            return None
+        sweeps = self._class_sweeps if own_class else found[0]
+        tiles, left_out = sweeps.tiles, queries.left_out
+        if queries.rows is not None:
+            return sweeps, tiles.new_rows(self._mapped(queries.rows), left_out, self._threads)
+        if queries.positions is None:
+            return sweeps, tiles.all_rows(left_out)
+        return sweeps, tiles.some_rows(queries.positions, left_out)
+
+    # -- the verbs -------------------------------------------------------------------------------------------------
+
+    def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
+        plan = self._plan(queries, "sums")
+        if plan is None:
+            return self.dense.log_sums(queries, by_class)
+        sweeps, hands = plan
+        if not by_class:
+            return LogSums(self._told(sweeps, sweeps.sums(hands)).log_sums)
+        codes = self.points.classes
+        assert codes is not None
+        log_sums, shares = self._told(sweeps, sweeps.class_shares(hands, codes, self.points.n_classes))
+        with np.errstate(divide="ignore"):
+            return LogSums(log_sums, np.log(shares))
+
+    def _certify(self, certificate: float) -> None:
+        self.certificate = certificate
+        self._report(certificate)
+
+    def _told(self, sweeps: PrunedSweeps, answer: Any) -> Any:
+        self._certify(sweeps.certificate)
+        return answer
+
+    def softmax_sums(
+        self, queries: Queries, factors: np.ndarray | None, values: Values | None, spread: Values | None = None,
+        own_class: bool = False,
+    ) -> SoftmaxSums:  # fmt: skip
+        plan = self._plan(queries, own_class=own_class)
+        if plan is None:
+            return self.dense.softmax_sums(queries, factors, values, spread, own_class)
+        sweeps, hands = plan
+        by_images = isinstance(values, str) and values == "images"
+        spread_images = isinstance(spread, str) and spread == "images"
+        found = sweeps.sums(
+            hands, power=1.0 if by_images or spread_images else 0.0, relative=by_images, factors=factors,
+            values=None if by_images else self._given(values, Queries()),
+            spread=None if spread_images else self._given(spread, queries), spread_images=spread_images,
+        )  # fmt: skip
+        self._certify(sweeps.certificate)
+        sees = (found.log_sums > -np.inf).astype(np.float64)[:, None]
+        gathered = found.means
+        received = found.received if spread is not None else np.empty((sweeps.tiles.n_tiles, 0, PRUNED_TILE))
+        if by_images:
+            gathered = np.hstack([gathered + sees * hands.given(hands.images), sees])
+        if factors is not None:
+            gathered = gathered * factors[:, None]
+        if spread_images:
+            received = received.copy()
+            received[:, :-1] += received[:, -1:] * sweeps.tiles.centres[:, :, None]
+        return SoftmaxSums(found.log_sums, gathered, sweeps.tiles.unpack(received))
+
+    def _given(self, values: Values | None, queries: Queries) -> np.ndarray | None:
+        """Values as an array; rows with their column of ones."""
+        if not isinstance(values, str):
+            return values
+        rows = self.coordinates(queries, "rows")
+        return np.hstack([rows, np.ones((len(rows), 1), dtype=rows.dtype)])
+
+    def candidates(
+        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return self.dense.candidates(queries, k, floors)
+
+    def entropies(self, queries: Queries) -> np.ndarray | None:
+        plan = self._plan(queries, "sums")
+        if plan is None:
+            return self.dense.entropies(queries)
+        sweeps, hands = plan
+        return self._told(sweeps, sweeps.sums(hands, entropies=True)).entropies
+
+    def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
+        plan = self._plan(queries)
+        if plan is None:
+            return self.dense.scatter(queries, row_weights, of)
+        sweeps, hands = plan
+        values = None
+        if of == "rows":
+            values = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
+        found = self._told(sweeps, sweeps.scatter(hands, row_weights, values))
+        return Scatter(found.log_sums, found.scatter)
+
+    def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
+        plan = self._plan(queries, own_class=own_class)
+        if plan is None:
+            return self.dense.softmax_pull(queries, factors, own_class)
+        sweeps, hands = plan
+        found = sweeps.sums(hands, power=1.0, relative=True, factors=factors, spread_images=True)
+        self._certify(sweeps.certificate)
+        tiles = sweeps.tiles
+        pull = tiles.unpack(found.received[:, -1:] * tiles.packed - found.received[:, :-1])
+        mine = slice(None) if queries.positions is None else queries.positions
+        pull[mine] -= factors[:, None] * found.means
+        return pull
+
+    def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
+        """Both sums by themselves: that of the class mates is certified relative to itself, however small it is."""
+        n = len(self.points.rows)
+        every, mates = self._plan(queries, "sums"), self._plan(queries, "sums", own_class=True)
+        if every is None or mates is None:
+            return self.dense.class_agreement(queries)
+        log_sums = every[0].sums(every[1]).log_sums
+        matched = mates[0].sums(mates[1]).log_sums
+        self._certify(every[0].certificate + mates[0].certificate)
+        with np.errstate(invalid="ignore"):
+            log_agreement = np.where(matched > -np.inf, np.minimum(matched - log_sums, 0.0), -np.inf)
+        lost = np.flatnonzero(np.isfinite(log_sums) & (np.abs(log_sums) > _LARGEST_LOG_SUM[self.points.rows.dtype]))
+        if len(lost):
+            log_agreement[lost] = self.dense.class_agreement(queries.take(lost, n))[1]
+        return log_sums, log_agreement
+
+    def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
+        if self._plan(queries) is None or self._plan(queries, "sums") is None:
+            return self.dense.class_pull(queries, row_weights, likelihood)
+        log_sums, log_agreement = self.class_agreement(queries)
+        certificate = self.certificate
+        with np.errstate(under="ignore"):
+            factors = row_weights if likelihood else row_weights * np.exp(log_agreement)
+        pull = self.softmax_pull(queries, factors)
+        certificate = max(certificate, self.certificate)
+        pull -= self.softmax_pull(queries, factors, own_class=True)
+        self._certify(max(certificate, self.certificate))
+        return Pull(log_sums, log_agreement, pull)

@@ -1,0 +1,500 @@
+r"""Compiled: which tiles of points a hand of queries visits, and its exponentials against them.
+
+The rules are those of `_kernels.py`, whose functions are used here: after an edit of that file touch this one, because a
+disk cache does not notice edits in other files.
+
+The points of a tile are stored about the tile's centre c, and a score is taken by products there,
+``(q - c)'(z - c) - |z - c|^2 / 2``, which is the score plus ``|q - c|^2 / 2``: the digits that are lost are those of the
+distance, however far the data are from their origin.  A tile that is *wide* (it spans clusters) has c = 0 and takes
+differences instead.
+
+For a hand of queries (`sweep_hand`):
+
+1. Tiles whose boxes are so far away that all of them together contribute less than a quarter of the error to a lower
+   bound of the row's sum, from the tile it lives in, are not listed.
+2. Those that are listed are visited from near to far, until all others together can contribute less than another
+   quarter of the error to the sums so far.
+3. Of a tile that is visited, distances come first.  If no row of four can gain more than ``error / (2 n)`` of its sum
+   from any point of it, neither exponentials nor sums are taken.
+
+What is skipped is added up in `lost`, relative to the sums: the certificate.  docs/engine.md has the proof.
+"""
+
+import numpy as np
+from numba import boolean, float64, int64, njit, void
+
+from vicinal._engine._kernels import (
+    _OPTIONS,
+    _SUMS,
+    ROWS,
+    _distances_to_scores,
+    _dot_all,
+    _exp,
+    _exp_in_place,
+    _kernel,
+    _offset_products,
+    _peaks,
+    _square_distances,
+)
+from vicinal._engine._tuning import HAND, KEPT_TILES, TILE_SPAN
+from vicinal._engine._tuning import PRUNED_TILE as TILE
+
+# Bins of squared distances: of width 1 up to _FINE beyond the nearest tile, then 8 per octave.
+_FINE, _BINS = 96, 256
+# Rounding of exponentials, sums and scores never reaches this many nats: bounds are raised by it.
+SLACK = 0.02
+# log(u^2) <= u^2 / 64 + _TANGENT, the tangent at 64.
+_TANGENT = np.log(64.0) - 1.0
+
+
+# -- tiles --------------------------------------------------------------------------------------------------------
+
+
+def _tiles_signature(real):
+    a2, a3, doubles = real[:, ::1], real[:, :, ::1], float64[::1]
+    boxes = float64[:, :, ::1]
+    return void(
+        a2, real[::1], int64[::1], float64, int64, int64, a3, a2, a2, boolean[::1], boxes, boxes, doubles, doubles
+    )
+
+
+@_kernel(_tiles_signature)
+def fill_tiles(
+    images, log_weights, starts, widest, from_tile, to_tile, packed, centres, offsets, wide, low, high, mass, heaviest
+):
+    """Pack tiles from..to: their points about their centres, what a point adds to its scores, boxes and weights.
+
+    mass[t] = log sum_j w_j over the tile and heaviest[t] = max_j log w_j; both are -inf for a tile without weight.
+    """
+    d = images.shape[1]
+    weighted = log_weights.shape[0] > 0
+    for t in range(from_tile, to_tile):
+        first, count = starts[t], starts[t + 1] - starts[t]
+        s, x = t // TILE_SPAN, t % TILE_SPAN
+        for k in range(d):
+            lo, hi = float64(images[first, k]), float64(images[first, k])
+            for i in range(first, first + count):
+                lo, hi = min(lo, float64(images[i, k])), max(hi, float64(images[i, k]))
+            low[s, k, x], high[s, k, x] = lo, hi
+            centres[t, k] = 0.5 * lo + 0.5 * hi
+        top = -np.inf if weighted else 0.0
+        radius = 0.0
+        for j in range(count):
+            square = 0.0
+            for k in range(d):
+                y = images[first + j, k] - centres[t, k]
+                packed[t, k, j] = y
+                square += float64(y) * float64(y)
+            radius = max(radius, square)
+            offsets[t, j] = -0.5 * square
+            if weighted:
+                offsets[t, j] = log_weights[first + j] - 0.5 * square
+                top = max(top, float64(log_weights[first + j]))
+        wide[t] = not radius <= widest
+        if wide[t]:
+            for k in range(d):
+                centres[t, k] = 0
+                for j in range(count):
+                    packed[t, k, j] = images[first + j, k]
+            for j in range(count):
+                offsets[t, j] = log_weights[first + j] if weighted else 0
+        for j in range(count, TILE):
+            offsets[t, j] = -np.inf
+            for k in range(d):
+                packed[t, k, j] = 0
+        heaviest[t] = mass[t] = top
+        if not weighted:
+            mass[t] = np.log(float64(count))
+        elif top > -np.inf:
+            total = 0.0
+            for j in range(count):
+                total += np.exp(float64(log_weights[first + j]) - top)
+            mass[t] = top + np.log(total)
+
+
+def _home_signature(real):
+    boxes = float64[:, :, ::1]
+    return void(real[:, ::1], int64[::1], boxes, boxes, float64[::1], int64[::1])
+
+
+@_kernel(_home_signature)
+def home_tiles(images, rows, low, high, mass, homes):
+    """homes[h] = the tile of weight with the nearest box to a row and, among boxes that hold it, the nearest middle."""
+    d = images.shape[1]
+    for h in range(homes.shape[0]):
+        best, best_middle, home = np.inf, np.inf, 0
+        for t in range(mass.shape[0]):
+            if mass[t] == -np.inf:
+                continue
+            s, x = t // TILE_SPAN, t % TILE_SPAN
+            outside, middle = 0.0, 0.0
+            for k in range(d):
+                q = float64(images[rows[h], k])
+                gap = max(max(low[s, k, x] - q, q - high[s, k, x]), 0.0)
+                outside += gap * gap
+                gap = q - 0.5 * (low[s, k, x] + high[s, k, x])
+                middle += gap * gap
+            if outside < best or (outside == best and middle < best_middle):
+                best, best_middle, home = outside, middle, t
+        homes[h] = home
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _tile_scores(queries, first, in_hand, points, t, left_out, scores, scratch):
+    """Scores of a hand against a tile, each plus a constant of its row; rows beyond the last repeat it.
+
+    tops[r] is the largest of them and peaks[r] the largest score.  Scores are compared with what is known of the row by
+    their distance from these two: beside a constant of 1e20 no other difference has digits.
+    """
+    _, shifted, tops, peaks = scratch
+    packed, centres, offsets, wide, starts = points
+    d, last = queries.shape[1], first + in_hand - 1
+    for r in range(HAND):
+        i, square = min(first + r, last), 0.0
+        for k in range(d):
+            x = queries[i, k] - centres[t, k]
+            shifted[r, k] = x
+            square += float64(x) * float64(x)
+        peaks[r] = 0.0 if wide[t] else -0.5 * square
+    for g in range(0, in_hand, ROWS):
+        some = scores[g : g + ROWS]
+        if wide[t]:
+            _square_distances(shifted, g, packed[t], some)
+        else:
+            _offset_products(shifted, g, packed[t], offsets[t], some)
+        for r in range(g, min(g + ROWS, in_hand)):
+            skip = left_out[first + r] - starts[t]
+            if 0 <= skip < TILE:
+                scores[r, skip] = np.inf if wide[t] else -np.inf
+        if wide[t]:
+            _distances_to_scores(some, offsets[t])
+        _peaks(some, tops[g : g + ROWS])
+    for r in range(in_hand):
+        peaks[r] += tops[r]
+
+
+@njit(fastmath=_SUMS, **_OPTIONS)
+def _exp_and_logs(scores, shift):
+    """scores <- e = exp(scores - shift); return sum_j e_j and sum_j e_j log e_j."""
+    total, logs = scores.dtype.type(0), scores.dtype.type(0)
+    for j in range(scores.shape[0]):
+        x = scores[j] - shift
+        e = _exp(x)
+        scores[j] = e
+        total += e
+        logs += e * max(x, scores.dtype.type(-800))  # of -inf the product would be NaN
+    return total, logs
+
+
+# -- which tiles --------------------------------------------------------------------------------------------------
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _box(queries, first, stop, low, high):
+    for k in range(queries.shape[1]):
+        lo, hi = float64(queries[first, k]), float64(queries[first, k])
+        for i in range(first + 1, stop):
+            lo, hi = min(lo, float64(queries[i, k])), max(hi, float64(queries[i, k]))
+        low[k], high[k] = lo, hi
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _apart(low, high, other_low, other_high):
+    """The squared distance of two boxes."""
+    total = 0.0
+    for k in range(low.shape[0]):
+        gap = max(max(other_low[k] - high[k], low[k] - other_high[k]), 0.0)
+        total += gap * gap
+    return total
+
+
+@njit(fastmath={"contract", "nnan", "nsz"}, **_OPTIONS)
+def _apart_from_span(low, high, other_low, other_high, out):
+    """The squared distances of a box from TILE_SPAN others, (k, TILE_SPAN)."""
+    for x in range(TILE_SPAN):
+        out[x] = 0.0
+    for k in range(low.shape[0]):
+        lo, hi = low[k], high[k]
+        for x in range(TILE_SPAN):
+            gap = max(max(other_low[k, x] - hi, lo - other_high[k, x]), 0.0)
+            out[x] += gap * gap
+
+
+@njit(**_OPTIONS)
+def _reach(log_mass, power):
+    """A squared distance R with ``log_mass + power/2 log R - R/2 <= 0`` from there on: at least 32, beyond any maximum."""
+    a = max(2.0 * log_mass, 16.0)
+    reach = 2.0 * max(a, 16.0)
+    for _ in range(3):  # the fixed point is approached from above, so that any step may be the last
+        reach = a + power * np.log(reach)
+    return max(reach, 32.0)
+
+
+@njit(**_OPTIONS)
+def _offset_of_bin(b):
+    """How much farther than the nearest tile the tiles of a bin are, at least."""
+    return float64(b) if b <= _FINE else _FINE * 2.0 ** ((b - _FINE) / 8.0)
+
+
+@njit(**_OPTIONS)
+def _list_tiles(hand_box, reach, plan, spans, n_spans, first_tile, last_tile, lists):
+    """List the tiles within reach of a hand, from near to far by bins; return how many there are, and the nearest.
+
+    lists = (tiles, distances, ends, weights, sorted): the last holds the answer, ``ends[b]`` where bin b ends in it and
+    ``weights[b]`` the weight of its tiles in units of the heaviest.
+    """
+    low, high, mass = plan[0], plan[1], plan[5]
+    tiles, distances, ends, weights, ordered = lists
+    span = np.empty(TILE_SPAN)
+    shrink = plan[6]
+    count, nearest = 0, np.inf
+    for s in spans[:n_spans]:
+        _apart_from_span(hand_box[0], hand_box[1], low[s], high[s], span)
+        for x in range(max(first_tile - s * TILE_SPAN, 0), min(last_tile - s * TILE_SPAN, TILE_SPAN)):
+            square = span[x] * shrink
+            if square < reach and mass[s * TILE_SPAN + x] > 0.0:
+                tiles[count], distances[count] = s * TILE_SPAN + x, square
+                nearest = min(nearest, square)
+                count += 1
+    ends[:] = 0
+    weights[:] = 0.0
+    for c in range(count):
+        beyond = distances[c] - nearest
+        b = int64(beyond)
+        if beyond >= _FINE:
+            b = min(int64(_FINE + 8.0 * np.log2(beyond / _FINE)), _BINS - 1)
+            if _offset_of_bin(b) > beyond:  # rounded up by the logarithm
+                b -= 1
+        distances[c] = b
+        ends[b] += 1
+        weights[b] += mass[tiles[c]]
+    start = 0
+    for b in range(_BINS):
+        start, ends[b] = start + ends[b], start
+    for c in range(count):
+        b = int64(distances[c])
+        ordered[ends[b]] = tiles[c]
+        ends[b] += 1
+    return count, nearest
+
+
+@njit(**_OPTIONS)
+def _tails(nearest, power, least, log_unit, weights, tails):
+    """tails[b]: the most that the tiles of bins b and beyond can contribute, in units of exp(least).
+
+    Tiles nearer than the maximum of u^p exp(-u^2 / 2) are never skipped.  A bin without tiles contributes nothing,
+    whatever its bound: 0 times infinity is not a number, and a tail that is none would skip everything.
+    """
+    tail = 0.0
+    for b in range(_BINS - 1, -1, -1):
+        if weights[b] > 0.0:
+            square = nearest + _offset_of_bin(b)
+            nats = np.inf
+            if square >= max(power, 1.0):
+                nats = log_unit - least + 0.5 * power * np.log(square) - 0.5 * square + SLACK
+            tail = tail + weights[b] * np.exp(nats) if nats < 700.0 else np.inf
+        tails[b] = tail
+
+
+# -- a lower bound of every row's sum -----------------------------------------------------------------------------
+
+
+@njit(**_OPTIONS)
+def _lower_bounds(queries, first, stop, points, mass, home, first_tile, last_tile, left_out, low, scratch):
+    """low[i - first] <= log sum_j exp(s_ij), from the row's home tile; -inf only for a row that sees no point at all."""
+    scores, _, tops, peaks = scratch
+    i = first
+    while i < stop:
+        count = 1
+        while count < HAND and i + count < stop and home[i + count] == home[i]:
+            count += 1
+        _tile_scores(queries, i, count, points, home[i], left_out, scores, scratch)
+        for r in range(count):
+            low[i + r - first] = _log_sum(scores[r], peaks[r], tops[r])
+        for r in range(count):
+            distance = 0
+            while low[i + r - first] == -np.inf and distance < last_tile - first_tile:
+                distance += 1
+                for t in (home[i] - distance, home[i] + distance):
+                    if first_tile <= t < last_tile and mass[t] > 0.0:
+                        _tile_scores(queries, i + r, int64(1), points, t, left_out, scores, scratch)
+                        low[i + r - first] = max(low[i + r - first], _log_sum(scores[0], peaks[0], tops[0]))
+        i += count
+
+
+@njit(**_OPTIONS)
+def _log_sum(scores, peak, top):
+    if not peak > -np.inf:
+        return -np.inf
+    return peak + np.log(float64(_exp_in_place(scores, scores.dtype.type(top)))) - 1e-3
+
+
+# -- a hand of queries --------------------------------------------------------------------------------------------
+
+
+@njit(**_OPTIONS)
+def make_space(n_tiles, d, n_values, queries):
+    """What `sweep_hand` works in: lists of tiles, scores, and what a hand keeps of each tile that it visits."""
+    lists = (
+        np.empty(n_tiles, np.int64), np.empty(n_tiles), np.empty(_BINS, np.int64), np.empty(_BINS),
+        np.empty(n_tiles, np.int64),
+    )  # fmt: skip
+    dtype = queries.dtype
+    scratch = (np.empty((HAND, TILE), dtype), np.empty((HAND, d), dtype), np.empty(HAND), np.empty(HAND))
+    kept = (
+        np.empty((min(n_tiles, KEPT_TILES), HAND, TILE), dtype),
+        np.empty(n_tiles, np.int64), np.empty((n_tiles, HAND // ROWS), np.bool_), np.empty((n_tiles, HAND)),
+        np.empty((n_tiles, HAND, n_values + 2)),
+    )  # fmt: skip
+    state = (np.empty(HAND), np.empty(HAND), np.empty(HAND))
+    return lists, scratch, kept, state, np.empty(_BINS)
+
+
+@njit(**_OPTIONS)
+def _back(then, now):
+    """What brings exponentials below an earlier shift of their row under its last."""
+    return 1.0 if then == now else np.exp(then - now)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def sweep_hand(
+    queries, first, in_hand, left_out, low, points, plan, heavy, rule, spans, n_spans, first_tile, last_tile, values,
+    keep, with_logs, space, counts,
+):  # fmt: skip
+    """The exponentials of a hand against the tiles that matter to it; return how many tiles were taken.
+
+    rule = (error, power, log_unit, log_all, n_points).  Of the tiles taken, `space` has the numbers, which rows were,
+    the shifts of the rows at the time, and the sums of the values, of the exponentials and of them times their
+    logarithms; of the rows, the last shift and the total below it, and what was skipped relative to the total.
+    """
+    error, power, log_unit, log_all, n_points = rule
+    lists, scratch, kept, state, tails = space
+    spare, _, tops, peaks = scratch
+    exponentials, tile_of, alive, shifts, sums = kept
+    shift, total, lost = state
+    d, n_values = queries.shape[1], values.shape[1]
+    hand_box = np.empty((2, d))
+    _box(queries, first, first + in_hand, hand_box[0], hand_box[1])
+    least = np.inf
+    for r in range(in_hand):
+        if low[r] > -np.inf:
+            least = min(least, low[r])
+    taken = 0
+    known, skipped = np.empty(HAND), np.zeros(HAND)
+    log_share = np.log(0.5 * error / n_points) - SLACK
+    for r in range(HAND):
+        seen = r < in_hand and low[r] > -np.inf
+        shift[r], total[r], lost[r] = low[r] if seen else 0.0, 0.0, 0.0
+        known[r] = log_share + low[r] if seen else np.inf
+    if least == np.inf:  # nobody sees anybody
+        return 0
+    reach = _reach(log_all - least - np.log(0.25 * error) + SLACK, power)
+    listed, nearest = _list_tiles(hand_box, reach, plan, spans, n_spans, first_tile, last_tile, lists)
+    _tails(nearest, power, least, log_unit, lists[3], tails)
+    ends, ordered = lists[2], lists[4]
+    c, rest = 0, 0.0
+    for b in range(_BINS):
+        if c == listed:
+            break
+        if c == ends[b]:  # an empty bin
+            continue
+        smallest = np.inf
+        for r in range(in_hand):
+            if low[r] > -np.inf:
+                smallest = min(smallest, known[r] - log_share)
+        if tails[b] <= 0.25 * error * np.exp(min(smallest - least, 600.0)):
+            rest = tails[b]
+            break
+        while c < ends[b]:
+            t = ordered[c]
+            c += 1
+            scores = exponentials[taken] if keep and taken < exponentials.shape[0] else spare
+            _tile_scores(queries, first, in_hand, points, t, left_out, scores, scratch)
+            counts[0] += in_hand * TILE
+            any_alive = False
+            for g in range(0, in_hand, ROWS):
+                near = False
+                for r in range(g, min(g + ROWS, in_hand)):
+                    bound = peaks[r] + heavy[t]
+                    if power > 0.0:
+                        bound += power * ((plan[4][t] - peaks[r]) / 64.0 + 0.5 * _TANGENT)
+                    # Equal they are where scores of 1e20 have no digits left for the difference.
+                    near = near or bound >= known[r]
+                alive[taken, g // ROWS] = near
+                if not near:
+                    for r in range(g, min(g + ROWS, in_hand)):
+                        skipped[r] += TILE
+                    continue
+                any_alive = True
+                counts[1] += TILE * min(ROWS, in_hand - g)
+                for r in range(g, g + ROWS):
+                    sums[taken, r, :] = 0.0
+                    shifts[taken, r] = shift[r]
+                    if r >= in_hand or low[r] == -np.inf or peaks[r] == -np.inf:
+                        scores[r, :] = 0
+                        continue
+                    if peaks[r] > shift[r] + 30.0:
+                        total[r] *= np.exp(shift[r] - peaks[r])
+                        shift[r] = peaks[r]
+                        shifts[taken, r] = shift[r]
+                    below = scores.dtype.type(tops[r] + (shift[r] - peaks[r]))
+                    if with_logs:
+                        e, logs = _exp_and_logs(scores[r], below)
+                        sums[taken, r, n_values + 1] = logs
+                    else:
+                        e = _exp_in_place(scores[r], below)
+                    sums[taken, r, n_values] = e
+                    total[r] += e
+                    if e > 0.02 * total[r]:  # what is known may lag behind by a little: a logarithm takes time
+                        known[r] = max(known[r], log_share + shift[r] + np.log(total[r]))
+                if n_values > 0:
+                    _dot_all(scores[g : g + ROWS], values[t], sums[taken, g : g + ROWS])
+            if any_alive:
+                tile_of[taken] = t
+                taken += 1
+    far = 0.25 * error if listed < last_tile - first_tile else 0.0
+    for r in range(in_hand):
+        if total[r] > 0.0:
+            by_boxes = (far + rest) * np.exp(least - shift[r] - np.log(total[r]))
+            lost[r] = 1.03 * (by_boxes + 0.5 * error * skipped[r] / n_points)
+    return taken
+
+
+@njit(**_OPTIONS)
+def start_block(queries, left_out, home, start, stop, first_tile, last_tile, points, plan, rule, low, spans, scratch):
+    """Lower bounds of the rows of a block, and the spans of tiles that one of its hands may have to list."""
+    error, power, _, log_all, _ = rule
+    _lower_bounds(queries, start, stop, points, plan[5], home, first_tile, last_tile, left_out, low, scratch)
+    least = np.inf
+    for r in range(stop - start):
+        if low[r] > -np.inf:
+            least = min(least, low[r])
+    if least == np.inf:
+        return 0
+    reach = _reach(log_all - least - np.log(0.25 * error) + SLACK, power)
+    box = np.empty((2, queries.shape[1]))
+    _box(queries, start, stop, box[0], box[1])
+    count = 0
+    for s in range(first_tile // TILE_SPAN, -(-last_tile // TILE_SPAN)):
+        if _apart(box[0], box[1], plan[2][s], plan[3][s]) * plan[6] < reach:
+            spans[count] = s
+            count += 1
+    return count
+
+
+@njit(**_OPTIONS)
+def exponentials_of_tile(queries, first, in_hand, points, left_out, c, space):
+    """The exponentials of the c-th tile that a hand took, below its shifts at the time: kept, or made again."""
+    _, scratch, kept, _, _ = space
+    exponentials, tile_of, _, shifts, _ = kept
+    if c < exponentials.shape[0]:
+        return exponentials[c]
+    scores, _, tops, peaks = scratch
+    _tile_scores(queries, first, in_hand, points, tile_of[c], left_out, scores, scratch)
+    for r in range(in_hand):
+        if peaks[r] > -np.inf:
+            _exp_in_place(scores[r], scores.dtype.type(tops[r] + (shifts[c, r] - peaks[r])))
+        else:
+            scores[r, :] = 0
+    scores[in_hand:] = 0
+    return scores

@@ -1,0 +1,446 @@
+"""The shared metric on a CUDA device, queries one by one: fused kernels in which each has a maximum of its own.
+
+Distances come from products about one common centre where that is accurate (`_accuracy.py`), and else from differences
+about the float64 centres of tiles of rows that are near each other.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from vicinal._engine import _triton_rows as kernels
+from vicinal._engine._accuracy import TIED, largest_accurate_square, product_error, products_are_accurate
+from vicinal._engine._arrays import ArrayPlaced, answered, as_numpy, as_positions, like
+from vicinal._engine._contract import LogSums, Of, Queries, SoftmaxSums, Values
+from vicinal._engine._few_rows import FewRows, are_few
+from vicinal._engine._nearest import Pairs
+from vicinal._engine._tiles import (
+    LOG2E,
+    Tensor,
+    Tiles,
+    combined,
+    compact_tiles,
+    halved,
+    in_given_order,
+    ordered_tiles,
+    padded_width,
+    within_memory,
+)
+from vicinal._engine._tuning import (
+    FLOAT32,
+    FLOAT64,
+    FUSED_COORDINATES,
+    GPU_PROGRAMS,
+    GPU_SOFTMAX_POINTS,
+    GPU_SOFTMAX_ROWS,
+    GPU_SOFTMAX_STAGES,
+    GPU_TILES,
+    GPU_VALUES,
+)
+
+# Beside log-sums beyond this size, scores have lost digits that weights need: such rows are done again in float64 where
+# they are few.
+_LARGEST_LOG_SUM = {FLOAT64: 1e4, FLOAT32: 100.0}
+
+
+class Softmax(NamedTuple):
+    """The log-sum-exp state of some queries, in base 2, and the means of values: float64 tensors."""
+
+    top: Tensor
+    total: Tensor
+    means: Tensor
+
+    @property
+    def log_sums(self) -> Tensor:
+        """``log sum_j exp(s_ij)``, -inf for a query that sees no point."""
+        return (self.top + self.total.log2()) / LOG2E
+
+
+class RowByRow(ArrayPlaced):
+    """Rows under one shared metric on a CUDA device."""
+
+    def __init__(self, backend: Any, metric: np.ndarray | None):
+        super().__init__(backend, metric)
+        self._real = self.points.rows.dtype
+        self._exact = self._map_exactly(backend.rows)
+        self._n, self._k = self._exact.shape
+
+    @property
+    def _fused(self) -> bool:
+        """Whether the kernels take images of so many coordinates."""
+        width = padded_width(self._k)
+        return self._backend.fuses and width <= FUSED_COORDINATES and self._n * width < 2**31
+
+    def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
+        if of == "rows" or queries.rows is not None:
+            return super().coordinates(queries, of)
+        images = self._images if queries.positions is None else self._images[self._at(queries.positions)]
+        return images.cpu().numpy()
+
+    def _at(self, positions: Any) -> Tensor:
+        return like(positions, self._exact, torch.int64)
+
+    @property
+    def _precision(self) -> str:
+        return "tf32x3" if self._real == FLOAT32 else "ieee"
+
+    # -- tiles -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _log2_weights(self) -> Tensor | None:
+        weights = self.points.log_weights
+        return None if weights is None else like(weights, self._exact) * LOG2E
+
+    @property
+    def _tile_size(self) -> int:
+        return GPU_TILES[self._real][padded_width(self._k)][0]
+
+    @cached_property
+    def _common(self) -> Tiles:
+        """Tiles in the order of the rows, about the common centre."""
+        index = in_given_order(self._n, self._tile_size, self._exact.device)
+        return Tiles(self._exact, self._log2_weights, index, self._images.dtype, False)
+
+    @cached_property
+    def _compact(self) -> Tiles | None:
+        """Tiles of rows so near each other that products about their centres are accurate; None where there are none.
+
+        The order is made once per problem and made anew when the metric has changed so much that it does not serve.
+        """
+        size, largest = self._tile_size, largest_accurate_square(self._real)
+        order, index = self._backend.kept.get("order"), None
+        if order is not None:
+            index = compact_tiles(self._exact, order, size, largest)
+        if index is None:
+            order = self._backend.kept["order"] = halved(self._exact, size)
+            index = compact_tiles(self._exact, order, size, largest)
+        return None if index is None else Tiles(self._exact, self._log2_weights, index, self._images.dtype, True)
+
+    @cached_property
+    def _by_differences(self) -> Tiles:
+        """Tiles for differences: compact ones, or else rows in an order that has neighbours together."""
+        if self._compact is not None:
+            return self._compact
+        index = ordered_tiles(self._backend.kept["order"], self._tile_size)
+        return Tiles(self._exact, self._log2_weights, index, self._images.dtype, True)
+
+    def _tiles(self, largest: float = 0.0) -> Tiles:
+        """Tiles that keep the digits of distances to queries with squares up to `largest`."""
+        accurate = products_are_accurate(max(largest, self._largest), self._real)
+        return self._common if accurate else self._by_differences
+
+    def _asked(self, queries: Queries) -> tuple[Tensor, Tiles | None]:
+        """The images of the queries, and tiles for them; None where torch's operations serve."""
+        images = self._query_images(queries)
+        if len(images) == 0 or not self._fused:
+            return images, None
+        largest = 0.0 if queries.rows is None else float((images**2).sum(1).max())
+        return images, self._tiles(largest)
+
+    def _query_images(self, queries: Queries) -> Tensor:
+        if queries.rows is not None:
+            return self._map_exactly(like(queries.rows, self._images))
+        return self._exact if queries.positions is None else self._exact[self._at(queries.positions)]
+
+    # -- launches --------------------------------------------------------------------------------------------------
+
+    def _launch_queries(self, tiles: Tiles, images: Tensor, left_out: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Images of queries as the kernels read them, by rows and by columns, and the places that they do not see."""
+        m, device = len(images), images.device
+        if tiles.local:
+            by_rows, by_columns = images, images.T.contiguous()
+        else:
+            by_rows = torch.zeros(m, tiles.width, dtype=tiles.dtype, device=device)
+            by_rows[:, : images.shape[1]] = images
+            by_columns = by_rows
+        skipped = torch.full((m,), -1, dtype=torch.int64, device=device)
+        if left_out is not None:
+            left_out = like(left_out, images, torch.int64)
+            skipped = torch.where(left_out >= 0, tiles.place[left_out.clamp(min=0)], -1)
+        return by_rows, by_columns, skipped
+
+    def _launch_points(self, tiles: Tiles) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        if tiles.local:
+            return tiles.u, tiles.by_column, tiles.of_differences, tiles.centres
+        return tiles.u, tiles.u, tiles.of_points, tiles.centres
+
+    @staticmethod
+    def _cut(n_queries: int, tiles: Tiles) -> tuple[int, int, int, int]:
+        """Points in a block, blocks, how many of them a program visits, and in how many parts that makes a sweep."""
+        block = min(GPU_SOFTMAX_POINTS, tiles.size)
+        n_blocks = tiles.n_places // block
+        parts = max(min(-(-GPU_PROGRAMS * GPU_SOFTMAX_ROWS // n_queries), n_blocks), -(-n_blocks // 2048))
+        chunk = -(-n_blocks // parts)
+        return block, n_blocks, chunk, -(-n_blocks // chunk)
+
+    def _softmax(
+        self,
+        tiles: Tiles,
+        images: Tensor,
+        left_out: Any = None,
+        values: Tensor | None = None,
+        codes: tuple[Tensor, Tensor] | None = None,
+        entropy: bool = False,
+    ) -> Softmax:
+        """The softmax of queries with these images.
+
+        Parameters
+        ----------
+        left_out : integers of shape (m,), optional
+        values : tensor of shape (n, v), optional
+        codes : tensors of shape (m,) and (n,), optional
+            Classes of the queries and the points, for a softmax within the class of the query.
+        entropy : bool
+            Whether the one column of means shall be the mean of ``log2 p_ij`` instead.
+        """
+        m, device, n_values = len(images), images.device, 0 if values is None else values.shape[1]
+        *q, skipped = self._launch_queries(tiles, images, left_out)
+        mine, theirs = (skipped, tiles.place) if codes is None else (codes[0], tiles.lay(codes[1]))
+        width = min(padded_width(n_values), GPU_VALUES)
+        n_columns = -(-n_values // width) * width
+        laid = tiles.u if values is None else tiles.padded(values, n_columns)
+        block, n_blocks, chunk, parts = self._cut(m, tiles)
+        top = torch.empty(m, dtype=torch.float64, device=device)
+        total, means = torch.empty_like(top), torch.empty(m, n_values + entropy, dtype=torch.float64, device=device)
+        step = max(self._backend.memory // (8 * 3 * parts * (n_columns + 2) * GPU_SOFTMAX_ROWS), 1) * GPU_SOFTMAX_ROWS
+        for start in range(0, m, step):
+            some = slice(start, min(start + step, m))
+            count = some.stop - start
+            tops = torch.empty(parts, count, dtype=tiles.dtype, device=device)
+            totals, below = torch.empty_like(tops), torch.empty_like(tops)
+            gathered = torch.empty(parts, count, n_columns, dtype=tiles.dtype, device=device)
+            kernels.softmax_rows[(-(-count // GPU_SOFTMAX_ROWS), parts, max(n_columns // width, 1))](
+                *q, skipped, mine, *self._launch_points(tiles), theirs, laid, tops, totals, gathered, below,
+                start, m, count, n_blocks, chunk, tiles.n_places, self._k, n_columns,
+                D=tiles.width, DV=width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=self._precision,
+                LOCAL=tiles.local, CLASSES=codes is not None, VALUES=n_values > 0, ENTROPY=entropy,
+                num_warps=4, num_stages=GPU_SOFTMAX_STAGES,
+            )  # fmt: skip
+            top[some], total[some], shares = combined(tops, totals)
+            if entropy:
+                lowered = below + torch.where(totals > 0, totals * (tops.double() - top[some]), 0.0)
+                shared = torch.where(shares > 0, lowered * shares, 0.0).sum(0) / total[some].clamp(min=1e-300)
+                means[some, 0] = shared - torch.where(total[some] > 0, total[some].log2(), 0.0)
+            if n_values:
+                sums = (gathered[:, :, :n_values] * shares[:, :, None]).sum(0)
+                means[some] = sums / total[some].clamp(min=1e-300)[:, None]
+        if not tiles.local:
+            top = top - (0.5 * LOG2E) * (images**2).sum(1)
+        return Softmax(top, total, means)
+
+    # -- the verbs -------------------------------------------------------------------------------------------------
+
+    @within_memory
+    def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
+        images, tiles = self._asked(queries)
+        if tiles is None:
+            return super().log_sums(queries, by_class)
+        there = answered(queries)
+        if by_class:
+            codes = like(self.points.classes, self._images, torch.int64)
+            each = torch.arange(self.points.n_classes, device=codes.device)
+            found = self._softmax(tiles, images, queries.left_out, (codes[:, None] == each).to(self._images.dtype))
+            return LogSums(there(found.log_sums), there(found.means.clamp(0.0, 1.0).log()))
+        return LogSums(there(self._softmax(tiles, images, queries.left_out).log_sums))
+
+    @within_memory
+    def entropies(self, queries: Queries) -> np.ndarray | None:
+        images, tiles = self._asked(queries)
+        if tiles is None:
+            return None
+        # From differences: beside squares of 1e4, an expected score has lost the digits of an entropy.
+        found = self._softmax(self._by_differences, images, queries.left_out, entropy=True)
+        return as_numpy(found.means[:, 0] / -LOG2E).clip(min=0.0)
+
+    @within_memory
+    def softmax_sums(
+        self,
+        queries: Queries,
+        factors: np.ndarray | None,
+        values: Values | None,
+        spread: Values | None = None,
+        own_class: bool = False,
+    ) -> SoftmaxSums:
+        images, tiles = self._asked(queries)
+        if tiles is None:
+            return super().softmax_sums(queries, factors, values, spread, own_class)
+        theirs = None if values is None else self._values(values, self._images, self._rows)
+        codes = self._codes(queries) if own_class else None
+        found = self._softmax(tiles, images, queries.left_out, theirs, codes)
+        f = torch.ones(len(images), dtype=torch.float64, device=images.device)
+        if factors is not None:
+            f = like(factors, f)
+        mine = None if spread is None else self._values(spread, images.to(self._images.dtype), self._rows_of(queries))
+        log_sums, gathered = found.log_sums, found.means * f[:, None]
+        far = self._far(log_sums)
+        received = torch.zeros(self._n, 0 if mine is None else mine.shape[1], dtype=torch.float64, device=images.device)
+        if len(far):
+            few = FewRows(self, queries.take(far.cpu().numpy(), self._n), own_class)
+            log_sums[far], gathered[far], more = few.softmax_sums(f[far], theirs, None if mine is None else mine[far])
+            received += more
+        if mine is not None:
+            received += self._received(queries, images, tiles, f.index_fill(0, far, 0.0), log_sums, mine, codes)
+        return SoftmaxSums(as_numpy(log_sums), as_numpy(gathered), as_numpy(received))
+
+    def _far(self, log_sums: Tensor) -> Tensor:
+        """Queries that must be done again in float64."""
+        size = log_sums.abs()
+        far = torch.nonzero(size > _LARGEST_LOG_SUM[self._real])[:, 0]
+        # Many such rows are all far from their neighbours, and some digits fewer are as good as those of their scores.
+        return far if are_few(far, self._n) else torch.nonzero(size > 10.0 * _LARGEST_LOG_SUM[self._real])[:, 0]
+
+    def _rows_of(self, queries: Queries) -> Tensor:
+        rows = self._rows if queries.rows is None else like(queries.rows, self._images)
+        return rows if queries.positions is None else rows[self._at(queries.positions)]
+
+    def _received(self, queries, images, tiles, factors, log_sums, mine, codes) -> Tensor:
+        """``sum_i f_i p_ij spread_i`` for values `mine` of the queries, as sums of the transposed problem.
+
+        With the queries as points of log-weight ``log f_i - log_sums_i``, what point j receives is the sum of its
+        neighbours among them, ``exp(log_weights_j + log_sums'_j) mean'_j``.
+        """
+        received = torch.zeros(self._n, mine.shape[1], dtype=torch.float64, device=images.device)
+        plain = (factors > 0) & torch.isfinite(log_sums)
+        left_out = None
+        if queries.left_out is not None:
+            left_out = like(queries.left_out, images, torch.int64)
+            seen = left_out[left_out >= 0]
+            if len(seen.unique()) < len(seen):  # a point can leave out one query at most
+                plain = torch.zeros_like(plain)
+        some = torch.nonzero(plain)[:, 0]
+        if len(some):
+            weights = factors[some].log2() - log_sums[some] * LOG2E
+            skipped: Tensor | None = None
+            if left_out is not None:
+                skipped = torch.full((self._n,), -1, dtype=torch.int64, device=images.device)
+                given = torch.nonzero(left_out[some] >= 0)[:, 0]
+                skipped[left_out[some][given]] = given
+            within = None if codes is None else (codes[1], codes[0][some])
+            swapped = self._swapped(images[some], weights, tiles)
+            back = self._softmax(swapped, self._exact, skipped, mine[some], within)
+            log2_sums = back.top + back.total.log2()
+            if self._log2_weights is not None:
+                log2_sums = log2_sums + self._log2_weights
+            received += torch.exp2(log2_sums)[:, None] * back.means
+        others = torch.nonzero(~plain & (factors != 0))[:, 0]
+        if len(others):
+            few = FewRows(self, queries.take(others.cpu().numpy(), self._n), codes is not None)
+            received += few.softmax_sums(factors[others], None, mine[others])[2]
+        return received
+
+    def _swapped(self, images: Tensor, log2_weights: Tensor, tiles: Tiles) -> Tiles:
+        """Queries as points."""
+        index = in_given_order(len(images), tiles.size, images.device)
+        if tiles.local:
+            index = ordered_tiles(halved(images, tiles.size), tiles.size)
+        return Tiles(images, log2_weights, index, tiles.dtype, tiles.local)
+
+    # -- neighbours ------------------------------------------------------------------------------------------------
+
+    def candidates(self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None) -> Iterator[Pairs]:
+        """As the contract says, in three steps.
+
+        A fused kernel keeps the best score of each block of points for each query.  The exact scores of a query's k best
+        blocks give a floor of its k-th best score, and only blocks that reach the floor are looked at again.
+        """
+        images, tiles = self._asked(queries)
+        if tiles is None:
+            yield from super().candidates(queries, k, floors)
+            return
+        listed = _Blocks(self, tiles, images, queries.left_out)
+        kept = min(k or 1, listed.n_blocks)
+        numbers = 4 * listed.n_blocks + 4 * kept * listed.size * (self._k + 4)
+        step = max(self._backend.memory // (8 * numbers * GPU_SOFTMAX_ROWS), 1) * GPU_SOFTMAX_ROWS
+        for start in range(0, len(images), step):
+            some = slice(start, min(start + step, len(images)))
+            tops = listed.tops(some)
+            if floors is not None:
+                least = like(floors[some], images)
+            else:
+                place = min(kept * listed.size, k or self._n)
+                best = listed.exact(some, tops.topk(kept, 1).indices)
+                least = best.topk(place, 1).values[:, -1]
+            query, point = listed.pairs_above(some, tops, least)
+            yield as_positions(query), as_positions(point)
+
+
+class _Blocks:
+    """Scores of queries and blocks of points, in nats.
+
+    Parameters
+    ----------
+    placed : RowByRow
+    tiles : Tiles
+    images : float64 tensor of shape (m, k)
+    left_out : integers of shape (m,), optional
+    """
+
+    def __init__(self, placed: RowByRow, tiles: Tiles, images: Tensor, left_out: Any):
+        self._placed, self._tiles, self._images = placed, tiles, images
+        *self._q, self._skipped = placed._launch_queries(tiles, images, left_out)
+        self._squares = (images**2).sum(1)
+        self.size, self.n_blocks, _, _ = placed._cut(max(len(images), 1), tiles)
+        self._index = tiles.index.reshape(self.n_blocks, self.size)
+
+    def tops(self, some: slice) -> Tensor:
+        """The best score of each block for some queries, (queries, blocks), in float64."""
+        tiles, placed = self._tiles, self._placed
+        count = some.stop - some.start
+        block, n_blocks, chunk, parts = placed._cut(count, tiles)
+        tops = torch.empty(n_blocks, count, dtype=tiles.dtype, device=tiles.device)
+        kernels.best_of_blocks[(-(-count // GPU_SOFTMAX_ROWS), parts)](
+            *self._q, self._skipped, *placed._launch_points(tiles), tops, some.start, len(self._images), count,
+            n_blocks, chunk, tiles.n_places, placed._k,
+            D=tiles.width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=placed._precision, LOCAL=tiles.local,
+            num_warps=4, num_stages=GPU_SOFTMAX_STAGES,
+        )  # fmt: skip
+        found = tops.T.double() / LOG2E
+        return found if tiles.local else found - 0.5 * self._squares[some, None]
+
+    def exact(self, some: slice, blocks: Tensor) -> Tensor:
+        """The scores in float64 of the points of some blocks (queries, t) for each query: (queries, t * size)."""
+        rows = torch.arange(some.start, some.stop, device=blocks.device)
+        found = self._exact_of(rows.repeat_interleave(blocks.shape[1]), blocks.reshape(-1))
+        return found.reshape(len(rows), -1)
+
+    def _exact_of(self, query: Tensor, block: Tensor) -> Tensor:
+        """The scores in float64 of listed queries and all points of a block each: (pairs, size)."""
+        point = self._index[block]
+        places = block[:, None] * self.size + torch.arange(self.size, device=block.device)
+        difference = self._images[query, None] - self._placed._exact[point.clamp(min=0)]
+        scores = -0.5 * (difference**2).sum(2)
+        if self._placed._log2_weights is not None:
+            scores += self._placed._log2_weights[point.clamp(min=0)] / LOG2E
+        return torch.where((point < 0) | (places == self._skipped[query, None]), -torch.inf, scores)
+
+    def pairs_above(self, some: slice, tops: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
+        """Pairs whose score is at least what is given for each query, and a little less."""
+        floor = torch.where(torch.isfinite(least), least, -torch.inf)
+        reached = tops >= (floor - self._error(some, floor, self._tiles.dtype))[:, None]
+        query, block = torch.nonzero(reached & (tops > -torch.inf), as_tuple=True)
+        floor = floor - self._error(some, floor, torch.float64) - 2.0 * TIED * floor.abs().nan_to_num(posinf=0.0)
+        queries, points = [query[:0]], [query[:0]]
+        step = max(self._placed._backend.memory // (8 * 4 * self.size * (self._placed._k + 4)), 1)
+        for start in range(0, len(query), step):
+            mine, theirs = query[start : start + step], block[start : start + step]
+            scores = self._exact_of(mine + some.start, theirs)
+            pair, at = torch.nonzero((scores >= floor[mine, None]) & (scores > -torch.inf), as_tuple=True)
+            queries.append(mine[pair] + some.start)
+            points.append(self._index[theirs[pair], at])
+        return torch.cat(queries), torch.cat(points)
+
+    def _error(self, some: slice, least: Tensor, dtype: Any) -> Tensor:
+        """How far scores of some queries that reach `least` may be off, in a precision."""
+        placed, squares = self._placed, self._squares[some]
+        real = FLOAT64 if dtype == torch.float64 else FLOAT32
+        if not self._tiles.local:
+            largest = squares + placed._largest + placed._heaviest
+            return 2.0 * product_error(1.0, placed._k, real) * largest
+        # A difference errs by its own rounding, and by that of the offsets from the centre of the tile.
+        half = torch.where(torch.isfinite(least), least.abs(), 0.0) + placed._heaviest
+        reach, size = torch.sqrt(2.0 * half), math.sqrt(self._tiles.largest)
+        return 8.0 * float(np.finfo(real).eps) * (placed._k * half + (reach + 2.0 * size) * reach)

@@ -1,0 +1,106 @@
+"""The fits to folds by which LCA and LCA-Gauss choose their penalties."""
+
+from functools import cache
+
+import numpy as np
+
+from vicinal._engine import quiet_blas
+from vicinal._fit_loops import Recorder, fixed_point
+from vicinal._lca.accelerated import accelerated_fixed_point
+from vicinal._lca.gauss_penalty import Penalties
+from vicinal._lca.gauss_steps import all_local, em_step, local_metric, whitened
+from vicinal._lca.penalty import family_matrix
+from vicinal._lca.steps import Steps, Structure, inverse_root, nearest_structured, one_pass
+from vicinal._leave_one_out import leave_one_out, mean_of_rows, scatter_of_rows
+from vicinal._mixtures import LOG_2PI
+
+# Penalties are compared to hundredths of a nat, and fits start close to where they end.
+_TOL = 5e-3
+_MAX_PASSES = 30
+# Passes that the fits of one fold make, about; the engine chooses by it.
+_PASSES = 50
+
+
+class LCAFold:
+    """LCA's fits to the training rows of one fold; a `Fold` of the search.
+
+    Parameters
+    ----------
+    train : array of shape (n, d)
+    train_weight : array of shape (n,), optional
+    test : array of shape (m, d)
+    test_weight : array of shape (m,), optional
+    structure : Structure
+    engine : None, str or Engine
+    """
+
+    def __init__(
+        self,
+        train: np.ndarray,
+        train_weight: np.ndarray | None,
+        test: np.ndarray,
+        test_weight: np.ndarray | None,
+        *,
+        structure: Structure,
+        engine,
+    ) -> None:
+        self._test, self._test_weight, self._structure = test, test_weight, structure
+        self._problem = leave_one_out(train, train_weight, engine, passes=_PASSES)
+        self._spread = scatter_of_rows(train, train_weight)
+        self._matrix = cache(lambda family: family_matrix(family, train, train_weight))
+
+    def fit(self, family: str, factor: float, start: np.ndarray | None) -> tuple[np.ndarray, float]:
+        """Fit with a penalty from a metric, and score the held-out rows; see `Fold`."""
+        with quiet_blas(*self._problem.rows.shape):
+            return self._fit(family, factor, start)
+
+    def _fit(self, family: str, factor: float, start: np.ndarray | None) -> tuple[np.ndarray, float]:
+        reg = factor * self._matrix(family)
+        problem = self._problem._replace(reg=reg)
+        spread = inverse_root(nearest_structured(self._spread + reg, *self._structure))
+        start = spread if start is None else start
+        steps = Steps(lambda metric: one_pass(problem, metric), self._structure, start, spread)
+        limits = {"max_iter": _MAX_PASSES, "tol": _TOL}
+        metric = accelerated_fixed_point(steps.displacement, steps.move, start, Recorder(), **limits).parameters
+        sums = problem.pairs.at(metric).log_sums(self._test) - np.log(problem.weight.sum())
+        log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
+        return metric, float(np.average(sums, weights=self._test_weight) + log_norm)
+
+
+class LCAGaussFold:
+    """LCA-Gauss's fits to the training rows of one fold, and the scores of its held-out rows.
+
+    Parameters
+    ----------
+    train, train_weight, test, test_weight
+        As in `LCAFold`.
+    engine : None, str or Engine
+    """
+
+    def __init__(
+        self,
+        train: np.ndarray,
+        train_weight: np.ndarray | None,
+        test: np.ndarray,
+        test_weight: np.ndarray | None,
+        *,
+        engine,
+    ) -> None:
+        self._train, self._test, self._weights, self._engine = train, test, (train_weight, test_weight), engine
+
+    def score(self, penalty: Penalties) -> float:
+        """The mean log-density of the held-out rows after a fit with two penalties to the training rows."""
+        weight, test_weight = self._weights
+        gaussian = scatter_of_rows(self._train, weight) + penalty.gaussian(self._train, weight)
+        reg = penalty.local(self._train, weight)
+        _, problem = whitened(self._train, weight, self._engine, reg, gaussian, _PASSES)
+        d, limits = len(reg), {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
+        with quiet_blas(*problem.rows.shape):
+            # From the start of Algorithm 1: EM hardly makes a direction local again that is Gaussian under a larger R.
+            split = fixed_point(lambda at: em_step(problem, at), all_local(d), Recorder(), **limits).parameters
+        rows = (self._test - mean_of_rows(self._train, weight)) @ problem.root.T
+        log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
+        scores = log_norm - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)
+        if len(split.variances):
+            scores += problem.pairs.at(local_metric(split)).log_sums(rows) - np.log(problem.weight.sum())
+        return float(np.average(scores, weights=test_weight))

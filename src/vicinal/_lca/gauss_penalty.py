@@ -1,0 +1,111 @@
+r"""The two penalties of LCA-Gauss, chosen jointly.
+
+The local penalty R is one of those that LCA's own search finds best, one per family, or so large that every direction
+is Gaussian. The Gaussian's penalty :math:`R_G` is zero, or leads from the sample covariance to its shrunk estimate
+(Ledoit and Wolf): :math:`C_G + R_G` is that estimate. Every pair of them is fitted to the folds of LCA's search, and the
+pair of largest likelihood of held-out rows wins.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from vicinal._lca.penalty import FAMILIES, Choice, family_matrix, shrunk_covariance
+from vicinal._lca.steps import CollapseError
+from vicinal._leave_one_out import scatter_of_rows
+
+# A penalty of the size of the shrunk covariance itself makes every direction Gaussian.
+_ALL_GAUSSIAN = ("shrunk", 1.0)
+
+
+class Rule(NamedTuple):
+    """A penalty as a function of the training rows, with what stands for it in the table of a search."""
+
+    name: str
+    factor: float
+    matrix: Callable[[np.ndarray, np.ndarray | None], np.ndarray]
+
+
+class Penalties(NamedTuple):
+    """A pair of penalties: R of the local covariance and R_G of the Gaussian."""
+
+    reg: Rule
+    reg_gauss: Rule
+
+    def local(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+        """R for some training rows."""
+        return self.reg.matrix(X, weight)
+
+    def gaussian(self, X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+        """R_G for some training rows."""
+        return self.reg_gauss.matrix(X, weight)
+
+
+class GaussFold(Protocol):
+    """One split of the rows."""
+
+    def score(self, penalty: Penalties) -> float:
+        """The mean log-density of the held-out rows after a fit to the training rows."""
+        ...
+
+
+def given_rule(reg: np.ndarray) -> Rule:
+    """A penalty that the user passed."""
+    return Rule("given", 1.0, lambda X, weight: reg)
+
+
+def local_rule(family: str, factor: float) -> Rule:
+    """A penalty of one of the families of LCA's search."""
+    return Rule(family, factor, lambda X, weight: factor * family_matrix(family, X, weight))
+
+
+def local_rules(choice: Choice | None) -> list[Rule]:
+    """The local penalties worth trying after LCA's own search: the best of each family, and all Gaussian."""
+    if choice is None:
+        return [local_rule(*_ALL_GAUSSIAN)]
+    found = {family: choice.best_of(family) for family in FAMILIES}
+    found[choice.family] = choice.factor
+    rules = [local_rule(family, factor) for family, factor in found.items() if factor is not None]
+    return [*rules, local_rule(*_ALL_GAUSSIAN)]
+
+
+def gaussian_rules(answerable: bool) -> list[Rule]:
+    """The penalties of the Gaussian: none (where the rows span all directions), and towards the shrunk covariance."""
+    shrunk = Rule("shrunk", 1.0, _towards_shrunk)
+    none = Rule("none", 0.0, lambda X, weight: np.zeros(2 * X.shape[1:]))
+    return [none, shrunk] if answerable else [shrunk]
+
+
+def _towards_shrunk(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """What leads from the sample covariance to its shrunk estimate, exactly symmetric."""
+    difference = shrunk_covariance(X, weight) - scatter_of_rows(X, weight)
+    return 0.5 * (difference + difference.T)
+
+
+def choose_both(
+    folds: Sequence[GaussFold], regs: Sequence[Rule], gaussians: Sequence[Rule]
+) -> tuple[Penalties, dict[str, np.ndarray]]:
+    """Return the pair of largest mean held-out score, and the table of all pairs."""
+    pairs = [Penalties(reg, gaussian) for gaussian in gaussians for reg in regs]
+    scores = np.array([[_score(fold, pair) for fold in folds] for pair in pairs])
+    means = scores.mean(axis=1)
+    finite = np.isfinite(scores).all(axis=1)
+    deviations = np.full(len(pairs), np.inf)
+    deviations[finite] = scores[finite].std(axis=1)
+    table = {
+        "family": np.array([pair.reg.name for pair in pairs]),
+        "factor": np.array([pair.reg.factor for pair in pairs]),
+        "gaussian": np.array([pair.reg_gauss.name for pair in pairs]),
+        "mean_test_score": means,
+        "std_test_score": deviations,
+    }
+    return pairs[int(np.argmax(means))], table
+
+
+def _score(fold: GaussFold, pair: Penalties) -> float:
+    try:
+        score = fold.score(pair)
+    except (CollapseError, np.linalg.LinAlgError):
+        return -np.inf
+    return score if np.isfinite(score) else -np.inf

@@ -1,0 +1,109 @@
+"""LCA on a stream of rows (sec. 5.1): ``partial_fit``."""
+
+from typing import Any
+
+import numpy as np
+
+from vicinal._checks import check_rows
+from vicinal._lca.checks import collapse_message
+from vicinal._lca.penalty import check_reg
+from vicinal._lca.steps import CollapseError
+from vicinal._lca.stochastic import SAMPLE, metric_of, sampled_start
+from vicinal._lca.stream import Stream
+from vicinal._leave_one_out import leave_one_out, scatter_of_rows
+
+# Passes that the fit to the first rows makes, about; the engine chooses by it.
+_PASSES = 20
+
+
+class PartialFitMixin:
+    """``partial_fit`` of LCA, which has the rest."""
+
+    # What LCA has.
+    reg: Any
+    init: Any
+    engine: Any
+    covariance_type: str
+    mixture_: Any
+    covariance_: np.ndarray
+    active_features_: Any
+    n_features_in_: int
+    _check_parameters: Any
+    _stochastic_options: Any
+    _penalty: Any
+    _in_all_columns: Any
+    _active: Any
+    _start: Any
+    _seed: Any
+    _keep: Any
+    _keep_density: Any
+
+    def partial_fit(self, X, y=None):
+        """Learn from more rows of a stream (sec. 5.1), in bounded memory.
+
+        The rows are taken in minibatches of ``batch_size``; each sees, as possible neighbours, itself and a uniform
+        sample of ``n_candidates`` (3000 by default) of the rows seen before, and moves the covariance by Eq. 7 with
+        n the number of rows seen. The density is that of the sample. After ``fit`` the stream goes on from there.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The first call starts from a fit to its rows (from their covariance, where they are at most four a feature;
+            or from ``init``); with ``reg="auto"`` they also choose the penalty of the whole stream, and the columns
+            that are constant there are ignored in the whole stream.
+        y : ignored
+
+        Returns
+        -------
+        self
+            ``n_samples_seen_`` counts the rows; ``objectives_`` holds the objective per row of each minibatch before
+            it was learned from, ``n_iter_`` their number; ``converged_`` is False, a stream has no end;
+            ``effective_neighbors_`` and ``score_samples(None)`` are those of the sample. The callback is not called.
+        """
+        fresh = not hasattr(self, "components_")
+        X = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
+        structure, options = self._check_parameters(X.shape[1]), self._stochastic_options()
+        if fresh:
+            X, reg = self._penalty(X, None, structure)
+            self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
+        given = check_reg(self.reg, self.n_features_in_)
+        reg = (self.reg_ if given is None else given)[np.ix_(self.active_features_, self.active_features_)]
+        X = X if fresh else self._active(X)
+        stream, objectives = self._open_stream(X, reg, structure, options.n_candidates or SAMPLE, fresh)
+        try:
+            # The very first minibatch has two rows at least: a row alone has no neighbour.
+            cuts = range(max(options.batch_size, 2 - len(stream.reservoir)), len(X), options.batch_size)
+            for batch in np.split(X, cuts):
+                objectives.append(
+                    stream.learn(batch, reg=reg, structure=structure, discount=options.discount, engine=self.engine)
+                )
+            metric = metric_of(stream.local, reg, structure)
+        except CollapseError:
+            raise ValueError(collapse_message(stream.reservoir, None, self.covariance_type)) from None
+        self._stream = {"local": stream.local, "seed": stream.seed}
+        self.solver_, self.converged_ = "stream", False
+        self.objectives_, self.n_iter_, self.n_samples_seen_ = np.array(objectives), len(objectives), stream.seen
+        problem = leave_one_out(stream.reservoir, None, self.engine, reg=reg)
+        self.engine_ = problem.pairs.backend
+        self._keep(metric, scatter_of_rows(stream.reservoir))
+        self._keep_density(stream.reservoir, None, problem)
+        return self
+
+    def _open_stream(self, X, reg, structure, size, fresh):
+        """The stream before the rows of X (a start, what `fit` left, or what the last call left), and its objectives."""
+        if fresh:
+            seed = self._seed()
+            problem = leave_one_out(X, None, self.engine, reg=reg, passes=_PASSES)
+            start = self._start(scatter_of_rows(X), reg, structure)
+            if isinstance(self.init, str):
+                fit = sampled_start(problem, start, structure, size, np.random.default_rng(seed))
+                start = start if fit is None else fit.parameters
+            local = np.linalg.inv(start.T @ start) - reg
+            return Stream(X[:0], local, 0, size, seed), []
+        centres, shares = self.mixture_.centres.astype(np.float64), np.exp(self.mixture_.log_weights)
+        left = getattr(self, "_stream", None)
+        if left is not None:
+            return Stream(centres, left["local"], self.n_samples_seen_, size, left["seed"]), list(self.objectives_)
+        seed, n = self._seed(), int(np.count_nonzero(shares))
+        kept = np.random.default_rng(seed).choice(len(centres), min(size, n), replace=False, p=shares / shares.sum())
+        return Stream(centres[kept], self.covariance_ - reg, n, size, seed), []

@@ -1,0 +1,264 @@
+r"""The penalty R of LCA and LCA-Gauss: what the user may pass, and the search that ``reg="auto"`` stands for.
+
+The penalty per row is :math:`\frac12 \operatorname{tr}(\Sigma^{-1} R)`, and EM's M-step adds R to the local covariance.
+The search tries three families, all in units of the columns: :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and
+:math:`\nu C`, where C is the covariance of the training rows and :math:`\hat C` its shrunk estimate. (Shrinkage is what few
+rows need; where columns nearly depend on each other and rows are not so few, it makes the kernel too wide along the narrow
+directions: on wdbc it costs a nat per row.) Each family is followed along a
+path of decreasing :math:`\nu`; a fit starts where the one before ended, and a few passes are enough for each. The
+penalty of largest likelihood of held-out rows wins.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from sklearn.covariance import ledoit_wolf_shrinkage
+
+from vicinal._checks import check_positive, count_twins, shown_columns
+from vicinal._density.selection import fixed_folds
+from vicinal._lca.steps import CollapseError, Structure
+from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
+
+FAMILIES = ("diagonal", "shrunk", "sample")
+# Fixed whatever random_state is, so that a fit is a function of the data and of the parameters that show.
+_FOLDS = 5
+# A search needs no more rows than these: the factor that they choose is close to the one that all rows would choose.
+_MOST_ROWS = 2000
+_STEP = 10.0**0.5
+# Down to a thousandth (1 percent, along directions that are shrunk as well) of the columns' standard deviations.
+_SMALLEST = {"diagonal": 1e-6, "shrunk": 1e-4, "sample": 1e-4}
+_LARGEST = 1e4
+_PATIENCE = 2  # factors in a row that do not gain end a path
+_GAIN = 1e-3  # nats per row
+# The smallest share of the mean variance in a shrunk covariance, which keeps dependent columns regular.
+_LEAST_SHRINKAGE = 1e-6
+# With so many rows per free parameter of the covariance a penalty gains nothing; docs/lca.md has the evidence.
+_PLENTY = 25
+
+
+def check_reg(reg: Any, n_features: int, name: str = "reg") -> np.ndarray | None:
+    """Return the matrix R that a number, a vector of variances or a matrix stands for; None for "auto".
+
+    Parameters
+    ----------
+    reg : float, array or "auto"
+    n_features : int
+    name : str
+        For the messages.
+    """
+    if isinstance(reg, str):
+        if reg != "auto":
+            raise ValueError(f"{name} must be 'auto', a number, a vector of variances or a matrix, got {reg!r}.")
+        return None
+    if np.ndim(reg) == 0:
+        return check_positive(reg, name, strict=False) * np.eye(n_features)
+    values = np.asarray(reg)
+    if values.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must hold numbers, got entries of dtype {values.dtype}.")
+    values = values.astype(np.float64)
+    if values.shape not in ((n_features,), (n_features, n_features)):
+        raise ValueError(
+            f"{name} as an array must have shape ({n_features},) or ({n_features}, {n_features}) for {n_features} "
+            f"features, got {values.shape}."
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite.")
+    if values.ndim == 1:
+        if values.min() < 0:
+            raise ValueError(f"{name} as a vector holds variances, which must not be negative; got {values.min():g}.")
+        return np.diag(values)
+    if not np.allclose(values, values.T, rtol=1e-8, atol=1e-300):
+        raise ValueError(f"{name} as a matrix must be symmetric. Pass (R + R.T) / 2 if the asymmetry is rounding.")
+    return 0.5 * (values + values.T)
+
+
+def check_semidefinite(reg: np.ndarray, name: str = "reg") -> None:
+    """Refuse a penalty that would reward a narrow kernel."""
+    scale = np.sqrt(np.maximum(np.diag(reg), 0.0))
+    values = np.linalg.eigvalsh(reg / np.outer(*2 * [np.where(scale > 0, scale, 1.0)]))
+    if values[0] < -1e-8 * max(values[-1], 0.0) or np.diag(reg).min() < 0:
+        raise ValueError(f"{name} as a matrix must be positive semidefinite: a penalty does not reward narrow kernels.")
+
+
+def free_parameters(structure: Structure, n_features: int) -> int:
+    """The number of free parameters of a covariance of this structure."""
+    d = n_features
+    if structure.covariance == "full":
+        return d * (d + 1) // 2
+    if structure.covariance == "low_rank":
+        rank = int(structure.rank or 0)
+        return rank * d - rank * (rank - 1) // 2 + 1
+    return d if structure.covariance == "diag" else 1
+
+
+def has_plenty(X: np.ndarray, structure: Structure) -> bool:
+    """Whether rows are so plentiful that the search is skipped; a row with an exact twin does not count."""
+    enough = _PLENTY * free_parameters(structure, X.shape[1])
+    return len(X) >= enough and len(X) - count_twins(X) >= enough
+
+
+def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: float | None = None) -> np.ndarray:
+    """The covariance of the rows, drawn to its diagonal in units of the columns' standard deviations.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        No column may be constant.
+    weight : array of shape (n,), optional
+    share : float, optional
+        The weight of the diagonal; the default is the estimate of Ledoit and Wolf.
+    """
+    covariance = scatter_of_rows(X, weight)
+    scale = np.sqrt(np.diag(covariance))
+    if share is None:
+        rows = (X - mean_of_rows(X, weight)) / scale
+        if weight is not None:  # the second moments of these rows are the weighted ones
+            rows *= np.sqrt(weight * (len(weight) / weight.sum()))[:, None]
+        share = max(float(ledoit_wolf_shrinkage(rows, assume_centered=True)), _LEAST_SHRINKAGE)
+    covariance = (1.0 - share) * 0.5 * (covariance + covariance.T)
+    covariance[np.diag_indices(len(scale))] += share * scale**2
+    return covariance
+
+
+def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """The matrix of a family at the factor 1, from the training rows."""
+    if family != "diagonal":
+        return shrunk_covariance(X, weight, None if family == "shrunk" else _LEAST_SHRINKAGE)
+    centred = X - mean_of_rows(X, weight)
+    return np.diag(np.average(np.square(centred), axis=0, weights=weight))
+
+
+def least_penalty(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """What is used where no penalty is needed but for directions in which the rows do not differ."""
+    return _SMALLEST["shrunk"] * family_matrix("shrunk", X, weight)
+
+
+class Fold(Protocol):
+    """One split of the rows: fits to its training rows, and scores of its held-out rows."""
+
+    def fit(self, family: str, factor: float, start: Any) -> tuple[Any, float]:
+        """Fit with a penalty, from a start (None: the usual one); return where it ended and the held-out score."""
+        ...
+
+
+class Choice(NamedTuple):
+    """The penalty that a search chose: a family and a factor; and the table of all that it tried."""
+
+    family: str
+    factor: float
+    table: dict[str, np.ndarray]
+    at_edge: bool
+
+    def best_of(self, family: str) -> float | None:
+        """The best factor of one family, or None where none of them has a finite score."""
+        mine = self.table["family"] == family
+        scores = self.table["mean_test_score"][mine]
+        return float(self.table["factor"][mine][scores.argmax()]) if np.isfinite(scores).any() else None
+
+
+def search(folds: Sequence[Fold], families: Sequence[str], *, largest: float = 1.0) -> Choice:
+    """Follow each family along decreasing factors, and choose the factor of largest held-out likelihood.
+
+    Parameters
+    ----------
+    folds : sequence of Fold
+    families : sequence of str
+    largest : float
+        Where a path starts. It goes up from there where this factor is the best of its family.
+    """
+    tried: list[tuple[str, float, np.ndarray]] = []
+    for family in families:
+        tried.extend(_follow(folds, family, largest))
+    scores = np.array([values.mean() for _, _, values in tried])
+    best = int(np.argmax(scores))
+    family, factor, _ = tried[best]
+    mine = [(f, s) for (name, f, _), s in zip(tried, scores, strict=True) if name == family]
+    table = {
+        "family": np.array([name for name, _, _ in tried]),
+        "factor": np.array([f for _, f, _ in tried]),
+        "mean_test_score": scores,
+        "std_test_score": np.array([values.std() if np.isfinite(values).all() else np.inf for _, _, values in tried]),
+    }
+    before = [s for f, s in mine if f > factor]
+    at_edge = factor <= 1.01 * _SMALLEST[family] and bool(before) and scores[best] - before[-1] > 0.05
+    return Choice(family, _interpolated(mine, factor), table, at_edge)
+
+
+def _follow(folds: Sequence[Fold], family: str, largest: float) -> list[tuple[str, float, np.ndarray]]:
+    """The factors of one family with their held-out scores per fold, in decreasing order of the factor."""
+    down = [largest / _STEP**e for e in range(40) if largest / _STEP**e >= 0.99 * _SMALLEST[family]]
+    tried = list(_path(folds, family, down))
+    if len(tried) and max(range(len(tried)), key=lambda t: tried[t][2].mean()) == 0:
+        up = [largest * _STEP**e for e in range(1, 40) if largest * _STEP**e <= _LARGEST]
+        tried = [*list(_path(folds, family, up))[::-1], *tried]
+    return tried
+
+
+def _path(folds: Sequence[Fold], family: str, factors: Sequence[float]):
+    """Fits along a path, each from the end of the one before, until a few factors in a row do not gain."""
+    starts: list[Any] = [None] * len(folds)
+    best, idle = -np.inf, 0
+    for factor in factors:
+        scores = np.full(len(folds), -np.inf)
+        for f, fold in enumerate(folds):
+            try:
+                starts[f], held_out = fold.fit(family, factor, starts[f])
+                scores[f] = held_out if np.isfinite(held_out) else -np.inf
+            except (CollapseError, np.linalg.LinAlgError):
+                starts[f] = None
+        yield family, factor, scores
+        idle = 0 if scores.mean() > best + _GAIN else idle + 1
+        best = max(best, scores.mean())
+        if idle == _PATIENCE:
+            return
+
+
+def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:
+    """The top of the parabola through the best factor of a family and its neighbours, in logarithms."""
+    tried = sorted(tried)
+    at = [f for f, _ in tried].index(factor)
+    if at in (0, len(tried) - 1):
+        return factor
+    x = np.log([f / factor for f, _ in tried[at - 1 : at + 2]])
+    y = np.array([s for _, s in tried[at - 1 : at + 2]])
+    if not np.isfinite(y).all():
+        return factor
+    a, b, _ = np.polyfit(x, y - y[1], 2)
+    return factor * float(np.exp(np.clip(-b / (2 * a), x[0], x[2]))) if a < 0 else factor
+
+
+def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarray, Any, np.ndarray, Any]]:
+    """The fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones."""
+    parts = fixed_folds(X, _FOLDS, _MOST_ROWS)
+    everyone = np.sort(np.concatenate(parts)) if parts else np.array([], dtype=int)
+    folds = []
+    for test in parts:
+        train = np.setdiff1d(everyone, test, assume_unique=True)
+        weights = (None, None) if weight is None else (weight[train], weight[test])
+        folds.append((X[train], weights[0], X[test], weights[1]))
+    return folds
+
+
+def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None:
+    """The choice for ``reg="auto"``; None without folds, where too few rows differ to hold any out."""
+    if not folds:
+        return None
+    # The other structures see no more of R than its diagonal, or its trace.
+    families = FAMILIES if structure.covariance in ("full", "low_rank") else FAMILIES[:1]
+    return search(folds, families)
+
+
+def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str, stacklevel: int) -> None:
+    """Warn that held-out rows ask for kernels without width, and name the columns that are the likely cause."""
+    few = np.array([len(np.unique(column)) < 0.1 * len(X) for column in X.T])
+    if not few.any():
+        return
+    warnings.warn(
+        f"{method}: held-out rows score higher the narrower the kernel is, down to the smallest penalty of reg='auto'. "
+        f"The table has columns of few distinct values ({shown_columns(few, names)}), on which a density can be made as high as one likes. Do not compare such scores; "
+        "leave such columns out, add noise of one step to them, or pass reg (a variance in squared units of the data).",
+        UserWarning,
+        stacklevel=stacklevel,
+    )

@@ -1,0 +1,252 @@
+"""The search for neighbours, directions and noise of Manifold Parzen Windows, with the work shared."""
+
+import numbers
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import rankdata
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import ParameterGrid
+
+from vicinal._checks import check_integer, check_spread
+from vicinal._engine import Frames, available_threads, prepare, settled
+from vicinal._manifold_parzen.neighbors import nearest_neighbors
+from vicinal._manifold_parzen.noise_choice import SLACK, check_noise, noise_range
+from vicinal._mixtures import LOG_2PI, frame_work
+from vicinal._scatter import local_frames
+
+_NEIGHBORS = (5, 10, 20, 40)  # values of "auto"
+_AUTO_NOISES = 16
+
+
+class Found(NamedTuple):
+    """What a search found: the best parameters, their mean score, the table of all, and the backend that was used."""
+
+    params: dict[str, Any]
+    score: float
+    results: dict[str, Any]
+    engine: str
+
+
+class ParameterSearch:
+    """The search over neighbours, directions and noise that "auto" stands for in `ManifoldParzen`.
+
+    It gives the scores of a :class:`~sklearn.model_selection.GridSearchCV` over the same grid, for a fraction of the
+    work: in each split neighbours are found once (for the largest k), frames once for each k (with the largest d), and
+    one pass over the pairs serves all d and all noises of a k.
+
+    For each split and k: O(n k D min(k, D)) for the frames and O(m n d D) for the projections of m held-out rows, with
+    the largest d, then O(d) per pair and noise, and one exponential per pair, d and noise. Memory O(n d D).
+
+    Parameters
+    ----------
+    selection : Selection
+    n_components, n_neighbors, noise : "auto", a number or a sequence
+        The grids; "auto" is that of `Selection`.
+    neighbor_search, engine
+        As in `ManifoldParzen`.
+    """
+
+    def __init__(self, selection, n_components, n_neighbors, noise, *, neighbor_search, engine):
+        self.n_components, self.n_neighbors, self.noise = n_components, n_neighbors, noise
+        self.selection, self.neighbor_search, self.engine = selection, neighbor_search, engine
+
+    def run(self, X, Z, weight, classes, codes, *, stacklevel=4):
+        """Score every point of the grid on held-out rows; None where too few rows differ to hold any out.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+        Z : array of shape (n, p)
+            The rows where distances between neighbours are Euclidean.
+        weight : array of shape (n,), optional
+        classes : array
+            The class labels, for the messages.
+        codes : integer array of shape (n,)
+            The class of each row; all zero without classes.
+        """
+        splits = self.selection.splits(X, codes)
+        if not splits:
+            return None
+        data = _Data(X, Z, codes, weight, codes.max() + 1)
+        smallest = self._check_splits(data, splits, classes)
+        engine = settled(self.engine, self.work(*X.shape))
+        grid = self._grid(data, smallest, engine)
+        scores = np.stack([self._split_scores(data, train, test, grid, engine) for train, test in splits])
+        results = _results(grid, scores)
+        best = int(np.argmax(results["mean_test_score"]))
+        self._warn_if_noises_end_too_early(results, best, grid["noise"], stacklevel)
+        return Found(results["params"][best], float(results["mean_test_score"][best]), results, engine.kind)
+
+    def work(self, n_samples, n_features):
+        """The pair work of the search: every k of every split is one pass, for all depths and noises together."""
+        neighbors = _NEIGHBORS if isinstance(self.n_neighbors, str) else np.ravel(self.n_neighbors)
+        components = _powers(n_features) if isinstance(self.n_components, str) else np.ravel(self.n_components)
+        n_noises = _AUTO_NOISES if isinstance(self.noise, str) else np.size(self.noise)
+        cv, most = self.selection.cv, self.selection.max_rows
+        folds = int(cv) if isinstance(cv, numbers.Integral) else 5
+        held_out = -(-n_samples // folds)
+        shape = max(components), n_samples - held_out, n_features
+        scored = held_out if most is None else min(held_out, -(-most // folds))
+        return frame_work(scored, shape, len(components) * n_noises, len(neighbors) * folds)
+
+    def _warn_if_noises_end_too_early(self, results, best, noises, stacklevel):
+        """Noise "auto" should bracket the best: warn if the smallest is the best by more than a thousandth of a nat."""
+        scores = results["mean_test_score"][best:]
+        if (
+            isinstance(self.noise, str)
+            and not self.selection.classifies
+            and results["params"][best]["noise"] == noises[0]
+            and scores[0] - scores[2] >= 1e-3  # noises run fastest, so these are of the same d and k
+        ):
+            warnings.warn(
+                f"ManifoldParzen: the search chose {noises[0]:.3g}, the smallest of noise='auto', and a smaller one may "
+                "score better. Look for dependent columns, columns of few distinct values and rows that almost repeat "
+                "others, or pass selection=Selection(noise=...) with values that go lower.",
+                ConvergenceWarning,
+                stacklevel=stacklevel,
+            )
+
+    def _check_splits(self, data, splits, classes):
+        """Refuse a training part without a class; return the fewest rows of a training part (or class)."""
+        smallest = len(data.X)
+        for s, (train, test) in enumerate(splits):
+            if len(train) == 0 or len(test) == 0:
+                raise ValueError(f"cv must give training and test rows, got {len(train)} and {len(test)} in split {s}.")
+            if len(data.alive(test)) == 0:
+                raise ValueError(
+                    f"the test rows of split {s} all have weight 0, so it has no score. Drop rows of weight 0, or use "
+                    "other folds."
+                )
+            counts = np.bincount(data.codes[data.alive(train)], minlength=data.n_classes)
+            if counts.min() == 0:
+                missing = classes.tolist()[np.argmin(counts)] if data.n_classes > 1 else "the data"
+                raise ValueError(f"class {missing!r} has no training rows in split {s}. Use stratified folds.")
+            smallest = min(smallest, int(counts.min()))
+        return smallest
+
+    def _grid(self, data, smallest, engine):
+        """The values of d, k and the noise, in increasing order."""
+        D = data.X.shape[1]
+        if isinstance(self.n_neighbors, str):
+            neighbors = [k for k in _NEIGHBORS if k < smallest] or [max(smallest - 1, 1)]
+        else:
+            neighbors = [check_integer(k, "n_neighbors") for k in np.ravel(self.n_neighbors)]
+        if isinstance(self.n_components, str):
+            components = _powers(min(D, max(neighbors)))
+        else:
+            components = [check_integer(d, "n_components", least=0) for d in np.ravel(self.n_components)]
+        if isinstance(self.noise, str):
+            check_spread(data.X)
+            # Equal rows are never split, so that a row is not explained by its twin, and twins tell nothing of the scale.
+            rows = np.unique(data.X[data.alive(np.arange(len(data.X)))], axis=0)
+            nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]
+            low, high = noise_range(rows, np.linalg.norm(rows - rows[nearest], axis=1))
+            noises = np.geomspace(low, high, _AUTO_NOISES).tolist()
+        else:
+            noises = [check_noise(noise, data.X.dtype) for noise in np.ravel(self.noise)]
+        if max(components) > D:
+            raise ValueError(
+                f"n_components={max(components)} needs at least {max(components)} features, got {D}. Lower "
+                "n_components."
+            )
+        if max(neighbors) >= smallest and max(components) > 0:
+            raise ValueError(
+                f"n_neighbors={max(neighbors)} needs at least {max(neighbors) + 1} training points in every "
+                f"split and class, got {smallest} in the smallest. Lower n_neighbors or use fewer folds."
+            )
+        if min(components) > max(neighbors):
+            raise ValueError(
+                f"n_components={min(components)} needs at least as many neighbours, got n_neighbors="
+                f"{max(neighbors)}. Raise n_neighbors or lower n_components."
+            )
+        return {
+            "n_components": sorted(set(components)),
+            "n_neighbors": sorted(set(neighbors)),
+            "noise": sorted(set(noises)),
+        }
+
+    def _split_scores(self, data, train, test, grid, engine):
+        """The score of every (d, k, noise) of the grid on one split; NaN where d > k."""
+        depths, neighbors, noises = grid["n_components"], grid["n_neighbors"], grid["noise"]
+        scores = np.full((len(depths), len(neighbors), len(noises)), np.nan)
+        train = data.alive(train)
+        parts = [train[data.codes[train] == c] for c in range(data.n_classes)]
+        weights = [np.ones(len(p)) if data.weight is None else data.weight[p] for p in parts]
+        priors = np.array([w.sum() for w in weights]) / sum(w.sum() for w in weights)
+        options = {"neighbor_search": self.neighbor_search, "engine": engine}
+        found = [nearest_neighbors(data.Z[p], max(neighbors), **options) if max(depths) else None for p in parts]
+        test_weights = None if data.weight is None else data.weight[test]
+        for column, k in enumerate(neighbors):
+            kept = [d for d in depths if d <= k]
+            # Joint log-densities of the test rows with each class, shape (classes, depths, noises, test
+            # rows).
+            joint = np.stack(
+                [
+                    _log_density(data, p, w, near, k, kept, noises, test, engine) + np.log(prior)
+                    for p, w, near, prior in zip(parts, weights, found, priors, strict=True)
+                ]
+            )
+            terms = self._criterion(joint, data.codes[test])
+            scores[: len(kept), column] = np.average(terms, axis=-1, weights=test_weights)
+        return scores
+
+    def _criterion(self, joint, codes):
+        """The term of each test row, greater is better, shape (depths, noises, test rows)."""
+        if not self.selection.classifies:
+            return joint[0]
+        if self.selection.criterion == "error":
+            return -(np.argmax(joint, axis=0) != codes).astype(float)
+        own = np.take_along_axis(joint, codes[None, None, None, :], axis=0)[0]
+        # Where every density is 0 (a distance in units of the noise overflows) nothing is known of the class.
+        return own - np.maximum(logsumexp(joint, axis=0), np.finfo(float).min)
+
+
+class _Data:
+    """The rows, where they are neighbours, their classes and weights."""
+
+    def __init__(self, X, Z, codes, weight, n_classes):
+        self.X, self.Z, self.codes, self.weight, self.n_classes = X, Z, codes, weight, n_classes
+
+    def alive(self, rows):
+        """Those of the rows that weigh something."""
+        return rows if self.weight is None else rows[self.weight[rows] > 0]
+
+
+def _log_density(data, part, weights, near, k, depths, noises, test, engine):
+    """Log-density of the test rows under one class, shape (depths, noises, test rows)."""
+    X, deepest = data.X[part], depths[-1]
+    frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
+    if deepest:
+        options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
+        shares = None if data.weight is None else weights
+        frames, variances = local_frames(X, near[:, :k], deepest, shares, **options)
+    problem = prepare(engine, X, log_weights=np.log(weights / weights.sum()))
+    placed = problem.at(Frames(frames, variances, noises, depths, SLACK[X.dtype]))
+    return placed.log_sums_table(data.X[test]) - 0.5 * X.shape[1] * LOG_2PI
+
+
+def _powers(most):
+    """0 and the powers of two up to 32 or `most`: the depths of "auto"."""
+    return [0, *(2**e for e in range(6) if 2**e <= most)]
+
+
+def _results(grid, scores):
+    """Scores (splits, d, k, noise) as GridSearchCV's ``cv_results_``, in the order of ParameterGrid."""
+    params = [p for p in ParameterGrid(grid) if p["n_components"] <= p["n_neighbors"]]
+    tried = np.less_equal.outer(grid["n_components"], grid["n_neighbors"])
+    flat = scores[:, tried].reshape(len(scores), -1)
+    results: dict[str, Any] = {"params": params}
+    for name in grid:
+        results[f"param_{name}"] = np.array([p[name] for p in params])
+    for s, split in enumerate(flat):
+        results[f"split{s}_test_score"] = split
+    results["mean_test_score"] = flat.mean(axis=0)
+    known = np.isfinite(results["mean_test_score"])
+    results["std_test_score"] = np.full(len(params), np.inf)
+    with np.errstate(over="ignore"):
+        results["std_test_score"][known] = flat[:, known].std(axis=0)
+    results["rank_test_score"] = rankdata(-results["mean_test_score"], method="min").astype(int)
+    return results

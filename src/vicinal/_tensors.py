@@ -1,0 +1,61 @@
+"""Rows that the user holds on a GPU, as torch tensors; torch itself is never imported here.
+
+A fit on such rows does its pair work there (`device_of_fit`), from the tensor itself where the rows are handed over as they
+are (`tensor_of`).  What a fitted estimator keeps is NumPy, so that a fit makes one copy on the host.
+"""
+
+import weakref
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+_devices: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_tensors: dict[int, tuple[weakref.ref, Any]] = {}
+
+
+def on_device(X: Any) -> bool:
+    """Whether X is a torch tensor on a device other than the CPU."""
+    return type(X).__module__.partition(".")[0] == "torch" and hasattr(X, "device") and _elsewhere(X.device)
+
+
+def _elsewhere(device: Any) -> bool:
+    return device.type != "cpu"
+
+
+def as_host(values: Any) -> Any:
+    """A tensor on a device as a NumPy array, and anything else as it is."""
+    return values.detach().cpu().numpy() if on_device(values) else values
+
+
+def remember(estimator: Any, rows: np.ndarray, X: Any) -> None:
+    """Note where the rows of a fit came from: X, which `rows` are the checked copy of."""
+    _devices.pop(estimator, None)
+    if on_device(X):
+        _devices[estimator] = str(X.device)
+        _pair(rows, X.detach())
+
+
+def device_of_fit(estimator: Any) -> str | None:
+    """The device of the tensor that an estimator was fitted on last, or None."""
+    return _devices.get(estimator)
+
+
+def tensor_of(rows: np.ndarray) -> Any:
+    """The tensor that an array was copied from, or None."""
+    found = _tensors.get(id(rows))
+    return found[1] if found is not None and found[0]() is rows else None
+
+
+def take_rows(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """``rows[positions]``, and the same of the tensor that the rows were copied from."""
+    taken, tensor = rows[positions], tensor_of(rows)
+    if tensor is not None:
+        _pair(taken, tensor[positions])
+    return taken
+
+
+def _pair(rows: np.ndarray, tensor: Any) -> None:
+    """Keep a tensor as long as the array lives that is equal to it."""
+    key = id(rows)
+    _tensors[key] = weakref.ref(rows, lambda _: _tensors.pop(key, None)), tensor

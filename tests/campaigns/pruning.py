@@ -1,0 +1,245 @@
+"""Random problems on which pruned sums must keep their certificates: ``python tests/campaigns/pruning.py``.
+
+Each case draws rows, weights, a kernel width, queries and an error, and compares the pruned sums with the dense ones in
+the same arithmetic and with a literal softmax in float64.  What skipping adds must stay below the certificate, which
+docs/engine.md proves; rounding is allowed for beside it, by `ROUNDING`.
+"""
+
+import argparse
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from vicinal import Engine
+from vicinal._engine import Match, prepare
+from vicinal._engine import _pruned_placed as placed_module
+from vicinal._engine._plan import value_scales
+
+# What rounding may add, relative to the largest entry of an answer: the tolerance table of tests/test_engine.py.
+ROUNDING = {"float64": 1e-10, "float32": 2e-4}
+KINDS = ("gauss", "clusters", "manifold", "far clusters", "duplicates", "outliers", "grid")
+
+
+class Outcome(NamedTuple):
+    """What a case showed: its number, whether pairs were skipped, and the worst ratio of error to certificate."""
+
+    seed: int
+    text: str
+    skipped: bool
+    ratio: float
+
+
+def rows_of_kind(kind, n, d, rng):
+    """Rows whose nearest neighbours are about one unit apart, but for what their kind says."""
+    X = rng.normal(size=(n, d))
+    if kind == "clusters":
+        X = 0.3 * X + 6.0 * rng.normal(size=(12, d))[rng.integers(12, size=n)]
+    elif kind == "manifold":
+        angles = rng.uniform(-3, 3, size=(n, min(2, d)))
+        X = np.sin(angles @ rng.normal(size=(min(2, d), d))) + 0.01 * X
+    elif kind == "far clusters":
+        X = np.round(X, 3) + 1e8 * rng.integers(-1, 2, size=(4, d))[rng.integers(4, size=n)]
+    elif kind == "duplicates":
+        X = X[rng.integers(max(n // 5, 1), size=n)]
+    elif kind == "outliers":
+        some = rng.integers(n, size=max(n // 100, 1))
+        X[some] *= 10.0 ** rng.uniform(1, 4, size=(len(some), 1))
+    elif kind == "grid":
+        X = np.round(2.0 * X)
+    return X
+
+
+def draw_case(seed, most_rows):
+    """A problem, and what is asked of it."""
+    rng = np.random.default_rng(seed)
+    n = (
+        int(np.exp(rng.uniform(0.0, np.log(most_rows))))
+        if seed % 4 == 0
+        else int(rng.integers(most_rows // 4, most_rows))
+    )
+    n, d = max(n, 1), int(np.exp(rng.uniform(0.0, np.log(60.9))))
+    if seed % 3:
+        d = min(d, 8)
+    kind = KINDS[int(rng.integers(len(KINDS)))]
+    X = rows_of_kind(kind, n, d, rng)
+    width = 10.0 ** rng.uniform(-1.7, 0.2)
+    log_weights = None
+    if seed % 2:
+        log_weights = rng.uniform(-12, 0, size=n) * np.log(10.0)
+        log_weights[rng.random(n) < 0.05] = -np.inf
+        log_weights[rng.integers(n)] = 0.0
+    return {
+        "text": f"{kind}, n={n}, d={d}, width={width:.3g}", "X": X, "metric": np.full(d, 1.0 / width),
+        "log_weights": log_weights, "own": bool(rng.integers(2)) and n > 1, "classes": rng.integers(0, 3, size=n),
+        "values": rng.normal(size=(n, 2)) * np.where(rng.random((n, 1)) < 0.01, 1e12, 1.0),
+        "error": 10.0 ** rng.choice([-12.0, -9.0, -6.0, -3.0, -2.0]), "new": X[rng.integers(n, size=max(n // 7, 1))] + 0.1 * width,
+        "row_weights": rng.random(n),
+    }  # fmt: skip
+
+
+def literal(case, queries, own):
+    """Log-sums and softmax weights from differences in float64, of images in the precision of the case."""
+    dtype = case["rows"].dtype
+    points, queries = ((rows * case["metric"]).astype(dtype).astype(np.float64) for rows in (case["rows"], queries))
+    squares = np.zeros((len(queries), len(points)))
+    for k in range(points.shape[1]):
+        squares += (queries[:, k, None] - points[None, :, k]) ** 2
+    scores = -0.5 * squares
+    if case["log_weights"] is not None:
+        scores += case["log_weights"]
+    if own:
+        np.fill_diagonal(scores, -np.inf)
+    top = scores.max(axis=1)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(under="ignore"):
+        e = np.exp(scores - top[:, None])
+    total = e.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return top + np.log(total), e / np.where(total > 0, total, 1.0)[:, None]
+
+
+class Checker:
+    """Holds errors to their certificates, and remembers the worst ratio."""
+
+    def __init__(self, dtype):
+        self.dtype, self.ratio = dtype, 0.0
+
+    def check(self, what, got, expected, certified, scale):
+        """|got - expected| <= certified + rounding, entry by entry; `scale` is what rounding is relative to."""
+        assert not np.isnan(got).any(), f"{what}: not a number"
+        got, expected = np.asarray(got), np.asarray(expected)
+        with np.errstate(invalid="ignore"):
+            error = np.where(got == expected, 0.0, np.abs(got - expected))
+        rounding = ROUNDING[self.dtype] * scale
+        beyond = error - rounding
+        certified = np.broadcast_to(certified, error.shape)
+        assert np.all(beyond <= certified), (
+            f"{what}: an error of {error.max():.3g} exceeds the certificate of "
+            f"{certified.ravel()[np.argmax(beyond - certified)]:.3g} by more than rounding, {np.max(rounding):.3g}"
+        )
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratios = np.where((certified > 10 * rounding) & (beyond > 0), beyond / certified, 0.0)
+        self.ratio = max(self.ratio, float(np.max(ratios, initial=0.0)))
+
+
+def largest(array):
+    finite = np.abs(array[np.isfinite(array)])
+    return max(float(finite.max(initial=0.0)), 1.0)
+
+
+def check_case(seed, most_rows=5000, dtype="float64"):
+    """Run one case; return its `Outcome`, or raise AssertionError."""
+    case = draw_case(seed, most_rows)
+    X = case["X"].astype(dtype)
+    engine = Engine("cpu", threads=2, error=max(case["error"], 1e-12 if dtype == "float64" else 1e-7))
+    problem = prepare(
+        engine, X, log_weights=case["log_weights"], leave_one_out=case["own"], match=Match("class", case["classes"])
+    )
+    case["rows"] = problem.points.rows
+    placement = problem.at(case["metric"])
+    placed = placement.placed
+    dense = placed.dense
+    checker, skipped = Checker(dtype), False
+    for queries in (problem.queries(None, None), problem.queries(case["new"].astype(dtype), None)):
+        sweeps, hands = placed._plan(queries)
+        skipped |= check_sums(case, checker, sweeps, hands, queries, dense)
+    check_all_rows(case, checker, placed, problem.queries(None, None))
+    return Outcome(seed, case["text"], skipped, checker.ratio)
+
+
+def check_sums(case, checker, sweeps, hands, queries, dense):
+    rows = case["rows"] if queries.rows is None else queries.rows
+    log_sums, p = literal(case, rows, case["own"] and queries.rows is None)
+    sees = log_sums > -np.inf
+    found = sweeps.sums(hands)
+    c = found.certificates
+    assert c.max(initial=0.0) <= 1.05 * sweeps._error
+    skipped = sweeps.shares.visited < 0.999 or sweeps.shares.taken < 0.999
+    checker.check("log-sums", found.log_sums, log_sums, c, largest(log_sums))
+    checker.check("log-sums, dense", found.log_sums, dense.log_sums(queries).log_sums, c, largest(log_sums))
+    checker.check("a sum never gains", np.maximum(found.log_sums - log_sums, 0.0)[sees], 0.0, 0.0, largest(log_sums))
+    values = case["values"]
+    found = sweeps.sums(hands, values=values)
+    centre, scale = value_scales(values)
+    certified = found.certificates[:, None] * (scale + np.abs(found.means - centre))
+    sizes = p @ np.abs(values)
+    # A score of 1e5 has 1e-5 of its digits left in float32: means are as good as their weights.
+    slips = 1.0 + 3e-2 * largest(log_sums) if checker.dtype == "float32" else 1.0 + 1e-4 * largest(log_sums)
+    sure = sees & (np.abs(log_sums) < 1e6 if checker.dtype == "float64" else np.abs(log_sums) < 1e2)
+    checker.check("means", found.means[sure], (p @ values)[sure], certified[sure], slips * (1.0 + sizes[sure]))
+    entropies = sweeps.sums(hands, entropies=True)
+    c = np.maximum(entropies.certificates, 1e-300)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = -np.where(p > 0, p * np.log(p), 0.0).sum(axis=1)
+    certified = c * (np.log(len(values) / c) + 1.0 + expected)
+    checker.check(
+        "entropies", entropies.entropies[sure], expected[sure], certified[sure], slips * largest(log_sums[sure])
+    )
+    return skipped
+
+
+def check_all_rows(case, checker, placed, queries):
+    """Scatter and pull of all rows, against the dense placement in the same arithmetic."""
+    n, r = len(case["X"]), case["row_weights"]
+    log_sums = placed.dense.log_sums(queries).log_sums
+    if not np.isfinite(log_sums).all() or np.abs(log_sums).max() > (1e6 if checker.dtype == "float64" else 1e2):
+        return
+    sweeps, hands = placed._plan(queries)
+    found, expected = sweeps.scatter(hands, r), placed.dense.scatter(queries, r, "images")
+    trace = float(np.trace(expected.scatter))
+    difference = np.linalg.norm(found.scatter - expected.scatter, 2)
+    certified = float(found.certificates.max(initial=0.0)) * (r.sum() + np.trace(found.scatter))
+    checker.check("scatter", difference, 0.0, certified, 10.0 * trace + 1e-6 * r.sum())
+    shares = sweeps.class_shares(hands, case["classes"], int(case["classes"].max()) + 1)[1]
+    dense = np.exp(placed.dense.log_sums(queries, by_class=True).log_shares)
+    checker.check("class shares", shares, dense, 2.0 * sweeps.certificate, 1.0 + 1e-2 * largest(log_sums))
+    size = np.abs(placed.coordinates(queries, "images")).max()
+    if n > 1 and size < (1e6 if checker.dtype == "float64" else 1e3):
+        pull, dense = placed.softmax_pull(queries, r), placed.dense.softmax_pull(queries, r)
+        certified = 2.0 * placed.certificate * (r.sum() + np.sqrt(r.sum() * max(trace, 0.0)))
+        total = np.linalg.norm(pull - dense, axis=1).sum()
+        checker.check("pull", total, 0.0, certified, n * (1.0 + size) * (1.0 + 1e-2 * largest(log_sums)))
+
+
+def force_pruning(patch=setattr):
+    """Prune however few the rows and little the saving."""
+    from vicinal._engine import _cpu, _pruned
+
+    patch(_cpu, "PRUNED_FROM_POINTS", 0)
+    patch(placed_module, "PRUNED_FROM_POINTS", 0)
+    patch(placed_module, "PRUNED_FROM_QUERIES", 0)
+    patch(_pruned.PrunedSweeps, "pays", lambda *_: True)
+
+
+def main():
+    """Run a campaign and print its table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--rows", type=int, default=5000)
+    arguments = parser.parse_args()
+    force_pruning()
+    start = time.monotonic()
+    for dtype in ("float64", "float32"):
+        done, skipped, worst = 0, 0, 0.0
+        for seed in range(arguments.seed, arguments.seed + arguments.cases // 2):
+            if time.monotonic() - start > arguments.seconds * (0.5 if dtype == "float64" else 1.0):
+                break
+            try:
+                outcome = check_case(seed, arguments.rows, dtype)
+            except AssertionError as error:
+                raise SystemExit(
+                    f"case {seed} in {dtype} ({draw_case(seed, arguments.rows)['text']}): {error}"
+                ) from error
+            done, skipped, worst = done + 1, skipped + outcome.skipped, max(worst, outcome.ratio)
+        print(
+            f"{dtype}: {done} cases from seed {arguments.seed}, pairs skipped in {skipped}, "
+            f"worst error over certificate {worst:.3f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

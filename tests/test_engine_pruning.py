@@ -1,0 +1,250 @@
+"""Pruned pair work: certificates hold, and what leads to them."""
+
+import warnings
+
+import numpy as np
+import pytest
+from campaigns import pruning
+
+from vicinal import LCA, NCA, Engine, ParzenWindows, which_engine
+from vicinal._engine import Match, prepare
+from vicinal._engine import _pruned_sweep as kernels
+from vicinal._engine._order import spatial_order
+from vicinal._engine._plan import Tiles, far_values
+
+
+@pytest.fixture
+def forced(monkeypatch):
+    """Prune however few the rows and little the saving."""
+    pruning.force_pruning(monkeypatch.setattr)
+
+
+def clusters(n=3000, d=3, seed=0, width=0.3):
+    rng = np.random.default_rng(seed)
+    return (0.3 * rng.normal(size=(n, d)) + 5.0 * rng.normal(size=(20, d))[rng.integers(20, size=n)]) / width
+
+
+# -- the campaign -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_errors_stay_below_their_certificates(forced, part, dtype):
+    """200 fixed cases of the campaign; the table of a full run is in docs/engine.md."""
+    outcomes = [pruning.check_case(seed, 600, dtype) for seed in range(10 * part, 10 * part + 10)]
+    assert sum(outcome.skipped for outcome in outcomes) >= 3
+
+
+# -- the bounds -------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_bin_times_an_infinite_bound_skips_nothing():
+    """0 times infinity is not a number, and a tail that is none is not above any budget: everything was skipped once."""
+    weights, tails = np.zeros(kernels._BINS), np.empty(kernels._BINS)
+    weights[[3, 40]] = 1.0, 2.0
+    kernels._tails(0.0, 0.0, -1e5, 0.0, weights, tails)  # a row whose sum is e^-100000: every bound overflows
+    assert np.all(tails[:41] == np.inf)
+    assert np.all(tails[41:] == 0.0)
+
+
+def test_far_outliers_beside_empty_bins(forced):
+    """Rows at -1e5 nats from all others keep their sums, and their hands do not visit everything."""
+    X = np.vstack([clusters(2000, 2), 450.0 * np.random.default_rng(1).normal(size=(40, 2))])
+    placed = prepare(Engine("cpu", error=1e-6), X, leave_one_out=True).at(None)
+    log_sums = placed.log_sums()
+    assert log_sums.min() < -1e4
+    expected = prepare(Engine("reference"), X, leave_one_out=True).at(None).log_sums()
+    np.testing.assert_allclose(log_sums, expected, rtol=1e-10, atol=2e-6)
+    assert placed.placed.sweeps.shares.visited < 0.6
+
+
+def test_tiles_nearer_than_the_maximum_are_never_skipped():
+    """u^2 exp(-u^2 / 2) grows up to u^2 = 2: a box at a smaller distance bounds nothing."""
+    weights, tails = np.zeros(kernels._BINS), np.empty(kernels._BINS)
+    weights[0] = 1e-30
+    for nearest, power, never in ((0.5, 0.0, True), (1.5, 0.0, False), (1.5, 2.0, True), (2.5, 2.0, False)):
+        kernels._tails(nearest, power, 0.0, 0.0, weights, tails)
+        assert (tails[0] == np.inf) == never
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
+def test_the_reach_is_beyond_what_a_mass_can_contribute(power):
+    for log_mass in (-5.0, 1.0, 30.0, 1e3, 1e6):
+        reach = kernels._reach(log_mass, power)
+        for square in (reach, 2.0 * reach):
+            assert log_mass + 0.5 * power * np.log(square) - 0.5 * square <= 1e-9 * abs(log_mass)
+
+
+def test_the_tangent_is_above_the_logarithm():
+    squares = np.logspace(-3, 6, 200)
+    assert np.all(np.log(squares) <= squares / 64.0 + kernels._TANGENT + 1e-12)
+
+
+# -- order and tiles --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 64, 65, 1000, 70_000])
+def test_an_order_is_a_permutation_whatever_the_threads(n):
+    X = np.random.default_rng(n).normal(size=(n, 3)).round(1)
+    groups = np.array([0, n // 3, n]) if n > 3 else np.array([0, n])
+    one, many = (spatial_order(X, groups, threads) for threads in (1, 3))
+    np.testing.assert_array_equal(one, many)
+    np.testing.assert_array_equal(np.sort(one), np.arange(n))
+    assert np.all(one[: groups[1]] < groups[1])
+
+
+def test_boxes_hold_their_points():
+    X = clusters(500, 4).astype(np.float32)
+    order = spatial_order(X, np.array([0, 500]), 1)
+    tiles = Tiles(X, None, order, np.array([0, 500]), 1)
+    low, high = (box.transpose(0, 2, 1).reshape(-1, 4)[: tiles.n_tiles] for box in tiles.boxes[:2])
+    inside = tiles.images.astype(float)
+    assert np.all((low[tiles.tile_at] <= inside) & (inside <= high[tiles.tile_at]))
+    np.testing.assert_allclose(tiles.unpack(tiles.pack(X)), X)
+
+
+# -- weights and values -----------------------------------------------------------------------------------------------
+
+
+def test_a_skipped_tile_with_a_huge_target_matters(forced):
+    """A target of 1e12 in a far tile: relative to the range of all targets nothing would be lost, but it is."""
+    X = np.concatenate([np.linspace(0.0, 10.0, 2000), np.linspace(16.0, 17.0, 100)])[:, None]
+    targets = np.zeros((2100, 1))
+    targets[:, 0] = np.sin(X[:, 0])
+    targets[2000:] = 1e12
+    placed = prepare(Engine("cpu", error=1e-6), X, leave_one_out=True).at(None)
+    expected = prepare(Engine("reference"), X, leave_one_out=True).at(None).softmax_means(targets).means
+    got = placed.softmax_means(targets).means
+    assert np.abs(expected[:2000]).max() > 1e2  # the far targets do reach some rows
+    np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-6)
+    np.testing.assert_array_equal(far_values(targets)[:5], 1.0)
+
+
+def test_likelihood_judges_class_mates_by_their_own_sum(forced):
+    """The mates of every row are so far away that they are lost in the sum of all, but not in their own."""
+    near, far = clusters(500, 2), clusters(500, 2) + 40.0
+    X, codes = np.vstack([near, far]), np.tile(np.arange(500) % 200, 2)
+    match = Match("class", codes)
+    got, expected = (
+        prepare(engine, X, leave_one_out=True, match=match).at(None).pull(objective="likelihood")
+        for engine in (Engine("cpu", error=1e-9), Engine("reference"))
+    )
+    assert (expected.log_agreement < -50).any()
+    np.testing.assert_allclose(got.log_agreement, expected.log_agreement, rtol=1e-8, atol=1e-7)
+    np.testing.assert_allclose(got.pull, expected.pull, atol=1e-6 * np.abs(expected.pull).max())
+
+
+# -- the engine -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [-1e-9, np.nan, 0.5, "small", True])
+def test_an_error_that_is_none_is_refused(error):
+    with pytest.raises(ValueError, match="error must be a number from 0 to"):
+        Engine(error=error)
+
+
+def test_the_default_certifies_what_rounding_exceeds():
+    assert Engine().error_in(np.float64) == 1e-12
+    assert Engine().error_in(np.float32) == 1e-7
+    assert Engine(error=0).error_in(np.float64) == 0.0
+    X = np.zeros((5, 2))
+    for error, precision, warns in (
+        (1e-13, None, True),
+        (1e-9, "float32", True),
+        (1e-6, None, False),
+        (0, None, False),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            prepare(Engine(error=error, precision=precision), X)
+        assert len(caught) == warns
+
+
+def test_every_pair_is_visited_where_nothing_may_be_skipped(forced):
+    X = clusters(600)
+    exact = prepare(Engine("cpu", error=0), X, leave_one_out=True)
+    exact.at(None).scatter()
+    assert exact.certified_row_error == 0.0
+    assert type(exact.at(None).placed).__name__ == "CpuPlaced"
+    loose = prepare(Engine("cpu", error=1e-6), X, leave_one_out=True)
+    loose.at(None).scatter()
+    assert 0.0 < loose.certified_row_error <= 1.05e-6
+
+
+def test_pruning_stands_back_where_it_would_not_pay():
+    """One broad bump: nothing to skip, and the dense pass does it to the last bit."""
+    X = np.random.default_rng(0).normal(size=(4200, 3))
+    placed = prepare(Engine("cpu", error=1e-9), X, leave_one_out=True).at(None)
+    assert placed.placed.sweeps is None
+    np.testing.assert_array_equal(
+        placed.log_sums(), prepare(Engine("cpu", error=0), X, leave_one_out=True).at(None).log_sums()
+    )
+
+
+def test_an_order_is_made_again_when_it_has_worn(forced):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(4000, 6))
+    problem = prepare(Engine("cpu", error=1e-6), X, leave_one_out=True)
+    scales = np.array([200.0, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3])
+    problem.at(scales).log_sums()
+    first = problem._rows.orders.whole
+    problem.at(scales).log_sums()
+    assert problem._rows.orders.whole is first
+    placed = problem.at(scales[::-1].copy())  # the order along the first axis excludes nothing here
+    log_sums = placed.log_sums()
+    assert problem._rows.orders.whole is not first
+    assert placed.placed.sweeps.shares.visited < 0.2
+    expected = prepare(Engine("reference"), X, leave_one_out=True).at(scales[::-1].copy()).log_sums()
+    np.testing.assert_allclose(log_sums, expected, atol=2e-6)
+
+
+def test_fitted_estimators_say_what_is_certified(forced):
+    X = clusters(700, 2, width=1.0)
+    y = np.arange(len(X)) % 2
+    loose = Engine("cpu", error=1e-6)
+    for estimator, arguments in (
+        (ParzenWindows(bandwidth=0.1, engine=loose), (X,)),
+        (LCA(engine=loose), (X,)),
+        (NCA(engine=loose, max_iter=2), (X, y)),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            estimator.fit(*arguments)
+        assert 0.0 <= estimator.certified_row_error_ <= 2.1e-6
+    assert LCA(engine=loose).fit(X).certified_row_error_ > 0.0
+    assert LCA().fit(X[:100]).certified_row_error_ == 0.0
+
+
+def test_which_engine_states_the_expected_share():
+    X = clusters(9000, 2, width=1.0)
+    fitted = LCA().fit(X[:400])
+    said = which_engine(X, fitted)
+    assert said.startswith("cpu: 9000 x 9000 pairs")
+    share = float(said.split("expected to visit ")[1].split("%")[0]) / 100
+    assert 0.0 < share < 0.6
+    assert "expected" not in which_engine(X, LCA(engine=Engine("cpu", error=0)))
+    assert "expected" not in which_engine(X[:100], fitted)
+    assert "expected" not in which_engine(np.zeros((9000, 2)), LCA())
+
+
+@pytest.mark.parametrize("verb", ["log_sums", "scatter", "pull", "perplexities", "class_shares", "mean_shifts"])
+def test_threads_do_not_change_a_bit(forced, verb):
+    X, match = clusters(1500), Match("class", np.arange(1500) % 3)
+    answers = []
+    for threads in (1, 3):
+        placed = prepare(Engine("cpu", error=1e-9, threads=threads), X, leave_one_out=True, match=match).at(None)
+        found = getattr(placed, verb)()
+        answers.append(found if isinstance(found, tuple) else (found,))
+    for one, other in zip(*answers, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_exponentials_that_do_not_fit_are_made_again(forced):
+    """A hand keeps the exponentials of 512 tiles; beyond, they are made again for what points receive."""
+    X = np.random.default_rng(3).normal(size=(40_000, 1)) * 3.0
+    some = np.arange(0, 40_000, 20)
+    placed = prepare(Engine("cpu", error=1e-9), X, leave_one_out=True).at(None)
+    assert placed.placed.sweeps.tiles.n_tiles > 600
+    got = placed.scatter(queries=some).scatter
+    expected = prepare(Engine("cpu", error=0), X, leave_one_out=True).at(None).scatter(queries=some).scatter
+    np.testing.assert_allclose(got, expected, rtol=1e-8)

@@ -1,0 +1,48 @@
+"""The tiles of the CUDA placement, which torch makes on any device."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from vicinal._engine._tiles import Tiles, compact_tiles, halved, in_given_order  # noqa: E402
+
+
+def clusters(n_clusters, n=900, d=5, gap=1e3, seed=0):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, n_clusters, n)
+    return torch.as_tensor(gap * rng.normal(size=(n_clusters, d))[codes] + rng.normal(size=(n, d)))
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 3, 20])
+def test_compact_tiles_hold_every_row_once_and_near_their_centre(n_clusters):
+    """Where a tile holds three clusters, the median of its columns may be near none: its rows then never came to rest."""
+    Z = clusters(n_clusters)
+    index = compact_tiles(Z, halved(Z, 16), 16, 200.0)
+    rows = index[index >= 0]
+    np.testing.assert_array_equal(np.sort(rows), np.arange(len(Z)))
+    tiles = Tiles(Z, None, index, torch.float32, True)
+    assert tiles.largest <= 4 * 200.0  # of rows that are all within 200 of one of them
+    back = tiles.offsets[:, :5] + tiles.centres[:, :5].repeat_interleave(16, 0)
+    np.testing.assert_allclose(back[tiles.place], Z, rtol=1e-12)
+
+
+def test_a_row_far_from_all_others_has_a_tile_of_its_own():
+    Z = clusters(1)
+    Z[7] = 1e20
+    index = compact_tiles(Z, halved(Z, 16), 16, 200.0)
+    [tile] = index[(index == 7).any(1)]
+    assert tile[tile >= 0].tolist() == [7]
+
+
+def test_rows_far_from_each_other_have_no_compact_tiles():
+    Z = clusters(1, n=3000)
+    assert compact_tiles(1e3 * Z, halved(Z, 16), 16, 200.0) is None
+
+
+def test_tiles_in_given_order_know_where_rows_are():
+    Z = clusters(2, n=37)
+    tiles = Tiles(Z, torch.zeros(37, dtype=torch.float64), in_given_order(37, 16, "cpu"), torch.float64, False)
+    assert (tiles.n_tiles, tiles.n_places) == (3, 48)
+    np.testing.assert_array_equal(tiles.offsets[tiles.place, :5], Z)
+    np.testing.assert_array_equal(torch.isinf(tiles.of_points), np.arange(48) >= 37)

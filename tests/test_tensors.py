@@ -1,0 +1,160 @@
+"""Rows that the user holds on a GPU: the torch engine is chosen, and results stay there.
+
+On a machine without a GPU, tensors in memory stand in for those on a device; with ``-m gpu`` they are on one.
+"""
+
+import gc
+
+import numpy as np
+import pytest
+
+import vicinal
+from vicinal import _tensors
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(params=["memory", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request, monkeypatch):
+    """Where tensors are; those in memory are made to count as on a device."""
+    if request.param == "memory":
+        monkeypatch.setattr(_tensors, "_elsewhere", lambda device: True)
+        return "cpu"
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    return "cuda"
+
+
+def rows(dtype="float64", n=120):
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 3
+    X = rng.normal(size=(n, 4)) * [1.0, 0.5, 2.0, 1.0] + y[:, None] + 100.0
+    return np.round(X * 64).astype(dtype) / 64, y
+
+
+FITS = {
+    "LCA": lambda: vicinal.LCA(max_iter=5),
+    "LCAGauss": lambda: vicinal.LCAGauss(max_iter=5),
+    "LocalLCA": lambda: vicinal.LocalLCA(max_iter=2),
+    "ParzenWindows": lambda: vicinal.ParzenWindows("loo"),
+    "ManifoldParzen": lambda: vicinal.ManifoldParzen(2, n_neighbors=8, noise=0.1),
+    "NCA": lambda: vicinal.NCA(2, max_iter=3, random_state=0),
+    "PairNCA": lambda: vicinal.PairNCA(2, max_iter=3, random_state=0),
+    "SoftNeighborsClassifier": lambda: vicinal.SoftNeighborsClassifier(),
+    "SoftNeighborsRegressor": lambda: vicinal.SoftNeighborsRegressor(),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", FITS)
+def test_a_fit_on_a_tensor_is_done_by_torch_and_leaves_numpy(device, name):
+    X, y = rows()
+    there, labels = torch.as_tensor(X, device=device), torch.as_tensor(y, device=device)
+    fitted, expected = FITS[name]().fit(there, labels), FITS[name]().fit(X, y)
+    assert fitted.engine_ == "torch"
+    assert fitted.engine is None
+    for attribute, value in vars(expected).items():
+        found = getattr(fitted, attribute)
+        assert not isinstance(found, torch.Tensor)
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            assert type(found) is np.ndarray
+            np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-7)
+    again = fitted.fit(X, y)  # on rows in memory the choice is free again
+    assert again.engine_ == expected.engine_
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["LCA", "LocalLCA", "ParzenWindows", "ManifoldParzen"])
+def test_scores_of_a_tensor_stay_on_its_device(device, name, dtype):
+    X, y = rows(dtype)
+    fitted = FITS[name]().fit(X, y)
+    there = torch.as_tensor(X[:50] + 0.25, device=device)
+    found, expected = fitted.score_samples(there), fitted.score_samples(X[:50] + 0.25)
+    assert (type(found), found.dtype, found.device) == (torch.Tensor, torch.float64, there.device)
+    np.testing.assert_allclose(found.cpu().numpy(), expected, rtol=1e-6 if dtype == "float64" else 1e-4)
+    assert fitted.score(there) == pytest.approx(expected.mean(), rel=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["LCA", "NCA"])
+def test_images_of_a_tensor_stay_on_its_device(device, name, dtype):
+    X, y = rows(dtype)
+    fitted = FITS[name]().fit(X, y)
+    there = torch.as_tensor(X, device=device)
+    found = fitted.transform(there)
+    assert (type(found), found.dtype, found.device) == (torch.Tensor, there.dtype, there.device)
+    np.testing.assert_allclose(found.cpu().numpy(), fitted.transform(X), rtol=1e-4, atol=1e-4)
+
+
+def test_scoring_a_tensor_copies_nothing_to_the_host(device, monkeypatch):
+    X, _ = rows()
+    fitted = vicinal.ParzenWindows(0.5).fit(X)
+    there = torch.as_tensor(X, device=device)
+    expected = fitted.score_samples(there)  # places the components
+    copied = []
+    for name in ("cpu", "numpy"):
+        real = getattr(torch.Tensor, name)
+
+        def watched(tensor, *options, real=real):
+            copied.append(tensor.numel())
+            return real(tensor, *options)
+
+        monkeypatch.setattr(torch.Tensor, name, watched)
+    found = fitted.score_samples(there)
+    monkeypatch.undo()
+    assert max(copied, default=0) <= 1
+    assert bool((found == expected).all())
+
+
+def test_an_engine_that_is_named_is_kept(device):
+    X, _ = rows()
+    there = torch.as_tensor(X, device=device)
+    fitted = vicinal.ParzenWindows("loo", engine="reference").fit(there)
+    assert fitted.engine_ == "reference"
+    assert isinstance(fitted.score_samples(there), np.ndarray)
+
+
+def test_the_tensor_itself_is_placed_and_freed_after_the_fit(device):
+    X, _ = rows()
+    there = torch.as_tensor(X, device=device)
+    array = X.copy()
+    _tensors.remember(vicinal.LCA(), array, there)
+    assert _tensors.tensor_of(array) is not None
+    np.testing.assert_array_equal(_tensors.tensor_of(_tensors.take_rows(array, np.array([3, 1]))).cpu(), X[[3, 1]])
+    assert _tensors.tensor_of(X) is None
+    key = id(array)
+    del array
+    gc.collect()
+    assert key not in _tensors._tensors
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X: X[:, :3], "X has 3 features, but ParzenWindows is expecting 4 features"),
+        (lambda X: X[0], r"X must be a table of at least one row, got a tensor of shape \(4,\)"),
+        (lambda X: X[:0], "X must be a table of at least one row"),
+        (lambda X: X * np.nan, "X contains NaN or infinity"),
+        (lambda X: X * 1e200, "whose squares overflow float64"),
+    ],
+)
+def test_bad_tensors_are_refused(device, change, message):
+    X, _ = rows()
+    fitted = vicinal.ParzenWindows(0.5).fit(X)
+    with pytest.raises(ValueError, match=message):
+        fitted.score_samples(change(torch.as_tensor(X, device=device)))
+
+
+def test_whole_numbers_and_halves_are_taken(device):
+    X, _ = rows()
+    fitted = vicinal.ParzenWindows(5.0).fit(X)
+    whole = torch.as_tensor(np.rint(X), device=device)
+    expected = fitted.score_samples(np.rint(X))
+    np.testing.assert_allclose(fitted.score_samples(whole.long()).cpu(), expected, rtol=1e-10)
+    np.testing.assert_allclose(fitted.score_samples(whole.half()).cpu(), expected, rtol=1e-10)
+
+
+def test_which_engine_takes_the_shape_of_a_tensor(device):
+    assert vicinal.which_engine(torch.zeros(5, 2, device=device)).startswith("reference")

@@ -1,0 +1,184 @@
+"""Groups of outliers in the training rows do not vouch for each other."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from vicinal import LCA, DensityOutlierDetector, Engine, LCAGauss, ManifoldParzen, ParzenWindows, io
+from vicinal._density.trust import Spread, spread_of, strangest_of, trust_in_rows, weighted_quantile
+
+
+def with_group(d, sd, *, n=300, size=20, seed=0):
+    """Usual rows and a group apart from them."""
+    rng = np.random.default_rng(seed)
+    centre = np.r_[np.sqrt(d) + 3.0, np.zeros(d - 1)]
+    X = np.vstack([rng.normal(size=(n, d)), sd * rng.normal(size=(size, d)) + centre])
+    return X, np.arange(n + size) >= n
+
+
+@pytest.mark.parametrize("d", [2, 5, 20])
+@pytest.mark.parametrize("sd", [0.0, 0.2, 0.7])
+def test_a_group_is_found_however_tight_it_is(d, sd):
+    """The members of a tight group are the densest rows of all, to a narrow kernel, and to one of 10 % perplexity."""
+    X, is_outlier = with_group(d, sd)
+    X[is_outlier] += 1e-6 * np.random.default_rng(1).normal(size=(20, d))  # exact twins have a warning of their own
+    plain = DensityOutlierDetector(largest_group=None).fit(X)
+    detector = DensityOutlierDetector().fit(X)
+    # In 20 columns usual rows differ from each other nearly as much as from the group.
+    assert roc_auc_score(is_outlier, -detector.training_scores_) > (0.9 if d == 20 else 0.98)
+    assert detector.trust_.min(axis=0)[is_outlier].max() < 0.1
+    if sd < 0.5:
+        assert roc_auc_score(is_outlier, -plain.training_scores_) < 0.8
+    if d < 20:
+        assert (detector.labels_[is_outlier] == -1).all()
+        # Another row of the group is strange, too, and a usual one is not.
+        new = np.vstack([X[-1] + 0.01, np.zeros(d)])
+        assert detector.predict(new).tolist() == [-1, 1]
+
+
+def test_scores_are_the_lowest_of_three_literally():
+    X, _ = with_group(3, 0.3, n=80, size=6)
+    X = np.vstack([X, np.random.default_rng(2).normal(size=(4, 3))])
+    density = ParzenWindows(0.6)
+    detector = DensityOutlierDetector(density).fit(X)
+    distances = np.square(X[:, None] - X[None]).sum(axis=2)
+
+    def left_out(width, trust):
+        kernel = np.exp(-0.5 * distances / width**2) * trust
+        np.fill_diagonal(kernel, 0.0)
+        norm = (2 * np.pi * width**2) ** 1.5 * (trust.sum() - trust)
+        return np.log(kernel.sum(axis=1) / norm)
+
+    views = [left_out(0.6, np.ones(90)), *(left_out(1.2, trust) for trust in detector.trust_)]
+    places = [np.sort(view)[[22, 45, 67]] for view in views]
+    (q1, q2, q3), z = places[0], []
+    for view, (low, median, high) in zip(views, places, strict=True):
+        z.append((view - median) / (high - low))
+    np.testing.assert_allclose(detector.training_scores_, q2 + (q3 - q1) * np.min(z, axis=0), rtol=1e-9)
+
+
+def test_trust_literally():
+    """Two wide kernels, trimmed rounds, and the square of the density below the median."""
+    X, _ = with_group(2, 0.2, n=60, size=5)
+    mixture = ParzenWindows(0.5).fit(X).mixture_
+    found = trust_in_rows(mixture, 0.1, None)
+    distances = np.square(X[:, None] - X[None]).sum(axis=2)
+    np.fill_diagonal(distances, np.inf)
+    for scale, trust in zip(("near", "far"), found, strict=True):
+
+        def share_of(width, scale=scale):
+            kernel = np.exp(-0.5 * distances / width**2)
+            if scale == "far":
+                return np.median(kernel.sum(axis=1)) / len(X)
+            p = kernel / kernel.sum(axis=1, keepdims=True)
+            return np.median(np.exp(-(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=1))) / len(X)
+
+        widths = np.geomspace(0.05, 20, 4000)
+        width = widths[np.searchsorted([share_of(w) for w in widths[::40]], 0.1) * 40 - 40 :][:41]
+        width = width[np.searchsorted([share_of(w) for w in width], 0.1)]
+        kept = np.ones(len(X), dtype=bool)
+        kernel = np.exp(-0.5 * distances / width**2)
+        for _ in range(5):
+            density = kernel @ kept / (kept.sum() - kept)
+            dense = density >= np.sort(density)[int(0.35 * len(X))]
+            if np.array_equal(dense, kept):
+                break
+            kept = dense
+        density = kernel @ kept / (kept.sum() - kept)
+        expected = np.minimum(density / np.sort(density)[len(X) // 2], 1.0) ** 2
+        np.testing.assert_allclose(trust, expected, atol=0.03)  # the width is found to a few per cent
+
+
+def test_clean_rows_are_trusted():
+    X = np.random.default_rng(3).normal(size=(400, 4))
+    trust = DensityOutlierDetector().fit(X).trust_
+    assert trust.shape == (2, 400)
+    assert ((trust >= 0) & (trust <= 1)).all()
+    assert (trust == 1).mean() == pytest.approx(0.5, abs=0.01)
+    assert np.median(trust, axis=1).min() > 0.9
+
+
+def test_many_rows_are_spoken_for_by_some():
+    X, is_outlier = with_group(3, 0.2, n=1500, size=100)
+    detector = DensityOutlierDetector(ParzenWindows(0.4)).fit(X)
+    assert roc_auc_score(is_outlier, -detector.training_scores_) > 0.98
+
+
+def test_left_out_scores_are_those_of_a_detector_without_the_row():
+    """The row itself moves trust, widths and quartiles by little: it counts as one row in a hundred."""
+    X, _ = with_group(2, 0.5, n=150, size=10)
+    detector = DensityOutlierDetector(ParzenWindows(0.5)).fit(X)
+    spread = spread_of(detector.training_scores_, None)
+    for i in [0, 40, 80, 120, 155]:
+        without = DensityOutlierDetector(ParzenWindows(0.5)).fit(np.delete(X, i, axis=0))
+        gap = abs(without.score_samples(X[i : i + 1])[0] - detector.training_scores_[i])
+        assert gap < 0.1 * spread.width + 0.05 * abs(detector.training_scores_[i] - spread.median)
+
+
+def test_units_change_nothing_where_the_density_does_not_see_them():
+    X, _ = with_group(3, 0.3)
+    one = DensityOutlierDetector(LCA()).fit(X)
+    other = DensityOutlierDetector(LCA()).fit(X * [1e3, 1.0, 1e-3])
+    np.testing.assert_allclose(one.training_p_values_, other.training_p_values_, atol=0.01)
+
+
+def test_rows_of_weight_zero_vouch_for_nobody():
+    X, is_outlier = with_group(2, 0.2)
+    doubled = np.vstack([X, X[is_outlier] + 1e-3])
+    weight = np.r_[np.ones(320), np.zeros(20)]
+    one = DensityOutlierDetector(ParzenWindows(0.5)).fit(X)
+    other = DensityOutlierDetector(ParzenWindows(0.5)).fit(doubled, sample_weight=weight)
+    np.testing.assert_allclose(other.trust_[:, :320], one.trust_, rtol=1e-9)
+    np.testing.assert_allclose(other.training_scores_[:320], one.training_scores_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("density", [LCAGauss(), ManifoldParzen(1, 5, 0.1)], ids=lambda d: type(d).__name__)
+def test_other_densities_score_alone(density):
+    X, _ = with_group(3, 0.5, n=60, size=4)
+    detector = DensityOutlierDetector(density).fit(X)
+    assert detector.trust_ is None
+    plain = DensityOutlierDetector(density, largest_group=None).fit(X)
+    np.testing.assert_array_equal(detector.training_scores_, plain.training_scores_)
+
+
+def test_few_rows_and_rows_of_one_density_score_alone():
+    X = np.random.default_rng(4).normal(size=(9, 2))
+    assert DensityOutlierDetector(ParzenWindows(1.0)).fit(X).trust_ is None
+    circle = np.column_stack([np.cos(np.arange(24)), np.sin(np.arange(24))]) * [[1.0]]
+    grid = np.repeat(np.arange(4.0) * 100, 6)[:, None] + 0 * circle[:, :1]
+    detector = DensityOutlierDetector(ParzenWindows(1.0)).fit(grid)  # all rows have the same neighbours
+    assert detector.trust_ is None
+    assert np.isfinite(detector.training_scores_).all()
+
+
+def test_saved_detectors_answer_alike(tmp_path):
+    X, _ = with_group(3, 0.3)
+    detector = DensityOutlierDetector().fit(X)
+    io.save(detector, tmp_path / "detector.vicinal")
+    again = io.load(tmp_path / "detector.vicinal")
+    new = 2.0 * np.random.default_rng(5).normal(size=(20, 3))
+    np.testing.assert_array_equal(again.p_values(new), detector.p_values(new))
+    np.testing.assert_array_equal(again.labels_, detector.labels_)
+    np.testing.assert_allclose(again.explain(new).shares, detector.explain(new).shares)
+    # A refit forgets what was kept for the first one.
+    refitted = again.fit(X[:200])
+    fresh = DensityOutlierDetector().fit(X[:200])
+    np.testing.assert_array_equal(refitted.score_samples(new), fresh.score_samples(new))
+    np.testing.assert_array_equal(refitted.explain(new).shares, fresh.explain(new).shares)
+
+
+@pytest.mark.parametrize("engine", ["cpu", "reference", Engine("cpu", precision="float32")])
+def test_engines_agree(engine):
+    X, _ = with_group(3, 0.3)
+    one = DensityOutlierDetector(ParzenWindows(0.5)).fit(X)
+    other = DensityOutlierDetector(ParzenWindows(0.5, engine=engine)).fit(X)
+    np.testing.assert_allclose(one.training_scores_, other.training_scores_, rtol=2e-3, atol=2e-3)
+
+
+def test_weighted_quantiles_and_scales():
+    values = np.array([3.0, 1.0, 2.0, 4.0])
+    assert [weighted_quantile(values, None, share) for share in (0.0, 0.25, 0.5, 0.99)] == [1.0, 2.0, 3.0, 4.0]
+    assert weighted_quantile(values, np.array([0.0, 5.0, 1.0, 1.0]), 0.5) == 1.0
+    views = [np.array([0.0, 1.0]), np.array([10.0, 0.0])]
+    lowest = strangest_of(views, [Spread(0.0, 1.0), Spread(10.0, 5.0)])
+    np.testing.assert_allclose(lowest, [0.0, -2.0])
