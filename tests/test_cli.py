@@ -264,7 +264,7 @@ def test_one_hot_columns_come_back_by_name(table, capsys):
     assert run("transform", "m.vicinal", "new.csv", "-q") == OK
     images = pd.read_csv(io.StringIO(capsys.readouterr().out)).to_numpy()
     coded = pd.get_dummies(table[["length", "width", "hue", "colour"]], columns=["colour"], prefix_sep="=", dtype=float)
-    np.testing.assert_allclose(images, model[1:].transform(coded.to_numpy())[::-1], rtol=1e-9)
+    np.testing.assert_allclose(images, model[1:].transform(coded)[::-1], rtol=1e-9)
 
 
 def test_missing_values_are_counted_refused_and_dropped(table, capsys):
@@ -523,7 +523,7 @@ def test_score_explains_outliers_and_holds_a_false_discovery_rate(table, capsys)
     new.iloc[:12, 0] = X.iloc[:12, 0] + 30 * X.iloc[:, 0].std()
     new.to_csv("new.csv", index=False)
     assert run("learn", "features.csv", "--method", "parzen", "-q", "-o", "m.vicinal") == OK
-    detector = vicinal.DensityOutlierDetector.from_density(model_io.load("m.vicinal"), fdr=0.2)
+    detector = vicinal.DensityOutlierDetector.from_density(model_io.load("m.vicinal")[1:], fdr=0.2)
     scores = scored(capsys, "m.vicinal", "new.csv", "--explain", "--fdr", "0.2")
     np.testing.assert_array_equal(scores["outlier"], detector.predict(new) == -1)
     assert scores["outlier"][:12].all()

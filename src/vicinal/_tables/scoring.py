@@ -87,13 +87,17 @@ def draw_scores(model: Any, X: Any, n_draws: int = N_DRAWS, method: str = "score
     """
     steps, rows = _steps(model), X
     for position, step in enumerate(steps[:-1]):
-        noise = step if isinstance(step, Dequantizer) else None
-        if noise is None:
-            rows = step.transform(rows)
-            noise = step.dequantizer() if isinstance(step, TableEncoder) else None
+        rest = steps[position + 1 :]
+        if isinstance(step, Dequantizer):
+            return np.stack([_scores(rest, step.draw(rows, number), method) for number in range(n_draws)])
+        rows = step.transform(rows)
+        noise = step.dequantizer() if isinstance(step, TableEncoder) else None
         if noise is not None:
-            rest = steps[position + 1 :]
-            return np.stack([_scores(rest, noise.draw(rows, number), method) for number in range(n_draws)])
+            draws = (noise.draw(np.asarray(rows), number) for number in range(n_draws))
+            if hasattr(rows, "columns"):
+                # The next step may know the columns by name.
+                draws = (type(rows)(draw, columns=rows.columns, index=rows.index) for draw in draws)
+            return np.stack([_scores(rest, draw, method) for draw in draws])
     return _scores(steps[-1:], rows, method)[None]
 
 
