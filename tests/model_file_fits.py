@@ -42,6 +42,7 @@ NAMES = np.array(["a", "bb", "é"])[Y]
 CHUNKLETS = np.where(np.arange(N) < 10, np.arange(N) // 2, -1)
 WEIGHT = np.where(np.arange(N) % 5 == 4, 0.0, np.linspace(0.5, 2.0, N))
 TABLE = pd.DataFrame(X, columns=["length", "wïdth"])
+GAPS = TABLE.mask(np.arange(N)[:, None] == [[3, 5]])
 PAIRS = np.arange(N).reshape(-1, 2)
 
 
@@ -86,6 +87,7 @@ FITS = {
     "DensityClassifier:mixtures": lambda: vicinal.DensityClassifier(GaussianMixture(1, random_state=0)).fit(
         X, NAMES.astype(object)
     ),
+    "DensityImputer": lambda: vicinal.DensityImputer(random_state=0).fit(GAPS),
     "DensityOutlierDetector": lambda: vicinal.DensityOutlierDetector().fit(X),
     "DensityOutlierDetector:folds": lambda: vicinal.DensityOutlierDetector(
         GaussianMixture(1, random_state=0), contamination=0.1, cv=KFold(3)
@@ -100,6 +102,7 @@ FITS = {
     "LCA:diag": lambda: LCA("diag", solver="em", max_iter=5, engine=Engine(threads=1), reg=0.0).fit(
         TABLE, None, WEIGHT
     ),
+    "Dequantizer": lambda: vicinal.Dequantizer([0.0, 0.5], random_state=3).fit(TABLE),
     "LCA:low rank": lambda: LCA("low_rank", rank=1, reg=0.01, init=[0.5, 0.5]).fit(X),
     "LCA:spherical": lambda: LCA("spherical", reg=0.0).fit(X.astype(np.float32)),
     "LCA:stochastic": lambda: LCA(solver="stochastic", max_iter=3, random_state=0, reg=0.0).fit(X),
@@ -108,6 +111,7 @@ FITS = {
     "LCAGauss:auto": lambda: vicinal.LCAGauss(reg="auto", reg_gauss="auto").fit(X),
     "LCA:stream": _stream,
     "LCA:stream, then fit": lambda: _stream().fit(X),
+    "LCA:gaps": lambda: LCA(reg=0.01).fit(GAPS),
     "LCAGauss": lambda: vicinal.LCAGauss(reg=0.0, reg_gauss=0.0).fit(X),
     "LCAGauss:search": lambda: vicinal.LCAGauss(reduce=True, max_iter=50, reg=0.0, reg_gauss=0.0).fit(
         TABLE, None, WEIGHT
@@ -160,6 +164,7 @@ FITS = {
         TABLE.astype(np.float32), sample_weight=WEIGHT
     ),
     "ParzenWindows:rule": lambda: ParzenWindows("scott", engine="reference").fit(TABLE),
+    "ParzenWindows:gaps": lambda: ParzenWindows().fit(GAPS),
     "RCA": lambda: RCA().fit(X, CHUNKLETS),
     "RCA:one component": lambda: RCA(1, shrinkage=0).fit(TABLE, Y).set_output(transform="pandas"),
     "RCA:waiting": lambda: RCA().partial_fit(X, np.full(N, -1)),
@@ -173,6 +178,12 @@ FITS = {
     ).fit(X, Y),
     "SoftNeighborsRegressor": lambda: vicinal.SoftNeighborsRegressor(RCA().fit(X, Y)).fit(X, X[:, 0]),
     "SoftNeighborsRegressor:outputs": lambda: vicinal.SoftNeighborsRegressor().fit(X, X, WEIGHT),
+    "TableEncoder": lambda: (
+        vicinal.TableEncoder(types={"length": "lattice:0.25"}, one_hot=True)
+        .fit(TABLE.assign(name=NAMES, day=pd.date_range("2024-01-30", periods=N, freq="30h"), counted=range(N)))
+        .select([0, 1])
+    ),
+    "TableEncoder:array": lambda: vicinal.TableEncoder().fit(X),
     "sklearn.BayesianGaussianMixture": lambda: BayesianGaussianMixture(
         n_components=2, mean_prior=np.zeros(2), random_state=0
     ).fit(X),
@@ -216,8 +227,14 @@ SINCE_VERSION_2 = [
     "ManifoldParzen:selection",
     "BinnedTargetMetric",
     "DensityOutlierDetector:from a density",
+    "DensityImputer",
+    "Dequantizer",
+    "LCA:gaps",
     "NeuralNCA:options",
     "ParzenMeanShift:local",
+    "ParzenWindows:gaps",
+    "TableEncoder",
+    "TableEncoder:array",
 ]
 # Metrics that are saved without their training rows.
 METRICS = ["LCA", "LCAGauss"]

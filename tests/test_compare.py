@@ -230,7 +230,7 @@ def test_densities_of_all_folds_see_the_same_number_of_dimensions():
     """A column of few ones is constant in some training folds; log-likelihoods of other dimensions have no common mean."""
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=(60, 2)), np.arange(60) == 7])
-    result = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
+    result = vicinal.compare(X, types={2: "continuous"}, densities=["gaussian", "lca"], n_repeats=1)
     assert any("Densities saw the 2 leading principal components of the 3" in note for note in result.notes)
     assert all(found.failure is None for found in result.densities)
     expected = []
@@ -397,6 +397,8 @@ def test_a_sure_small_gain_does_not_hide_a_larger_unsure_one():
             label=name.upper(),
             learned=learned,
             failure=None,
+            not_judged=None,
+            judged=True,
             scale="metric",
             main=Interval(mean, mean, mean),
             difference=Interval(mean - 0.8, low, high),

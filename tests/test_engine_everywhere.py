@@ -17,6 +17,7 @@ from vicinal import (
     LCA,
     NCA,
     DensityClassifier,
+    DensityImputer,
     DensityOutlierDetector,
     LCAGauss,
     LocalLCA,
@@ -56,8 +57,16 @@ OTHER_PAIRS = {
     "papers/nca/_neighbours.py": "the paper's experiment is judged by scikit-learn's own vote",
 }
 PAIR_LIBRARIES = ("scipy.spatial", "sklearn.neighbors", "sklearn.metrics.pairwise")
-# Estimators without sums over pairs: they centre chunklets, or alternate assignments and means.
-NO_PAIRS = {"BinnedTargetMetric", "ConstrainedGaussianMixture", "ConstrainedKMeans", "OnlineRCA", "RCA"}
+# Estimators without sums over pairs: they centre chunklets, alternate assignments and means, or look at columns.
+NO_PAIRS = {
+    "BinnedTargetMetric",
+    "ConstrainedGaussianMixture",
+    "ConstrainedKMeans",
+    "Dequantizer",
+    "OnlineRCA",
+    "RCA",
+    "TableEncoder",
+}
 
 
 class Distortion:
@@ -112,6 +121,7 @@ Y = np.repeat(np.arange(3), 30)
 X = RNG.normal(size=(90, 3)) * [1.0, 0.6, 0.3] + 1.6 * RNG.normal(size=(3, 3))[Y]
 NEW = X[::7] + 0.2 * RNG.normal(size=(13, 3))
 T = X[:, 0] + 0.1 * RNG.normal(size=90)
+GAPS = np.where(np.arange(90)[:, None] % [[7, 11, 13]] == 3, np.nan, X)
 
 
 def new_rows(model):
@@ -135,6 +145,7 @@ CASES = {
         (ParzenWindows(0.5), (X,), [], density),
         (ParzenWindows("loo"), (X,), ["covariance_"], density),
         (ParzenWindows("scott"), (X,), [], density),
+        (ParzenWindows("loo"), (GAPS,), ["covariance_", "left_out_scores"], new_rows),
     ],
     "LCA": [
         (LCA(solver="em", max_iter=5, reg=0.0), (X,), ["covariance_"], density),
@@ -142,9 +153,11 @@ CASES = {
         (LCA(solver="stochastic", max_iter=2, random_state=0, reg=0.0), (X,), ["covariance_"], density),
         (LCA(covariance_type="diag", max_iter=5, reg=0.0), (X,), ["covariance_", "effective_neighbors_"], density),
         (LCA(rank=2, max_iter=5, reg=0.0), (X,), ["covariance_"], density),
+        (LCA(max_iter=5, reg=0.0), (GAPS,), ["covariance_", "left_out_scores"], new_rows),
     ],
     "LCAGauss": [
         # What its rows score, each left out, is kept from the fit.
+        (LCAGauss(max_iter=5, reg=0.0, reg_gauss=0.0), (GAPS,), ["covariance_", "left_out_scores"], new_rows),
         (
             LCAGauss(max_iter=5, reg=0.0, reg_gauss=0.0),
             (X,),
@@ -208,6 +221,9 @@ CASES = {
     ],
     "DensityClassifier": [
         (DensityClassifier(ParzenWindows(0.5)), (X, Y), [], lambda m: {"predict_proba": m.predict_proba(NEW)}),
+    ],
+    "DensityImputer": [
+        (DensityImputer(LCA(max_iter=5)), (GAPS,), [], lambda m: {"filled": m.transform(GAPS[10:11])}),
     ],
     "DensityOutlierDetector": [
         (DensityOutlierDetector(ParzenWindows(0.5)), (X,), ["offset_"], lambda m: {"scores": m.score_samples(NEW)}),

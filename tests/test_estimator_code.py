@@ -25,7 +25,7 @@ from vicinal import (
     ParzenWindows,
 )
 from vicinal._compare.estimator_code import CodeWriter
-from vicinal._compare.methods import density_methods, metric_methods
+from vicinal._compare.methods import Columns, density_methods, metric_methods
 
 
 def run(value):
@@ -102,9 +102,12 @@ def test_only_what_differs_from_the_defaults_is_written():
 @pytest.mark.parametrize("task", ["classes", "numbers"])
 def test_every_method_of_a_comparison_has_code(task, n_features):
     engine = Engine("cpu", threads=1)
+    # A column that is left out, a rounded one, and continuous ones.
+    measured = tuple(range(1, n_features))
+    columns = Columns(n_features, measured, (0.5, *(0.0 for _ in measured[1:])))
     methods = [
-        *metric_methods(n_features, min(n_features, 64), 3, engine, task).values(),
-        *density_methods(n_features, min(n_features, 64), 3, engine).values(),
+        *metric_methods(columns, 128, 3, engine, task).values(),
+        *density_methods(columns, min(len(measured), 64), 3, engine).values(),
     ]
     for method in methods:
         for candidate in method.candidates:

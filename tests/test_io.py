@@ -46,6 +46,10 @@ HOW_TO_FIT = {
         lambda: vicinal.DensityClassifier(make_pipeline(StandardScaler(), ParzenWindows(0.5))).fit(TABLE, NAMES),
         lambda: vicinal.DensityClassifier(GaussianMixture(1, random_state=0)).fit(X, NAMES.astype(object)),
     ],
+    "DensityImputer": [
+        lambda: vicinal.DensityImputer().fit(TABLE.mask(np.arange(len(X))[:, None] == [[3, 5, 7]])),
+        lambda: vicinal.DensityImputer(ParzenWindows(0.5), sample=True, random_state=0).fit(X),
+    ],
     "DensityOutlierDetector": [
         lambda: vicinal.DensityOutlierDetector().fit(X),
         lambda: vicinal.DensityOutlierDetector(GaussianMixture(2, random_state=0), contamination=0.1, cv=KFold(3)).fit(
@@ -53,6 +57,7 @@ HOW_TO_FIT = {
         ),
         lambda: vicinal.DensityOutlierDetector.from_density(make_pipeline(StandardScaler(), LCA(reg=0.0)).fit(TABLE)),
     ],
+    "Dequantizer": [lambda: vicinal.Dequantizer().fit(X), lambda: vicinal.Dequantizer([0.5, 0.0, 1.0]).fit(TABLE)],
     "LCA": [
         lambda: LCA(reg=0.0).fit(X),
         lambda: LCA(covariance_type="low_rank", rank=1, engine=Engine(threads=1), random_state=3, reg=0.0).fit(
@@ -98,6 +103,10 @@ HOW_TO_FIT = {
             if hasattr(ParzenWindows, "set_output")
             else ParzenWindows("scott", engine="reference").fit(TABLE)
         ),
+    ],
+    "TableEncoder": [
+        lambda: vicinal.TableEncoder().fit(X),
+        lambda: vicinal.TableEncoder(types={TABLE.columns[0]: "lattice:0.5"}).fit(TABLE),
     ],
     "SoftNeighborsClassifier": [
         lambda: vicinal.SoftNeighborsClassifier().fit(X, CLASSES),

@@ -246,7 +246,8 @@ def test_does_not_write_into_its_input(rows):
 
 X2 = np.random.default_rng(5).normal(size=(20, 2))
 BAD_FITS = [
-    ("NaN", lambda: ParzenWindows().fit([[np.nan, 1], [0, 1]]), ValueError, "NaN"),
+    ("infinite", lambda: ParzenWindows().fit([[np.inf, 1], [0, 1]]), ValueError, "infinity"),
+    ("no value", lambda: ParzenWindows().fit([[np.nan, 1], [np.nan, 1]]), ValueError, "hold no value at all"),
     ("inf", lambda: ParzenWindows().fit([[np.inf, 1], [0, 1]]), ValueError, "infinity"),
     ("complex", lambda: ParzenWindows().fit(X2 + 1j), ValueError, "[Cc]omplex"),
     ("sparse", lambda: ParzenWindows().fit(sparse.csr_array(X2)), TypeError, "[Ss]parse"),

@@ -286,7 +286,8 @@ def test_the_code_in_the_report_runs_and_says_the_same(tmp_path, monkeypatch, ca
         "--drop",
         "id",
         "--one-hot",
-        "--drop-missing",
+        "--missing",
+        "drop",
         "--methods",
         methods,
         "--repeats",
@@ -330,7 +331,7 @@ def several_data_sets():
     yield "no labels, dependent columns", dependent, None, {**few, "densities": ["gaussian", "manifold-parzen"], "random_state": 7}, ["PCA(n_components=3, random_state=7)", "n_neighbors=10"]  # fmt: skip
     yield "an engine", states, labels, {**few, "metrics": ["z-scored", "nca"], "densities": ["gaussian", "lca"], "engine": vicinal.Engine("reference", threads=1)}, ["engine=Engine(kind='reference', threads=1)"]  # fmt: skip
     own = {
-        "metrics": {"mine": make_pipeline(StandardScaler(), vicinal.NCA(2, random_state=0))},
+        "metrics": {"mine": make_pipeline(StandardScaler(), vicinal.NCA(2, max_iter=500, random_state=0))},
         "densities": {"ours\n": vicinal.ParzenWindows(np.full(8, 0.5))},
     }
     yield "estimators of one's own", states, labels, {**few, **own}, ["metrics={'mine': make_pipeline", "np.array([0.5"]
@@ -389,7 +390,8 @@ def test_the_code_says_where_the_folds_differ_from_a_fit_to_all_rows():
 def test_the_code_runs_where_every_row_has_a_twin(capsys):
     """LCA had an answer in the folds, which part twins, and none for all rows before it chose its own penalty."""
     X = np.repeat(np.random.default_rng(0).normal(size=(60, 3)), 2, axis=0)
-    comparison = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
+    types = dict.fromkeys(range(3), "continuous")  # or no density would be judged: every value is repeated
+    comparison = vicinal.compare(X, types=types, densities=["gaussian", "lca"], n_repeats=1)
     code = vicinal.report(X, comparison=comparison).summary["code"]
     namespace = {"X": X}
     exec(code, namespace)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal import io as io
     from vicinal import plot as plot
     from vicinal import quality as quality
+    from vicinal import tables as tables
     from vicinal._compare.compare import compare as compare
     from vicinal._compare.results import Comparison as Comparison
     from vicinal._density.classifier import DensityClassifier as DensityClassifier
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal._density.selection import Selection as Selection
     from vicinal._engine import Engine as Engine
     from vicinal._engine import which_engine as which_engine
+    from vicinal._lca.imputer import DensityImputer as DensityImputer
     from vicinal._lca.lca import LCA as LCA
     from vicinal._lca.lca_gauss import LCAGauss as LCAGauss
     from vicinal._lca.local_lca import LocalLCA as LocalLCA
@@ -75,6 +77,8 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal._supervision import simulate_chunklets as simulate_chunklets
     from vicinal._supervision import simulate_pairs as simulate_pairs
     from vicinal._supervision import simulate_teachers as simulate_teachers
+    from vicinal._tables import Dequantizer as Dequantizer
+    from vicinal._tables import TableEncoder as TableEncoder
 
 # One re-export list.  Modules load on first use: `import vicinal` imports
 # neither numba, torch nor matplotlib, nor scikit-learn's estimators.
@@ -87,7 +91,9 @@ _HOME = {
     "ConstrainedGaussianMixture": "_rca.constrained_mixture",
     "ConstrainedKMeans": "_rca.constrained_kmeans",
     "DensityClassifier": "_density.classifier",
+    "DensityImputer": "_lca.imputer",
     "DensityOutlierDetector": "_density.outliers",
+    "Dequantizer": "_tables",
     "Engine": "_engine",
     "LCA": "_lca.lca",
     "LCAGauss": "_lca.lca_gauss",
@@ -109,6 +115,7 @@ _HOME = {
     "SoftNeighborsRegressor": "_nca.soft_neighbors",
     "StochasticEM": "_lca.options",
     "StochasticGradient": "_nca.options",
+    "TableEncoder": "_tables",
     "TrainingRowsWarning": "_density.outliers",
     "chunklets_from_groups": "_supervision",
     "chunklets_from_labels": "_supervision",
@@ -121,7 +128,7 @@ _HOME = {
     "simulate_teachers": "_supervision",
     "which_engine": "_engine",
 }
-_MODULES = {"datasets", "io", "plot", "quality"}
+_MODULES = {"datasets", "io", "plot", "quality", "tables"}
 
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])
 

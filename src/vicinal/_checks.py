@@ -23,16 +23,42 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
 
 
 def check_rows(
-    estimator: Any, X: Any, *, reset: bool, min_rows: int = 1, dtype: tuple[type, ...] = (np.float64, np.float32)
+    estimator: Any,
+    X: Any,
+    *,
+    reset: bool,
+    min_rows: int = 1,
+    dtype: tuple[type, ...] = (np.float64, np.float32),
+    gaps: bool = False,
 ) -> NDArray[Any]:
     """Validate a table of rows as scikit-learn does, keeping float32 and refusing what cannot be squared.
+
+    With `gaps`, NaN stands for a missing value; otherwise it is refused with a remedy.
 
     Squares and products of the entries must stay finite, so magnitudes beyond
     1e150 (1e18 in float32) are refused here rather than answered with ``inf`` later.  A tensor on a GPU is copied.
     """
     given = X
-    X = validate_data(estimator, as_host(X), reset=reset, dtype=list(dtype), order="C", ensure_min_samples=min_rows)
-    check_magnitude(X)
+    finite = "allow-nan" if gaps else True
+    try:
+        X = validate_data(
+            estimator,
+            as_host(X),
+            reset=reset,
+            dtype=list(dtype),
+            order="C",
+            ensure_min_samples=min_rows,
+            ensure_all_finite=finite,
+        )
+    except ValueError as error:
+        if "contains NaN" not in str(error):
+            raise
+        raise ValueError(
+            f"Input X contains NaN: {type(estimator).__name__} does not take rows with missing values here. Fill them with "
+            "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and "
+            "score_incomplete scores them.)"
+        ) from None
+    check_magnitude(np.nan_to_num(X) if gaps else X)
     if reset:
         remember(estimator, X, given)
     return X

@@ -14,21 +14,20 @@ def compare(arguments, console):
     if arguments.report is not None:
         check_writable(arguments.report)
     chosen = _chosen(arguments)
+    if arguments.missing == "marginalise":
+        raise UsageFailure(
+            "--missing marginalise: compare judges methods that need whole rows. Pass --missing impute or drop."
+        )
     engine = make_engine(arguments)
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
-    prepared = prepare(
-        table,
-        console,
-        label=arguments.target,
-        drop=arguments.drop,
-        one_hot=arguments.one_hot,
-        drop_missing=arguments.drop_missing,
-    )
+    prepared = prepare(table, console, arguments, label=arguments.target)
     result = run(
-        prepared.X.to_numpy(),
+        prepared.X,
         None if prepared.labels is None else prepared.labels.to_numpy(),
         console,
         arguments,
+        types=prepared.feature_types,
+        missing="impute" if arguments.missing == "impute" else "refuse",
         engine=engine,
         task=arguments.task,
         n_neighbors=arguments.k,
@@ -89,11 +88,9 @@ def _write_report(result, table, prepared, arguments, console, engine):
         None if prepared.labels is None else prepared.labels.to_numpy(),
         comparison=result,
         title=f"vicinal: {'stdin' if arguments.data == '-' else arguments.data}",
-        notes=prepared.notes,
+        notes=[note.text for note in prepared.notes],
         row_names=prepared.rows,
-        loading=loading_code(
-            arguments.data, table_format(arguments.data, options), options, table, prepared, arguments.target
-        ),
+        loading=loading_code(arguments, table_format(arguments.data, options), options, table),
         engine=engine,
     )
     arguments.check_interrupted()

@@ -4,6 +4,9 @@ import sys
 import time
 import warnings
 
+from vicinal._words import count as count
+from vicinal._words import shown as shown
+
 
 class Console:
     """Where a command speaks.
@@ -82,18 +85,3 @@ class Console:
 def one_line(value):
     """The text of an exception or warning on one line."""
     return " ".join(str(value).split())
-
-
-def shown(names, most=8):
-    """Names as a list for a message, cut after `most`."""
-    names = [repr(str(name)) for name in names]
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-_PLURALS = {"pass": "passes", "entry": "entries", "class": "classes"}
-
-
-def count(number, thing):
-    """A number and its noun: "1 row", "1,000 rows"."""
-    return f"{number:,} {thing if number == 1 else _PLURALS.get(thing, thing + 's')}"

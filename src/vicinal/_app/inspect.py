@@ -3,6 +3,8 @@
 import os
 
 import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 
 from vicinal._app.console import count, shown
 from vicinal._app.models import load_model
@@ -27,9 +29,7 @@ def describe(model, path):
         for name, value in estimator.get_params(deep=False).items()
         if name not in ("engine", "callback")
     }
-    names = (
-        [f"column {i}" for i in range(model.n_features)] if model.names is None else [str(name) for name in model.names]
-    )
+    names = _feature_names(model)
     objectives = np.asarray(getattr(estimator, "objectives_", []))
     centres = getattr(getattr(estimator, "mixture_", None), "centres", None)
     return {
@@ -38,7 +38,8 @@ def describe(model, path):
         "class": model.kind,
         "parameters": parameters,
         "columns": names,
-        "scaled": model.whole is not model.estimator,
+        "types": None if model.encoder is None else {n: str(k) for n, k in model.encoder.types_.items()},
+        "scaled": any(isinstance(step, StandardScaler) for step in _steps(model)),
         "training_rows": None if centres is None else len(centres),
         "converged": bool(estimator.converged_) if hasattr(estimator, "converged_") else None,
         "passes": int(estimator.n_iter_) if hasattr(estimator, "n_iter_") else None,
@@ -53,12 +54,25 @@ def describe(model, path):
     }
 
 
+def _steps(model):
+    return [step for _, step in model.whole.steps] if isinstance(model.whole, Pipeline) else [model.whole]
+
+
+def _feature_names(model):
+    """What the estimator's columns are called."""
+    if model.encoder is not None:
+        return [str(name) for name in model.encoder.get_feature_names_out()]
+    if model.names is None:
+        return [f"column {i}" for i in range(model.n_features)]
+    return [str(name) for name in model.names]
+
+
 def _weights(model, names):
     """How far one standard deviation of each column moves a row, as a share of all; None without a linear metric."""
     components = getattr(model.estimator, "components_", None)
     if components is None or components.shape[1] != len(names):
         return None
-    if model.whole is model.estimator:
+    if not any(isinstance(step, StandardScaler) for step in _steps(model)):
         return None  # the spread of the columns is not known
     squares = (np.asarray(components, dtype=np.float64) ** 2).sum(axis=0)
     shares = squares / squares.sum()
@@ -80,6 +94,11 @@ def as_text(facts):
     lines.append(
         f"  columns       {count(len(facts['columns']), 'column')}{scaled}: {shown(facts['columns'], most=12)}"
     )
+    rounded = [f"{name}: {kind}" for name, kind in (facts["types"] or {}).items() if kind != "continuous"]
+    if rounded:
+        lines.append(
+            f"  kinds         {', '.join(rounded[:12])}{f' and {len(rounded) - 12} more' * (len(rounded) > 12)}"
+        )
     if facts["training_rows"] is not None:
         lines.append(f"  holds         {count(facts['training_rows'], 'training row')}")
     if facts["components"] is not None:

@@ -5,12 +5,13 @@ import time
 
 import numpy as np
 
-from vicinal._app.columns import check_columns, prepare
+from vicinal._app.columns import check_columns, measured, prepare
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine, set_parameter
 from vicinal._app.outputs import check_writable, write_json
 from vicinal._app.tables import TableOptions, read_table
+from vicinal._tables import Note
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
 _EXACT, _MANY_ROWS = ("lca-gauss", "parzen"), 100_000
@@ -27,24 +28,23 @@ def learn(arguments, console):
     estimator = make_estimator(method, arguments.set, arguments.seed, class_name="PairNCA" if paired else None)
 
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
-    drop = list(arguments.drop or ())
     if arguments.id is not None:
         check_columns([arguments.id], table.columns, "--id")
-        drop.append(arguments.id)
     prepared = prepare(
         table,
         console,
+        arguments,
         label=arguments.target or arguments.groups,
         label_option="--target" if arguments.target else "--groups",
-        drop=drop,
-        one_hot=arguments.one_hot,
-        drop_missing=arguments.drop_missing,
         partial=arguments.groups is not None and method == "rca",
+        also_drop=[] if arguments.id is None else [arguments.id],
     )
-    if method in _UNSUPERVISED and (arguments.target or arguments.groups):
-        console.say(
-            f"{method} learns without labels: {prepared.labels.name!r} is left out of the features and not used."
-        )
+    if method in _UNSUPERVISED:
+        prepared = measured(prepared, console, method)
+        if arguments.target or arguments.groups:
+            console.say(
+                f"{method} learns without labels: {prepared.labels.name!r} is left out of the features and not used."
+            )
     prepared = _sample(prepared, arguments, console)
     supervision = {}
     if method not in _UNSUPERVISED:
@@ -55,7 +55,7 @@ def learn(arguments, console):
             supervision = {"y": _labels(method, prepared.labels, estimator, console) if pairs is None else pairs}
 
     start = time.perf_counter()
-    model = _fit(estimator, prepared.X, supervision, engine, scale=not arguments.no_scale)
+    model = _fit(estimator, prepared, supervision, engine, arguments)
     seconds = time.perf_counter() - start
     arguments.check_interrupted()
     save_model(model, arguments.output)
@@ -78,10 +78,8 @@ def _sample(prepared, arguments, console):
     kept = np.sort(np.random.default_rng(arguments.seed).choice(n, most, replace=False))
     note = f"Learned from a random sample of {most:,} of {n:,} rows."
     console.say(note)
-    labels = None if prepared.labels is None else prepared.labels.iloc[kept]
-    return prepared._replace(
-        X=prepared.X.iloc[kept], labels=labels, rows=prepared.rows[kept], notes=[*prepared.notes, note]
-    )
+    sample = prepared.take(kept)
+    return sample._replace(notes=[*prepared.notes, Note(note)])
 
 
 def _check_supervision(arguments):
@@ -155,25 +153,41 @@ def _look_up(frame, ids, arguments):
     return np.array([[position[name] for name in pair] for pair in wanted])
 
 
-def _fit(estimator, X, supervision, engine, scale):
+def _fit(estimator, prepared, supervision, engine, arguments):
+    """The encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
+    import pandas as pd
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import StandardScaler
+    from sklearn.utils import get_tags
 
-    set_engine(estimator, engine_for(engine, len(X)))
+    from vicinal import DensityImputer
+
+    set_engine(estimator, engine_for(engine, len(prepared.X)))
+    if arguments.missing == "marginalise" and not get_tags(estimator).input_tags.allow_nan:
+        raise UsageFailure(
+            f"--missing marginalise is for lca, lca-gauss and parzen. Pass --missing impute for {arguments.method}."
+        )
+    # With names, so that a model can say which column makes a row unusual.
+    rows, steps = prepared.X, [("columns", prepared.encoder.set_output(transform="pandas"))]
+    noise = prepared.encoder.dequantizer() if arguments.method in _UNSUPERVISED else None
+    if noise is not None:
+        rows = pd.DataFrame(noise.transform_training_rows(rows.to_numpy()), columns=rows.columns)
     try:
-        if not scale:
-            estimator.fit(X, **supervision)
-            model = estimator
-        else:
-            scaler = StandardScaler().fit(X)
-            estimator.fit(scaler.transform(X), **supervision)
-            model = Pipeline([("scale", scaler), (type(estimator).__name__.lower(), estimator)])
+        if not arguments.no_scale:
+            steps.append(("scale", StandardScaler().fit(rows)))
+            rows = steps[-1][1].transform(rows)
+        if arguments.missing == "impute":
+            # Also without a gap among the training rows: new rows may have some.
+            imputer = DensityImputer(random_state=arguments.seed)
+            steps.append(("impute", imputer))
+            rows = imputer.fit_transform(rows)
+        estimator.fit(np.asarray(rows) if len(steps) > 1 else rows, **supervision)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise FitFailure(
             f"{type(estimator).__name__}: {one_line(error)} (--set NAME=VALUE sets a parameter.)"
         ) from error
     set_engine(estimator, None)  # a model does not carry the threads and the memory of the machine that made it
-    return model
+    return Pipeline([*steps, (type(estimator).__name__.lower(), estimator)])
 
 
 def _summary(arguments, estimator, prepared, seconds):
@@ -184,13 +198,14 @@ def _summary(arguments, estimator, prepared, seconds):
         "bytes": os.path.getsize(arguments.output),
         "rows": len(prepared.X),
         "columns": list(prepared.X.columns),
+        "types": {name: str(kind) for name, kind in prepared.types.items()},
         "scaled": not arguments.no_scale,
         "converged": bool(getattr(estimator, "converged_", True)),
         "passes": int(getattr(estimator, "n_iter_", 0)),
         "objective": float(objectives[-1]) if len(objectives) else None,
         "components": len(estimator.components_) if hasattr(estimator, "components_") else None,
         "seconds": round(seconds, 3),
-        "notes": prepared.notes,
+        "notes": [note.text for note in prepared.notes],
     }
 
 

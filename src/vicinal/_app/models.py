@@ -1,14 +1,12 @@
 """Making, saving and loading the models of the command line.
 
-A model is a scikit-learn Pipeline of a StandardScaler and a vicinal estimator, or the estimator alone
-(``--no-scale``).
+A model is a scikit-learn Pipeline of a TableEncoder, a StandardScaler (not with ``--no-scale``) and a vicinal estimator.
+Models that were made in Python may have other steps, or none.
 """
 
 import ast
 import dataclasses
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from vicinal._app.console import one_line, shown
 from vicinal._app.errors import ModelFailure, UsageFailure
@@ -93,14 +91,18 @@ def set_engine(estimator, engine):
 class Model(NamedTuple):
     """A loaded model.
 
-    whole : what was saved, with `transform` or `score_samples` on the features
+    whole : what was saved, less its encoder, with `transform` or `score_samples` on the features
     estimator : the last step
-    names, n_features : of the columns
-    log_scale : the logarithm of the volume that one unit of the features becomes
+    encoder : the TableEncoder at the beginning, or None
+    noise : the Dequantizer for the features, or None
+    names, n_features : of the features
+    log_scale : the logarithm of the volume that one unit of the features becomes; NaN where it is not known
     """
 
     whole: Any
     estimator: Any
+    encoder: Any
+    noise: Any
     names: Any
     n_features: int
     log_scale: float
@@ -124,9 +126,9 @@ def save_model(model, path):
 def load_model(path, engine):
     """Load a model file and give its pair work to an engine."""
     from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import StandardScaler
 
     from vicinal import io
+    from vicinal._tables import TableEncoder, log_volume
 
     try:
         whole = io.load(path)
@@ -139,10 +141,10 @@ def load_model(path, engine):
     if not hasattr(whole, "n_features_in_"):
         raise ModelFailure(f"{path} holds a {type(estimator).__name__} that was not fitted. Fit it before saving.")
     set_engine(estimator, engine)
-    log_scale = 0.0
-    for step in steps[:-1]:
-        if isinstance(step, StandardScaler):
-            log_scale += 0.0 if step.scale_ is None else float(np.log(step.scale_).sum())
-        else:
-            log_scale = np.nan  # the volume is not known
-    return Model(whole, estimator, getattr(whole, "feature_names_in_", None), whole.n_features_in_, log_scale)
+    encoder, log_scale = None, log_volume(whole)
+    if isinstance(steps[0], TableEncoder):
+        encoder, whole = steps[0], whole[1:]
+    names = getattr(whole, "feature_names_in_", None) if encoder is None else encoder.get_feature_names_out()
+    noise = None if encoder is None else encoder.dequantizer()
+    n_features = whole.n_features_in_
+    return Model(whole, estimator, encoder, noise, names, n_features, log_scale)

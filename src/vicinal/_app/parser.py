@@ -200,7 +200,7 @@ def make_parser():
 
 
 _LEARN = """\
-Fit a metric or a density to the numeric columns of a table and save it.
+Fit a metric or a density to the columns of a table and save it, with the kinds of the columns.
 
   lca              Local Component Analysis: metric and density, no labels needed
   lca-gauss        the same times a Gaussian: finds the interesting subspace by itself
@@ -208,6 +208,10 @@ Fit a metric or a density to the numeric columns of a table and save it.
   nca              Neighbourhood Components Analysis: a metric from --target
   parzen           Parzen windows: a density with one kernel width
   manifold-parzen  a density whose kernels follow the data
+
+Columns that name or count the rows are left out. lca, lca-gauss, parzen and manifold-parzen learn from amounts only:
+0/1 columns and parts of dates are kept out of them, unless --type says otherwise. Rounded columns get noise of one
+step while a density is learned; transform and neighbors see none.
 """
 _SCORE = """\
 Score rows under a learned density (lca, lca-gauss, parzen, manifold-parzen).
@@ -272,17 +276,21 @@ def _table_options():
         "--decimal", metavar="CHAR", help="the decimal point of CSV and TSV; default . (as in --decimal ,)"
     )
     group.add_argument(
-        "--missing",
+        "--na",
         action="append",
         metavar="TEXT",
-        help="a text that means a missing value in CSV and TSV besides nothing, NA and nan, as in --missing '?'; may be repeated",
+        help="a text that means a missing value in CSV and TSV besides nothing, NA and nan, as in --na '?'; may be repeated",
     )
     group.add_argument("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
     group.add_argument(
         "--array", metavar="NAME", help="which array of an NPZ file is the table; default X, or the only one"
     )
     group.add_argument(
-        "--drop-missing", action="store_true", help="leave out rows with missing values; without it they are refused"
+        "--missing",
+        choices=("refuse", "drop", "impute", "marginalise"),
+        default="refuse",
+        help="what to do about missing values: refuse the table (default), leave such rows out, fill them in from a density, "
+        "or learn and score densities from what is known",
     )
     return parser
 
@@ -297,7 +305,14 @@ def _prepare_options():
         help="columns that are not features (comma-separated); may be repeated",
     )
     group.add_argument(
-        "--one-hot", action="store_true", help="turn text columns into 0/1 columns; without it they are left out"
+        "--type",
+        action="append",
+        metavar="COL=KIND",
+        help="take a column as continuous, lattice (or lattice:STEP), boolean, category, date (or date:FORMAT), text or "
+        "identifier, whatever it looks like; may be repeated",
+    )
+    group.add_argument(
+        "--one-hot", action="store_true", help="turn categories into 0/1 columns; without it they are left out"
     )
     return parser
 

@@ -1,9 +1,13 @@
 """The pandas code that reads and prepares a table as the command did, for the report."""
 
+from vicinal._app.columns import split_names
+from vicinal._tables import parse_types
 
-def loading_code(source, kind, options, table, prepared, label):
+
+def loading_code(arguments, kind, options, table):
     """Lines that make X (and y) from the file; a comment where the table came from stdin."""
-    lines = ["import pandas as pd", ""]
+    source, label = arguments.data, arguments.target
+    lines = ["import pandas as pd", "from vicinal.tables import prepare", ""]
     if source == "-":
         lines.append("table = ...  # the table that came on stdin")
     elif kind in ("csv", "tsv"):
@@ -12,7 +16,7 @@ def loading_code(source, kind, options, table, prepared, label):
         extra = "" if sep == "," else f", sep={sep!r}"
         extra += "" if options.encoding == "utf-8" else f", encoding={options.encoding!r}"
         extra += "" if options.decimal is None else f", decimal={options.decimal!r}"
-        extra += "" if options.missing is None else f", na_values={options.missing!r}"
+        extra += "" if options.na is None else f", na_values={options.na!r}"
         extra += ", header=None" if options.no_header else ""
         lines.append(f"table = pd.read_csv({source!r}{extra}, skipinitialspace=True)")
         if options.no_header:
@@ -26,10 +30,19 @@ def loading_code(source, kind, options, table, prepared, label):
     else:
         lines.insert(0, "import numpy as np")
         lines += _from_arrays(source, table)
-    lines += prepared.recipe
-    lines.append("X = features.astype(float)")
+    settings = {
+        "target": label,
+        "drop": split_names(arguments.drop, table.columns),
+        "types": parse_types(arguments.type, table.columns),
+        "one_hot": arguments.one_hot,
+        "missing": None if arguments.missing == "refuse" else arguments.missing,
+        "random_state": arguments.seed,
+    }
+    given = "".join(f", {name}={value!r}" for name, value in settings.items() if value)
+    lines.append(f"prepared = prepare(table{given})")
+    lines.append("X = prepared.X")
     if label is not None:
-        lines.append("y = labels")
+        lines.append("y = prepared.labels.to_numpy()")
     return "\n".join(lines)
 
 

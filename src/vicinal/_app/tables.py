@@ -33,7 +33,7 @@ class TableOptions(NamedTuple):
     sep: str | None = None
     encoding: str = "utf-8"
     decimal: str | None = None
-    missing: list[str] | None = None
+    na: list[str] | None = None
     no_header: bool = False
     array: str | None = None
 
@@ -141,7 +141,7 @@ def _read_text(file, name, kind, options, console):
                 index_col=False,
                 low_memory=False,
                 decimal=decimal,
-                na_values=options.missing,
+                na_values=options.na,
                 skipinitialspace=True,
             )
     except UnicodeError as error:

@@ -8,18 +8,20 @@ from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFail
 from vicinal._app.models import load_model, make_engine
 from vicinal._app.outputs import check_writable, write_json, write_table
 from vicinal._app.tables import TableOptions, format_of, read_table
+from vicinal._tables import N_DRAWS
 
 
 def transform(arguments, console):
     """Run `vicinal transform`."""
     import pandas as pd
 
-    model, table, features, rows = _open(arguments, console)
-    images = _ask(_method(model, "transform", "a density without a metric"), features)
+    model, table, picked = _open(arguments, console)
+    images = _ask(_method(model, "transform", "a density without a metric"), picked.features)
+    rows = picked.rows
     kept = _kept(arguments, table, rows)
     names = _output_names(model, images.shape[1])
     parts = [kept, pd.DataFrame(images, columns=names)]
-    if arguments.drop_missing:
+    if arguments.missing == "drop":
         parts.insert(0, pd.DataFrame({"row": rows}))
     _give(pd.concat(parts, axis=1), arguments, console, model)
 
@@ -31,7 +33,7 @@ def score(arguments, console):
 
     if (arguments.data is None) != arguments.training:
         raise UsageFailure("score needs either DATA or --training.")
-    model, table, features, rows = _open(arguments, console)
+    model, table, picked = _open(arguments, console, marginalise=True)
     _method(model, "score_samples", "a metric without a density")
     if np.isnan(model.log_scale):
         console.warn("the model changes the features before the density sees them: log_density is in those units.")
@@ -41,12 +43,17 @@ def score(arguments, console):
             "--fdr or --training out."
         )
     detector = _detector(model, arguments.contamination)
+    features = None if picked is None else picked.features
     own = np.full(0 if features is None else len(features), -1)
     if arguments.training:
         own = rows = np.arange(len(detector.training_scores_))
-    elif not arguments.as_new:
-        own = _training_rows(model, features)
-    judged = _judged(model, detector, features, own, console)
+    else:
+        rows = picked.rows
+    versions = _versions(model, features)
+    if not arguments.training and not arguments.as_new:
+        own = _training_rows(model, versions[0])
+        _mention_training_rows(own, console)
+    judged = _judged(model, detector, versions, own)
     outliers = judged["score"] < detector.offset_
     if arguments.fdr is not None:
         outliers = false_discovery_control(judged["p_value"]) <= arguments.fdr
@@ -59,11 +66,34 @@ def score(arguments, console):
             "outlier": outliers.astype(int),
         }
     )
+    if model.noise is not None and model.noise.steps_.all():
+        result["log_probability"] = result["log_density"] + np.log(model.noise.steps_).sum()
     if arguments.explain:
         result["why"] = _reasons(model, detector, features, own, outliers)
     if table is not None:
         result = pd.concat([_kept(arguments, table, rows), result], axis=1)
     _give(result, arguments, console, model)
+
+
+def _versions(model, features):
+    """The rows under each draw of the noise on rounded columns; the rows themselves where there is none."""
+    import pandas as pd
+
+    if features is None or model.noise is None:
+        return [features]
+    numbers = features.to_numpy()
+    return [
+        pd.DataFrame(model.noise.draw(numbers, draw), columns=features.columns, index=features.index)
+        for draw in range(N_DRAWS)
+    ]
+
+
+def _mention_training_rows(own, console):
+    if (own >= 0).any():
+        console.say(
+            f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
+            "without that row (--as-new scores them as new)."
+        )
 
 
 def neighbors(arguments, console):
@@ -74,19 +104,17 @@ def neighbors(arguments, console):
 
     if arguments.query == "-" == arguments.data:
         raise UsageFailure("DATA and --query cannot both be stdin. Name a file for one of them.")
-    model, table, features, rows = _open(arguments, console)
+    model, table, picked = _open(arguments, console)
     map_rows = _method(model, "transform", "a density without a metric")
-    images = _ask(map_rows, features)
-    names = _row_names(arguments, table, rows, "DATA")
+    images = _ask(map_rows, picked.features)
+    names = _row_names(arguments, table, picked.rows, "DATA")
     if arguments.query is None:
         queries, query_names, available = None, names, len(images) - 1
     else:
         query_table = read_table(arguments.query, TableOptions.from_arguments(arguments)._replace(format=None), console)
-        query_features, query_rows = pick_features(
-            query_table, model.names, model.n_features, console, drop_missing=arguments.drop_missing
-        )
-        queries, available = _ask(map_rows, query_features), len(images)
-        query_names = _row_names(arguments, query_table, query_rows, "--query")
+        found = pick_features(query_table, model, console, _about_missing(arguments, model))
+        queries, available = _ask(map_rows, found.features), len(images)
+        query_names = _row_names(arguments, query_table, found.rows, "--query")
     if arguments.k > available:
         raise UsageFailure(
             f"-k {arguments.k} needs at least {arguments.k} other rows in DATA, got {available}. Lower -k."
@@ -106,17 +134,37 @@ def neighbors(arguments, console):
     _give(result, arguments, console, model)
 
 
-def _open(arguments, console):
+def _open(arguments, console, *, marginalise=False):
     """The model, the table and the model's columns of it (None for ``score --training``)."""
     if arguments.output not in (None, "-"):
         format_of(arguments.output, what="output")
         check_writable(arguments.output)
     model = load_model(arguments.model, make_engine(arguments))
+    missing = _about_missing(arguments, model, marginalise=marginalise)
     if arguments.data is None:
-        return model, None, None, None
+        return model, None, None
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
-    features, rows = pick_features(table, model.names, model.n_features, console, drop_missing=arguments.drop_missing)
-    return model, table, features, rows
+    return model, table, pick_features(table, model, console, missing)
+
+
+def _about_missing(arguments, model, *, marginalise=False):
+    """What is done about missing values: "refuse", "drop", or "keep" where the model can use such rows."""
+    from vicinal import DensityImputer
+
+    steps = getattr(model.whole, "steps", [])
+    imputes = any(isinstance(step, DensityImputer) for _, step in steps)
+    if arguments.missing == "impute" and not imputes:
+        raise UsageFailure("--missing impute: the model has no imputer. Learn it with --missing impute.")
+    if arguments.missing in ("refuse", "impute") and imputes:
+        return "keep"
+    if arguments.missing != "marginalise":
+        return arguments.missing
+    if not marginalise or imputes or not hasattr(model.estimator, "score_incomplete"):
+        raise UsageFailure(
+            f"--missing marginalise is for the scores of densities; {model.kind} cannot use what is known of a row"
+            f"{' here' if marginalise else ' to map it'}. Pass --missing drop."
+        )
+    return "keep"
 
 
 def _method(model, name, otherwise):
@@ -139,25 +187,20 @@ def _ask(method, features):
         raise DataFailure(one_line(error)) from error
 
 
-def _judged(model, detector, features, own, console):
-    """Scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows."""
+def _judged(model, detector, versions, own):
+    """Scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
+
+    Those of new rows are means over the draws of the noise on rounded columns. The training rows' scores are of one draw
+    each, so that the p-value of a draw is that of a training row.
+    """
     from vicinal._density.training_rows import last_step, left_out_scores
 
     known = own >= 0
-    if features is None:
+    if versions[0] is None:
         judged = {name: np.empty(len(own)) for name in ("score", "p_value", "log_density")}
     else:
-        scores = _ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
-        judged = {
-            "score": scores,
-            "p_value": detector.p_values_from_scores(scores),
-            "log_density": _ask(detector.density_.score_samples, _as_detector_sees(model, features)),
-        }
-        if known.any():
-            console.say(
-                f"{count(int(known.sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
-                "without that row (--as-new scores them as new)."
-            )
+        found = [_judged_as_new(model, detector, features) for features in versions]
+        judged = {name: np.mean([one[name] for one in found], axis=0) for name in found[0]}
     if known.any():
         plain = left_out_scores(last_step(detector.density_))
         of_training = {
@@ -167,6 +210,22 @@ def _judged(model, detector, features, own, console):
         }
         judged = {name: np.where(known, of_training[name][own], values) for name, values in judged.items()}
     return judged
+
+
+def _judged_as_new(model, detector, features):
+    """The same of rows that are all new; of what is known of them, where they have missing values."""
+    if features.isna().to_numpy().any() and hasattr(model.estimator, "score_incomplete"):
+        rows = features.to_numpy()
+        for _, step in getattr(model.whole, "steps", [])[:-1]:
+            rows = step.transform(rows)
+        scores = np.asarray(model.estimator.score_incomplete(rows))
+        return {"score": scores, "p_value": detector.p_values_from_scores(scores), "log_density": scores}
+    scores = _ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
+    return {
+        "score": scores,
+        "p_value": detector.p_values_from_scores(scores),
+        "log_density": _ask(detector.density_.score_samples, _as_detector_sees(model, features)),
+    }
 
 
 def _reasons(model, detector, features, own, outliers):
@@ -227,7 +286,10 @@ def _detector(model, contamination):
 
 
 def _training_rows(model, features):
-    """For each row the position of an equal training row, or -1."""
+    """For each row the position of an equal training row, or -1.
+
+    The first draw of the noise on rounded columns is that of the first of equal training rows.
+    """
     from sklearn.pipeline import Pipeline
 
     from vicinal import DensityOutlierDetector
@@ -236,13 +298,14 @@ def _training_rows(model, features):
     density, rows = model.whole, features
     while isinstance(density, (Pipeline, DensityOutlierDetector)):
         if isinstance(density, Pipeline):
-            rows = density[:-1].transform(rows) if len(density) > 1 else rows
+            for _, step in density.steps[:-1]:
+                rows = step.transform(rows)
             density = density[-1]
         else:
             density = density.density_
     centres = getattr(getattr(density, "mixture_", None), "centres", None)
     if centres is None:
-        return np.full(len(features), -1)
+        return np.full(len(rows), -1)
     rows = np.ascontiguousarray(rows, dtype=centres.dtype) + 0.0  # + 0.0 turns -0.0 into 0.0
     if hasattr(density, "gaussian_components_"):
         # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.

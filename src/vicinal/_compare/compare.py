@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,11 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from vicinal._checks import check_array, check_integer, check_magnitude
+from vicinal._checks import check_array, check_choice, check_integer, check_magnitude
 from vicinal._compare.folds import Outcome, Rows, density_outcome, metric_outcome, usable_dimensions
 from vicinal._compare.intervals import corrected_interval
 from vicinal._compare.methods import (
+    Columns,
     Method,
     density_methods,
     metric_dimensions,
@@ -25,6 +26,8 @@ from vicinal._compare.results import Comparison, MethodResult, main_of
 from vicinal._compare.rows import make_folds, note_twins, read_targets, sample_rows
 from vicinal._compare.words import verdict_sentence
 from vicinal._engine import Engine, as_engine
+from vicinal._lca.imputer import DensityImputer
+from vicinal._tables import array_types, describe_types
 
 _FEWEST_ROWS = 10
 # Dozens of fits follow: compiled kernels are worth loading well before they are for a single pass.
@@ -36,6 +39,8 @@ def compare(
     y: ArrayLike | None = None,
     *,
     task: str = "auto",
+    types: Mapping[Any, Any] | None = None,
+    missing: str = "refuse",
     metrics: Any = None,
     densities: Any = None,
     n_neighbors: int = 5,
@@ -63,6 +68,15 @@ def compare(
     task : {"auto", "classes", "numbers"}, default="auto"
         What y holds. "auto" takes numbers with fractions as numbers, and whole ones too when they have more than 20
         values with fewer than 10 rows each on average; anything else as classes.
+    types : dict, optional
+        What kind columns are of, by name (or position), where you know better than
+        :func:`vicinal.tables.column_types`; in its notation. Densities, LCA and LCA-Gauss are learned from amounts:
+        continuous columns and lattices. Columns of two values, identifiers and columns that count the rows are kept out
+        of them; ``types={"coin": "lattice"}`` lets one in.
+    missing : {"refuse", "impute"}, default="refuse"
+        With "impute", missing values (NaN) of training rows and of held-out rows are filled in by a
+        :class:`DensityImputer` that is fitted to the training rows of the fold. Densities are judged by the held-out rows
+        that are complete: of others a part would be the imputer's own work.
     metrics, densities : None, list of str or dict, optional
         Which ones: names (see Notes), or a dict of your own unfitted estimators by name, to be judged besides the plain
         methods. None compares all, an empty list none.
@@ -90,7 +104,11 @@ def compare(
     -----
     Metrics: euclidean, z-scored, pca-whitened, lda (plain); rca, lca, lca-gauss, nca (learned). Densities: gaussian,
     parzen-scott, parzen-loo (plain); lca, lca-gauss, manifold-parzen (learned). Log-likelihoods are in the units of the
-    data, although the columns are standardised first.
+    data, although the columns are standardised first. Rounded columns get noise of one step while a density is learned
+    and scored (:class:`Dequantizer`, 8 draws per held-out row); neighbours are searched among rows without noise.
+
+    A method is "not judged" where some of its fits did not converge or needed a penalty to have an answer, and no
+    density is judged where a continuous column repeats its values: such scores can be made as high as one likes.
 
     Where the target is a number, partial least squares (pls) takes the place of lda, NCA's rows agree by how close their
     numbers are (``Objective(match="gaussian")``), RCA learns from ten groups of equal size (:class:`BinnedTargetMetric`), and metrics are judged by
@@ -105,20 +123,27 @@ def compare(
     >>> print(result.verdict)
     RCA did not clearly help: it has a held-out 5-nearest-neighbour accuracy of 98.3 % where plain z-scored has 96.1 %, ...
     """
-    X = check_array(X, dtype=np.float64, input_name="X")
+    names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+    check_choice(missing, "missing", ("refuse", "impute"))
+    X = check_array(X, dtype=np.float64, input_name="X", ensure_all_finite="allow-nan" if missing == "impute" else True)
     n_features = X.shape[1]
     if len(X) < _FEWEST_ROWS:
         raise ValueError(f"a comparison needs at least {_FEWEST_ROWS} rows, got {len(X)}: fewer tell nothing apart.")
-    check_magnitude(X)
+    check_magnitude(np.nan_to_num(X))
     _check_integers(n_neighbors=n_neighbors, n_splits=n_splits, max_rows=max_rows, fit_rows=fit_rows)
+    names = [f"x{i}" for i in range(X.shape[1])] if names is None else names
+    kinds = array_types(X, names, types)
+    columns, asked = Columns.of(kinds), _asked_types(X, names, kinds)
     notes: list[str] = []
     targets = None if y is None else read_targets(y, len(X), task, notes)
     kept = sample_rows(len(X), None if targets is None else targets.codes, max_rows, random_state, notes)
     targets = None if targets is None else targets.take(kept)
     codes = None if targets is None else targets.codes
     classes = [] if targets is None or targets.classes is None else targets.classes
-    X = X[kept]
-    note_twins(X, notes)
+    sampled = X[kept]
+    incomplete = np.isnan(sampled).any(axis=1)
+    note_twins(sampled[~incomplete], notes)
+    X = sampled
     splits, n_splits, n_repeats = make_folds(X, codes, n_splits, n_repeats, random_state, notes)
     n_train = len(splits[0][0])
     asked_engine = engine = as_engine(engine)
@@ -133,19 +158,28 @@ def compare(
         train, test = splits[fold]
         return _rows_of_fold(X, targets, train, test, fit_rows, random_state + fold)
 
+    if incomplete.any():
+        rows_of = cache(rows_of)  # imputing takes longer than copying
+        notes.append(
+            f"{incomplete.sum():,} of the {len(kept):,} rows have missing values, which were filled in by DensityImputer, fitted to "
+            "the training rows of each fold; densities are judged by the complete held-out rows."
+        )
+
     chosen_metrics, chosen_densities = [], []
     if targets is not None:
-        n_leading = metric_dimensions(n_features, min(fit_rows, n_train))
-        known = metric_methods(n_features, n_leading, random_state, engine, targets.task)
+        known = metric_methods(columns, min(fit_rows, n_train), random_state, engine, targets.task)
         chosen_metrics = _choose(metrics, known, "metrics", own_metric)
-    if densities is None or len(densities):
+    if columns.measured and (densities is None or len(densities)):
         # The smallest number over the folds: log-likelihoods in different dimensions have no common mean.
-        n_dimensions = min(usable_dimensions(rows.X_train[rows.fit]) for rows in map(rows_of, range(len(splits))))
-        known = density_methods(n_features, n_dimensions, random_state, engine)
-        prepared = {"n_features": n_features, "n_dimensions": n_dimensions, "seed": random_state}
+        n_dimensions = min(
+            usable_dimensions(rows.X_train[rows.fit][:, columns.measured]) for rows in map(rows_of, range(len(splits)))
+        )
+        known = density_methods(columns, n_dimensions, random_state, engine)
+        prepared = {"columns": columns, "n_dimensions": n_dimensions, "seed": random_state}
         chosen_densities = _choose(densities, known, "densities", partial(own_density, **prepared))
     if not chosen_metrics and not chosen_densities:
-        raise ValueError("there is nothing to compare: metrics need y, and densities is empty.")
+        why = "densities is empty" if columns.measured else f"no column holds amounts ({_left_out(names, kinds)})"
+        raise ValueError(f"there is nothing to compare: metrics need y, and {why}.")
     total = len(splits) * (len(chosen_metrics) + len(chosen_densities))
     tell = _counter(progress, total)
 
@@ -163,20 +197,27 @@ def compare(
     tell(None)
 
     share = len(splits[0][1]) / n_train
+    tied = [(name, kind.tied) for name, kind in zip(names, kinds, strict=True) if kind.measured and kind.tied]
     results = {
-        kind: _results(kind, chosen, outcomes, share)
+        kind: _results(kind, chosen, outcomes, share, _discreteness(tied) if kind == "density" else None)
         for kind, chosen in (("metric", chosen_metrics), ("density", chosen_densities))
     }
     _note_costs(n_train, fit_rows, chosen_metrics, chosen_densities, notes)
+    n_measured, n_leading = len(columns.measured), metric_dimensions(n_features, min(fit_rows, n_train))
     if chosen_metrics and n_leading < n_features:
         notes.append(
             f"LCA, LCA-Gauss, NCA and PCA-whitening saw the {n_leading} leading principal components of the {n_features:,} "
             "standardised columns, computed on the training rows."
         )
-    if chosen_densities and n_dimensions < n_features:
+    if chosen_densities and n_dimensions < n_measured:
         notes.append(
-            f"Densities saw the {n_dimensions} leading principal components of the {n_features:,} standardised columns (dependent "
+            f"Densities saw the {n_dimensions} leading principal components of the {n_measured:,} standardised columns (dependent "
             "columns, or too few rows for so many columns)."
+        )
+    if chosen_densities and any(columns.steps):
+        notes.append(
+            f"{sum(map(bool, columns.steps))} of the {n_measured:,} columns that densities saw are rounded, and got noise of one "
+            "step; log-likelihoods are means over 8 draws of it."
         )
     judged = {kind: _judge(found) for kind, found in results.items()}
     summary = {
@@ -187,7 +228,7 @@ def compare(
     return Comparison(
         metrics=results["metric"],
         densities=results["density"],
-        verdict=verdict_sentence(results, n_neighbors=n_neighbors, **summary),
+        verdict=verdict_sentence(results, n_neighbors=n_neighbors, left_out=_left_out(names, kinds), **summary),
         n_rows=len(kept),
         n_features=n_features,
         n_neighbors=n_neighbors,
@@ -196,8 +237,11 @@ def compare(
         classes=classes,
         largest_class=None if codes is None else float(np.bincount(codes).max() / len(codes)),
         notes=notes,
+        types=dict(zip(names, kinds, strict=True)),
         settings={
             **({} if targets is None else {"task": targets.task}),
+            **({"types": asked} if asked else {}),
+            **({"missing": missing} if missing != "refuse" else {}),
             "metrics": _wanted(metrics, chosen_metrics),
             "densities": _wanted(densities, chosen_densities),
             "n_neighbors": n_neighbors,
@@ -220,6 +264,28 @@ def compare(
 def _check_integers(**values):
     for name, value in values.items():
         check_integer(value, name, least=2 if name == "n_splits" else 1)
+
+
+def _asked_types(X, names, kinds):
+    """The kinds that are not those which the columns look like, as `types` takes them."""
+    found = array_types(X, names)
+    return {name: kind.spec for name, kind, other in zip(names, kinds, found, strict=True) if kind != other}
+
+
+def _left_out(names, kinds):
+    """The columns that densities and LCA do not see, by kind; empty text for none."""
+    return describe_types((name, kind) for name, kind in zip(names, kinds, strict=True) if not kind.measured)
+
+
+def _discreteness(tied):
+    """Why no density is judged where continuous columns repeat their values; None where they do not."""
+    if not tied:
+        return None
+    name, share = max(tied, key=lambda item: item[1])
+    return (
+        f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values have no common step: a density there can be "
+        "made as high as one likes"
+    )
 
 
 def _choose(wanted, known, name, make_own):
@@ -260,9 +326,18 @@ def _rows_of_fold(X, targets, train, test, fit_rows, seed):
     fit, codes = np.arange(len(train)), None if targets is None else targets.codes
     if len(train) > fit_rows:
         fit = sample_rows(len(train), None if codes is None else codes[train], fit_rows, seed, [])
+    X_train, X_test, complete = X[train], X[test], ~np.isnan(X[test]).any(axis=1)
+    if np.isnan(X_train).any() or not complete.all():
+        imputer = DensityImputer()
+        filled = np.array(X_train)
+        filled[fit] = imputer.fit_transform(X_train[fit])
+        rest = np.setdiff1d(np.arange(len(train)), fit)
+        if len(rest):
+            filled[rest] = imputer.transform(X_train[rest])
+        X_train, X_test = filled, imputer.transform(X_test)
     if targets is None:
-        return Rows(X[train], X[test], None, None, fit)
-    return Rows(X[train], X[test], targets.y[train], targets.y[test], fit)
+        return Rows(X_train, X_test, None, None, fit, complete)
+    return Rows(X_train, X_test, targets.y[train], targets.y[test], fit, complete)
 
 
 def _note_costs(n_train, fit_rows, metrics, densities, notes):
@@ -277,12 +352,15 @@ def _note_costs(n_train, fit_rows, metrics, densities, notes):
             notes.append(f"All densities were fitted to {fit_rows:,} of the {n_train:,} training rows of each fold.")
 
 
-def _results(kind, chosen: list[Method], outcomes, share):
+def _results(kind, chosen: list[Method], outcomes, share, discreteness=None):
     """Intervals of each method, and of its differences from the best plain one."""
     kept = {method.name: _gather(outcomes[kind, method.name]) for method in chosen}
+    reasons = {method.name: discreteness or kept[method.name][3] for method in chosen}
     scored = [method for method in chosen if kept[method.name][1] is None]
-    plain = [method for method in scored if not method.learned]
-    n_learned = max(1, sum(method.learned for method in scored))
+    # A method on whose scores no verdict may rest is neither the reference nor one of the claims.
+    judged = [method for method in scored if reasons[method.name] is None]
+    plain = [method for method in judged if not method.learned]
+    n_learned = max(1, sum(method.learned for method in judged))
     reference = max(plain, key=lambda method: main_of(kind, kept[method.name][0]).mean(), default=None)
     results = []
     for method in chosen:
@@ -309,6 +387,7 @@ def _results(kind, chosen: list[Method], outcomes, share):
                 failure=failure,
                 note=note,
                 seconds=seconds,
+                not_judged=None if failure else reasons[method.name],
             )
         )
     return results
@@ -336,9 +415,8 @@ def _gather(outcomes):
 
 def _judge(results):
     """("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
-    scored = [result for result in results if result.failure is None]
-    plain = [result for result in scored if not result.learned]
-    learned = [result for result in scored if result.learned]
+    plain = [result for result in results if result.judged and not result.learned]
+    learned = [result for result in results if result.judged and result.learned]
     best_plain = max(plain, key=lambda result: result.main.mean, default=None)
     clear = [result for result in learned if result.difference is not None and result.difference.low > 0]
     best = max(clear or learned, key=lambda result: result.main.mean, default=None)

@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from vicinal._compare.methods import ALL_VARIANCE, WIDE
 from vicinal._engine import prepare
+from vicinal._tables import draw_scores, log_volume
 
 RECALL_AT = (1, 5, 10)
 LONGEST_CURVE = 30
@@ -39,13 +40,18 @@ class Outcome(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Training and test rows of a fold; `fit` are the training positions that costly methods are fitted to."""
+    """Training and test rows of a fold.
+
+    fit : the training positions that costly methods are fitted to
+    complete : which test rows had no missing values
+    """
 
     X_train: np.ndarray
     X_test: np.ndarray
     y_train: Any
     y_test: Any
     fit: np.ndarray
+    complete: np.ndarray
 
 
 def fit_first(candidates, X, y=None):
@@ -142,21 +148,18 @@ def usable_dimensions(X):
 
 
 def density_outcome(method, rows):
-    """The mean log-density of the test rows, in the units of the data."""
+    """The mean log-density of the test rows, in the units of the data and averaged over the noise on rounded columns."""
     start = time.perf_counter()
     try:
         density, which, converged = fit_first(method.candidates, rows.X_train[rows.fit])
-        log_density = float(np.mean(density.score_samples(rows.X_test))) - log_scale(density)
+        if not rows.complete.any():
+            raise ValueError("no held-out row of a fold is complete")
+        log_density = float(np.mean(draw_scores(density, rows.X_test[rows.complete]))) - log_volume(density)
         if not np.isfinite(log_density):
             raise ValueError("its held-out log-likelihood is not finite")
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
         return Outcome(None, None, " ".join(str(error).split()), 0, True, time.perf_counter() - start)
     return Outcome({"log_likelihood": log_density}, None, None, which, converged, time.perf_counter() - start)
-
-
-def log_scale(density):
-    """What to subtract from the log-densities of a fitted pipeline to have them in the units of the data."""
-    return float(np.log(density[0].scale_).sum())
 
 
 def steps_of(estimator):

@@ -7,6 +7,7 @@ are what people do without learning a metric; the learned ones are judged agains
 
 from typing import Any, NamedTuple
 
+from sklearn.compose import ColumnTransformer
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -14,11 +15,15 @@ from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
+from vicinal._tables import Dequantizer
+
 # Pair work in many dimensions costs much and learns little from few rows: wide tables are cut to this many
 # leading principal components of the standardised columns before the costly methods see them.
 WIDE = 64
 # Share of the standardised variance that may be dropped as rounding or exact dependence of columns.
 ALL_VARIANCE = 1.0 - 1e-6
+# Metrics that, like densities, are learned from amounts only.
+AMOUNTS_ONLY = ("lca", "lca-gauss")
 # Directions of partial least squares, the plain method that sees a numeric target, as LDA sees classes.
 PLS_DIRECTIONS = 5
 
@@ -40,21 +45,59 @@ class Method(NamedTuple):
     candidates: tuple[Any, ...]
 
 
+class Columns(NamedTuple):
+    """The columns of the table, as densities and LCA see them.
+
+    n_features : of the table
+    measured : positions of the columns that hold amounts
+    steps : of those, the step of their rounding, 0 for none
+    """
+
+    n_features: int
+    measured: tuple[int, ...]
+    steps: tuple[float, ...]
+
+    @classmethod
+    def of(cls, types):
+        """The columns of these types."""
+        measured = tuple(j for j, kind in enumerate(types) if kind.measured)
+        return cls(len(types), measured, tuple(types[j].step or 0.0 for j in measured))
+
+    @property
+    def left_out(self):
+        """The positions of the other columns."""
+        return tuple(j for j in range(self.n_features) if j not in self.measured)
+
+    def first_steps(self, seed, *, training_only):
+        """What a density, or with `training_only` a metric that is learned as one, has before everything else."""
+        choice = [ColumnTransformer([("measured", "passthrough", list(self.measured))])] if self.left_out else []
+        if not any(self.steps):
+            return choice
+        return [*choice, Dequantizer(list(self.steps), training_only=training_only, random_state=seed)]
+
+
 def metric_dimensions(n_features, n_rows):
     """How many principal components of wide tables the costly metrics see, at most one for two training rows."""
     return n_features if n_features <= WIDE else max(1, min(WIDE, n_rows // 2))
 
 
-def metric_methods(n_features, n_dimensions, seed, engine, task="classes"):
+def metric_methods(columns, n_rows, seed, engine, task="classes"):
     """All metrics by name, the plain ones first.
 
-    n_dimensions : how many principal components of the standardised columns the costly ones and whitening see; all of
-        `n_features` is no projection
+    columns : Columns
+    n_rows : the number of rows that the costly ones are fitted to; by it and the number of columns these and whitening
+        see principal components of the standardised columns instead of the columns
     """
     from vicinal import NCA, RCA, BinnedTargetMetric, Objective
 
+    n_features, n_dimensions = columns.n_features, metric_dimensions(columns.n_features, n_rows)
     lca, lca_gauss = _lca_pair(seed, engine)
     narrow = prepared_columns(n_features, n_dimensions, seed)
+    n_measured = len(columns.measured)
+    local = (
+        *columns.first_steps(seed, training_only=True),
+        *prepared_columns(n_measured, metric_dimensions(n_measured, n_rows), seed),
+    )
     whitening = PCA(n_dimensions if n_dimensions < n_features else ALL_VARIANCE, whiten=True, svd_solver="full")
     numbers = task == "numbers"
     supervised = (
@@ -62,7 +105,9 @@ def metric_methods(n_features, n_dimensions, seed, engine, task="classes"):
         if numbers
         else Method("lda", "LDA", False, False, (LinearDiscriminantAnalysis(),))
     )
-    nca = NCA(objective=Objective(match="gaussian") if numbers else "accuracy", engine=engine, random_state=seed)
+    # No verdict rests on a fit that did not converge; the default of 50 passes is often too few for that.
+    objective = Objective(match="gaussian") if numbers else "accuracy"
+    nca = NCA(objective=objective, max_iter=300, engine=engine, random_state=seed)
     methods = [
         Method("euclidean", "Euclidean", False, False, (FunctionTransformer(),)),
         Method("z-scored", "z-scored", False, False, (StandardScaler(),)),
@@ -75,28 +120,29 @@ def metric_methods(n_features, n_dimensions, seed, engine, task="classes"):
             False,
             (make_pipeline(StandardScaler(), BinnedTargetMetric(RCA()) if numbers else RCA()),),
         ),
-        Method("lca", "LCA", True, True, (make_pipeline(*narrow, lca),)),
+        Method("lca", "LCA", True, True, (make_pipeline(*local, lca),)),
         Method(
             "lca-gauss",
             "LCA-Gauss",
             True,
             True,
-            (make_pipeline(*narrow, lca_gauss),),
+            (make_pipeline(*local, lca_gauss),),
         ),
         Method("nca", "NCA", True, True, (make_pipeline(*narrow, nca),)),
     ]
-    return {method.name: method for method in methods}
+    return {method.name: method for method in methods if n_measured or method.name not in AMOUNTS_ONLY}
 
 
-def density_methods(n_features, n_dimensions, seed, engine):
+def density_methods(columns, n_dimensions, seed, engine):
     """All densities by name, the plain ones first.
 
-    n_dimensions : how many principal components of the standardised columns they see; all of `n_features` is no projection
+    columns : Columns
+    n_dimensions : how many principal components of the standardised columns they see; as many as are measured is no projection
     """
     from vicinal import ManifoldParzen, ParzenWindows
 
     lca, lca_gauss = _lca_pair(seed, engine)
-    columns = prepared_columns(n_features, n_dimensions, seed)
+    columns = density_columns(columns, n_dimensions, seed)
     gaussian = GaussianMixture(1, reg_covar=1e-6, random_state=seed)
     scott, loo = ParzenWindows("scott", engine=engine), ParzenWindows("loo", engine=engine)
     manifold = ManifoldParzen(engine=engine)
@@ -122,10 +168,16 @@ def own_metric(name, estimator):
     return Method(name, name, True, False, (estimator,))
 
 
-def own_density(name, estimator, n_features, n_dimensions, seed):
+def own_density(name, estimator, columns, n_dimensions, seed):
     """A line for a density of the caller, which sees what the other densities see."""
-    return Method(
-        name, name, True, False, (make_pipeline(*prepared_columns(n_features, n_dimensions, seed), estimator),)
+    return Method(name, name, True, False, (make_pipeline(*density_columns(columns, n_dimensions, seed), estimator),))
+
+
+def density_columns(columns, n_dimensions, seed):
+    """The first steps of the pipeline of a density: amounts, with noise on rounded ones, standardised."""
+    return (
+        *columns.first_steps(seed, training_only=False),
+        *prepared_columns(len(columns.measured), n_dimensions, seed),
     )
 
 
@@ -136,14 +188,17 @@ def prepared_columns(n_features, n_dimensions, seed):
     return StandardScaler(), PCA(n_dimensions, random_state=seed)
 
 
+_ONE = Columns(1, (0,), (0.0,))
+
+
 def metric_names():
     """The names of all metrics, for classes and for numbers."""
-    return tuple({name: None for task in ("classes", "numbers") for name in metric_methods(1, 1, 0, None, task)})
+    return tuple({name: None for task in ("classes", "numbers") for name in metric_methods(_ONE, 1, 0, None, task)})
 
 
 def density_names():
     """The names of all densities."""
-    return tuple(density_methods(1, 1, 0, None))
+    return tuple(density_methods(_ONE, 1, 0, None))
 
 
 def _lca_pair(seed, engine):

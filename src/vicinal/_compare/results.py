@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline, make_pipeline
 
 from vicinal._compare.estimator_code import CodeWriter
 from vicinal._compare.words import comparison_table
 from vicinal._engine import Engine
+from vicinal._lca.imputer import DensityImputer
 
 # The score that decides, by kind: of those that there are, the first.
 MAIN = {"metric": ("accuracy", "r2"), "density": ("log_likelihood",)}
@@ -44,6 +46,8 @@ class MethodResult:
         What else to know, such as fits that did not converge.
     seconds : float
         For all folds.
+    not_judged : str or None
+        Why no verdict may rest on its scores: fits that did not converge, or values that repeat.
     """
 
     name: str
@@ -57,6 +61,12 @@ class MethodResult:
     failure: str | None
     note: str | None
     seconds: float
+    not_judged: str | None = None
+
+    @property
+    def judged(self):
+        """Whether it has scores on which a verdict may rest."""
+        return self.failure is None and self.not_judged is None
 
     @property
     def main(self):
@@ -95,6 +105,8 @@ class Comparison:
         The accuracy of always naming the largest class.
     notes : list of str
         What was done, and what to keep in mind.
+    types : dict of str to ColumnType
+        The kind of each column.
     settings : dict
         The arguments that make `compare` give this result again: ``compare(X, y, **settings)``.
     rows : array
@@ -117,6 +129,7 @@ class Comparison:
     classes: list
     largest_class: float | None
     notes: list
+    types: dict
     settings: dict
     rows: np.ndarray = field(repr=False)
     methods: dict = field(repr=False)
@@ -144,10 +157,26 @@ class Comparison:
         Returns
         -------
         estimator
-            With ``transform`` (a metric) or ``score_samples`` (a density; subtract ``np.log(fitted[0].scale_).sum()``
-            to have log-densities in the units of the data).
+            With ``transform`` (a metric) or ``score_samples`` (a density; :func:`vicinal.tables.score_rows` gives
+            log-densities in the units of the data, averaged over the noise on rounded columns).
         """
-        return clone(self.methods[kind][name].candidates[0])
+        return self.with_imputer(clone(self.methods[kind][name].candidates[0]))
+
+    def with_imputer(self, estimator: Any) -> Any:
+        """Return the estimator after an imputer, where missing values were filled in; else the estimator itself.
+
+        Parameters
+        ----------
+        estimator : estimator
+
+        Returns
+        -------
+        estimator
+        """
+        if self.settings.get("missing") != "impute":
+            return estimator
+        steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
+        return make_pipeline(DensityImputer(), *steps)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values for JSON."""
@@ -166,6 +195,7 @@ class Comparison:
             "metrics": [_plain(result) for result in self.metrics],
             "densities": [_plain(result) for result in self.densities],
             "notes": self.notes,
+            "types": {name: str(kind) for name, kind in self.types.items()},
             "settings": {name: _plain_setting(value) for name, value in self.settings.items()},
         }
 
@@ -173,7 +203,7 @@ class Comparison:
 def _plain_setting(value):
     """An argument of `compare` for JSON: estimators and an Engine as the code that makes them."""
     if isinstance(value, dict):
-        return {name: CodeWriter().expression(estimator) for name, estimator in value.items()}
+        return {name: item if isinstance(item, str) else CodeWriter().expression(item) for name, item in value.items()}
     return CodeWriter().expression(value) if isinstance(value, Engine) else value
 
 
@@ -187,6 +217,7 @@ def _plain(result):
         "difference": _triple(result.difference),
         "purity_curve": None if result.curve is None else [float(value) for value in result.curve],
         "failure": result.failure,
+        "not_judged": result.not_judged,
         "note": result.note,
         "seconds": round(result.seconds, 3),
     }

@@ -177,7 +177,7 @@ def note_twins(X, notes):
     if twins:
         notes.append(
             f"{twins:,} of the {len(X):,} rows repeat another row exactly: a held-out row may have its twin among the training rows, "
-            "which flatters nearest neighbours, and densities of repeated values can be made as high as one likes."
+            "which flatters nearest neighbours."
         )
 
 

@@ -27,6 +27,9 @@ def verdict_sentences(results, *, helped, reference, best, n_neighbors):
     """What came out, in one sentence for metrics and one for densities, by kind."""
     found = {}
     for kind in ("metric", "density"):
+        reasons = dict.fromkeys(result.not_judged for result in results.get(kind, ()) if result.not_judged)
+        if helped[kind] is None and reasons:
+            found[kind] = f"No learned {kind} is judged: {'; '.join(reasons)}."
         if helped[kind] is not None:
             by_name = {result.name: result for result in results[kind]}
             found[kind] = _sentence(
@@ -35,10 +38,15 @@ def verdict_sentences(results, *, helped, reference, best, n_neighbors):
     return found
 
 
-def verdict_sentence(results, **judged):
-    """The same as one text."""
-    sentences = verdict_sentences(results, **judged).values()
-    return " ".join(sentences) or _NOTHING
+def verdict_sentence(results, *, left_out="", **judged):
+    """The same as one text, with the columns that densities and LCA do not see."""
+    sentences = [" ".join(verdict_sentences(results, **judged).values()) or _NOTHING]
+    return " ".join(sentences + ([left_out_sentence(left_out)] if left_out else []))
+
+
+def left_out_sentence(left_out):
+    """Which columns densities and LCA do not see."""
+    return f"Densities and LCA learn from amounts and do not see these columns: {left_out}."
 
 
 def _sentence(kind, helped, plain, learned, n_neighbors, results):
@@ -50,16 +58,14 @@ def _sentence(kind, helped, plain, learned, n_neighbors, results):
     plainest = next((result for result in results if result.name == "euclidean" and result.failure is None), None)
     raw = "" if plainest in (None, plain) else f"; raw Euclidean distance has {shown(scale, plainest.main.mean)}"
     if helped == "helped":
-        higher = max(
-            (result for result in results if result.learned and result.failure is None), key=lambda r: r.main.mean
-        )
+        higher = max((result for result in results if result.learned and result.judged), key=lambda r: r.main.mean)
         more = shown(scale, higher.main.mean)
         less_sure = "" if higher is learned else f"; {higher.label} has more on average, {more}, but less surely"
         return (
             f"{learned.label} helped: {what} rose from {before} ({plain.label}, the best plain {kind}) to {after}, "
             f"{change}{less_sure}{raw}."
         )
-    if sum(result.learned and result.failure is None for result in results) > 1:
+    if sum(result.learned and result.judged for result in results) > 1:
         nothing, best = f"No learned {kind}", f"the best, {learned.label}, has"
         clearly, plainly = "clearly helped", "helped"
     else:
@@ -165,6 +171,8 @@ def _density_line(result, comparison):
 
 
 def _difference(result, comparison):
+    if result.not_judged:
+        return f"not judged: {result.not_judged}"
     if result.name == comparison.reference[result.kind] and not result.learned:
         return "(the best plain one)"
     if result.difference is None:

@@ -125,6 +125,8 @@ class MixtureDensityMixin:
         room = 4 * np.finfo(X.dtype).eps * np.abs(self._constants)
         return np.any(np.abs(X - self._constants) > room, axis=1)  # False where NaN
 
+    _left_out_scores: np.ndarray  # only where the mixture cannot leave its rows out: of a fit to rows with gaps
+
     def _scoring_work(self, n_queries, n_points, n_features, passes):
         """The pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""
         return Work(n_queries, n_points, n_features, passes)
@@ -141,7 +143,8 @@ class MixtureDensityMixin:
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
-            None scores each training row under the density of the *other* training rows (leave-one-out).
+            None scores each training row under the density of the *other* training rows (leave-one-out): what is known
+            of it, where it has missing values.
 
         Returns
         -------
@@ -150,7 +153,8 @@ class MixtureDensityMixin:
         """
         mixture = self._mixture()
         if X is None:
-            return mixture.left_out_score_samples()
+            left_out = getattr(self, "_left_out_scores", None)
+            return mixture.left_out_score_samples() if left_out is None else left_out.copy()
         if on_device(X) and works_there(self.engine):
             return mixture.score_samples(self._active(check_device_rows(self, X)))
         return mixture.score_samples(self._active(check_rows(self, X, reset=False)))

@@ -6,12 +6,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 
-from vicinal._checks import bandwidth_covariance, check_rows, check_spread, check_weights, is_positive_definite
+from vicinal._checks import (
+    bandwidth_covariance,
+    check_choice,
+    check_rows,
+    check_spread,
+    check_weights,
+    is_positive_definite,
+)
+from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, gaussian_start, narrowed
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
-from vicinal._fit_loops import warn_if_not_converged
-from vicinal._leave_one_out import leave_one_out, merged_twins
+from vicinal._fit_loops import Recorder, warn_if_not_converged
+from vicinal._leave_one_out import leave_one_out, merged_twins, scatter_of_rows
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
 
@@ -90,12 +98,19 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         self.bandwidth = bandwidth
         self.engine = engine
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density to rows.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            NaN where a value is missing: passes over the rows then find the missing entries of the centres together
+            with the bandwidth; see the notes of :class:`vicinal.LCA`, of which the same holds here.
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
             Importance of the rows; not negative, not all zero.
@@ -104,23 +119,65 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         -------
         self
         """
-        X = check_rows(self, X, reset=True)
-        weight = check_weights(sample_weight, X)
+        rows = check_rows(self, X, reset=True, gaps=True)
+        weight = check_weights(sample_weight, rows)
+        self.__dict__.pop("_left_out_scores", None)
+        gaps = bool(np.isnan(rows).any())
         given = not isinstance(self.bandwidth, str)  # then the kernel has a width along constant columns too
-        kept = np.full(X.shape[1], given or len(X) < 2)
-        X = self._keep_active(X, weight, width="bandwidth", kept=kept, stacklevel=3)
-        self.engine_ = choose(as_engine(fit_engine(self)), self._pair_work(*X.shape)).backend
+        if gaps:
+            self._constants = None
+        else:
+            kept = np.full(rows.shape[1], given or len(rows) < 2)
+            rows = self._keep_active(rows, weight, width="bandwidth", kept=kept, stacklevel=3)
+        self.engine_ = choose(as_engine(fit_engine(self)), self._pair_work(*rows.shape)).backend
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
         self.certified_row_error_ = 0.0
-        if isinstance(self.bandwidth, str):  # "loo" is LCA's EM (Eqs. 3 and 4) for Sigma = h^2 I (sec. 6.2)
-            self.covariance_ = self._covariance_by_rule(X, weight)
+        if gaps:
+            rows = self._fit_to_gaps(rows, weight)
+        elif isinstance(self.bandwidth, str):  # "loo" is LCA's EM (Eqs. 3 and 4) for Sigma = h^2 I (sec. 6.2)
+            self.covariance_ = self._covariance_by_rule(rows, weight)
         else:
-            self.covariance_ = bandwidth_covariance(self.bandwidth, X.shape[1])
+            self.covariance_ = bandwidth_covariance(self.bandwidth, rows.shape[1])
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         # p(x) = sum_j w_j N(x; x_j, Sigma)
-        self.mixture_ = SharedMixture(X.copy(), self.covariance_, log_weights, self.engine, self._active_names)
+        self.mixture_ = SharedMixture(rows.copy(), self.covariance_, log_weights, self.engine, self._active_names)
         return self
+
+    def _fit_to_gaps(self, X, weight):
+        """Find the covariance, and return the rows with their missing entries filled in."""
+        check_columns_known(X, getattr(self, "feature_names_in_", None))
+        if isinstance(self.bandwidth, str):
+            check_choice(self.bandwidth, "bandwidth", _RULES)
+        if np.count_nonzero(np.ones(len(X)) if weight is None else weight) < 2:
+            raise ValueError("rows with missing values need at least one other row of positive weight, got none.")
+        known, d = X.astype(np.float64), X.shape[1]
+        filled, spread = gaussian_start(known, weight)
+
+        def update(found, mass):
+            if self.bandwidth == "loo":
+                return np.trace(found.scatter) / (mass * d) * np.eye(d)
+            covariance = scatter_of_rows(found.rows, weight) + found.spread / mass
+            return _thumb_factor(len(X), d, weight, self.bandwidth) * covariance
+
+        if not isinstance(self.bandwidth, str):
+            fixed = bandwidth_covariance(self.bandwidth, d)
+            start = GapFit(fixed, filled)
+            path, found = fit_gaps(known, weight, self.engine, start, lambda *_: fixed, Recorder())
+        else:
+            narrow = narrowed(spread, len(X))
+            first = np.trace(narrow) / d * np.eye(d) if self.bandwidth == "loo" else narrow
+            try:
+                path, found = fit_gaps(known, weight, self.engine, GapFit(first, filled), update, Recorder())
+            except np.linalg.LinAlgError:
+                raise ValueError(
+                    f"bandwidth={self.bandwidth!r} finds no width for these rows with missing values: the known entries hardly "
+                    "differ. Pass bandwidth as a number."
+                ) from None
+        warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_", stacklevel=4)
+        self.covariance_, self._left_out_scores = path.parameters.covariance, found.scores
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        return path.parameters.centres.astype(X.dtype)
 
     def _pair_work(self, n_samples, n_features):
         """The pair work of a fit, or of scoring its rows where it has none."""
@@ -153,7 +210,6 @@ def _rule_of_thumb(X, weight, rule):
     """SciPy's factor squared times the full (weighted) covariance of the data."""
     n, d = X.shape
     effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
-    base = effective if rule == "scott" else effective * (d + 2) / 4.0
     if effective < 1.001:
         raise ValueError(
             f"bandwidth={rule!r} needs more than one row that counts, got an effective number of {effective:.3g}: one row "
@@ -165,4 +221,10 @@ def _rule_of_thumb(X, weight, rule):
             f"bandwidth={rule!r} needs data of full rank, got {n} rows in {d} columns that vary, whose covariance is "
             "singular. Drop dependent columns, or use bandwidth='loo' or a number."
         )
-    return base ** (-2.0 / (d + 4)) * covariance
+    return _thumb_factor(n, d, weight, rule) * covariance
+
+
+def _thumb_factor(n, d, weight, rule):
+    """SciPy's factor, squared."""
+    effective = n if weight is None else weight.sum() ** 2 / (weight**2).sum()
+    return (effective if rule == "scott" else effective * (d + 2) / 4.0) ** (-2.0 / (d + 4))

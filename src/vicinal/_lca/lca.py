@@ -34,6 +34,7 @@ from vicinal._lca.checks import (
 )
 from vicinal._lca.folds import LCAFold
 from vicinal._lca.levels import multilevel_start, predicted_pairs
+from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.options import StochasticEM
 from vicinal._lca.partial_fit import PartialFitMixin
 from vicinal._lca.penalty import (
@@ -196,6 +197,11 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
     ``sample_weight`` is importance: a row of weight 2 counts twice as a term of the likelihood and as a
     neighbour, but is left out as a whole when it is left out.
 
+    *Missing values.* ``fit`` takes rows with gaps (NaN). Each pass ("em", at most 100, to a tolerance of 1e-3 by default)
+    replaces missing entries by their expectation given the known ones under the density of the other rows, and adds their
+    conditional covariance to the scatter. This is an approximation without a proof of ascent: ``objectives_`` holds the
+    leave-one-out likelihood of what is known after each pass, and the best pass is kept.
+
     References
     ----------
     N. Le Roux and F. Bach, "Local Component Analysis", ICLR 2013 (arXiv:1109.0093).
@@ -244,12 +250,18 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         self.random_state = random_state
         self.verbose = verbose
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric and the density of the rows of X.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            NaN where a value is missing; see Notes.
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
             Importance of the rows; not negative, at least two of them positive.
@@ -258,12 +270,20 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         -------
         self
         """
-        self._fit(X, sample_weight, LCA_ADVICE)
+        rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
+        if np.isnan(rows).any():
+            weight = check_two_rows(check_weights(sample_weight, rows))
+            check_callback(self.callback)
+            structure = self._check_parameters(rows.shape[1])
+            fit_lca_to_gaps(self, rows, weight, check_reg(self.reg, rows.shape[1]), structure)
+        else:
+            self._fit(X, sample_weight, LCA_ADVICE)
         return self
 
     def _fit(self, X, sample_weight, advice):
         """Fit, with the remedies that the caller's users have; return the path."""
         X, weight, structure = self._check_input(X, sample_weight)
+        self.__dict__.pop("_left_out_scores", None)  # of an earlier fit to rows with missing values
         X, reg = self._penalty(X, weight, structure, advice)
         try:
             path = self._climb(X, weight, reg, structure)

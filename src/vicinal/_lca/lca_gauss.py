@@ -33,6 +33,7 @@ from vicinal._lca.gauss_steps import (
     search_directions,
     whitened,
 )
+from vicinal._lca.missing import fit_lca_gauss_to_gaps
 from vicinal._lca.penalty import (
     check_reg,
     check_semidefinite,
@@ -197,12 +198,18 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self.engine = engine
         self.verbose = verbose
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Find the local and the Gaussian directions and the density of the rows of X.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            NaN where a value is missing: see the notes of :class:`vicinal.LCA`, of which the same holds here.
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
             Importance of the rows; not negative, at least two of them positive.
@@ -212,6 +219,10 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self
         """
         rows, weight = self._check_input(X, sample_weight)
+        if np.isnan(rows).any():
+            regs = (check_reg(getattr(self, name), rows.shape[1], name) for name in ("reg", "reg_gauss"))
+            fit_lca_gauss_to_gaps(self, rows, weight, *regs)
+            return self
         rows, reg, reg_gauss = self._penalties(rows, weight)
         try:
             path = self._climb(rows, weight, reg, reg_gauss)
@@ -253,7 +264,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
 
     def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """The rows and their weights; refuses bad parameters."""
-        X = check_rows(self, X, reset=True, min_rows=2)
+        X = check_rows(self, X, reset=True, min_rows=2, gaps=True)
         weight = check_two_rows(check_weights(sample_weight, X))
         if not isinstance(self.reduce, (bool, np.bool_)):
             raise TypeError(f"reduce must be True or False, got {type(self.reduce).__name__}.")

@@ -104,6 +104,10 @@ SPLITS = Kind(
 _STEPS = Kind("a list of (name, estimator) pairs", lambda value: _is_pairs(value, _is_step))
 _TEXTS = Kind("a list of texts", _is_texts)
 _PRIORS = Kind("a dict of numbers by class", _is_prior_by_class)
+_KINDS_OF_COLUMNS = Kind(
+    "a dict of texts by column",
+    lambda value: isinstance(value, dict) and all(type(k) is str and type(v) is str for k, v in value.items()),
+)
 _TWO_NUMBERS = Kind("two numbers", lambda value: _is_numbers(value) and np.shape(value) == (2,))
 TORCH_DEVICE = Kind(
     "a device such as 'cpu', 'cuda' or 'cuda:1'",
@@ -149,11 +153,13 @@ _OWN: dict[str, dict[str, list]] = {
         "n_clusters": [INTEGER],
     },
     "DensityClassifier": {"priors": [None, one_of("uniform"), NUMBERS, _PRIORS]},
+    "DensityImputer": {"sample": ["boolean"]},
     "DensityOutlierDetector": {
         "contamination": [one_of("auto"), NUMBER],
         "fdr": [None, NUMBER],
         "largest_group": [None, NUMBER],
     },
+    "Dequantizer": {"steps": [one_of("auto"), NUMBERS], "training_only": ["boolean"]},
     "LCA": {
         "covariance_type": [one_of("full", "diag", "spherical", "low_rank")],
         "init": [one_of("covariance"), NUMBER, NUMBERS],
@@ -189,6 +195,7 @@ _OWN: dict[str, dict[str, list]] = {
     "MMC": {"gap_tol": [NUMBER]},
     "ParzenMeanShift": {"merge_distance": [NUMBER], "step_tol": [NUMBER]},
     "ParzenWindows": {"bandwidth": [one_of("loo", "scott", "silverman"), NUMBER, NUMBERS]},
+    "TableEncoder": {"one_hot": ["boolean"], "random_state": [INTEGER], "types": [None, _KINDS_OF_COLUMNS]},
     "RCA": {"alpha": [NUMBER], "shrinkage": [one_of("auto"), NUMBER], "unbiased": ["boolean"]},
     "sklearn.LinearDiscriminantAnalysis": {"covariance_estimator": [None, _ESTIMATOR]},
     "sklearn.MinMaxScaler": {"feature_range": [_TWO_NUMBERS]},

@@ -5,6 +5,8 @@ They allow for rounding, because a file may have been written on another machine
 
 import numpy as np
 
+from vicinal._tables import KINDS, PARTS
+
 
 def sums_to_one(weights):
     """Whether weights are such of a whole."""
@@ -93,3 +95,19 @@ def has_positive_diagonals(factors, covariance_type):
     if covariance_type in ("full", "tied"):
         factors = np.diagonal(factors, axis1=-2, axis2=-1)
     return bool(np.all(factors > 0))
+
+
+def are_kinds(kinds):
+    """Whether texts are kinds of columns."""
+    return set(kinds.tolist()) <= set(KINDS)
+
+
+def have_steps(lattices, kinds):
+    """Whether each lattice among some columns has a step that is a number greater than 0."""
+    steps = lattices[kinds == "lattice", 0]
+    return bool(np.all(np.isfinite(steps) & (steps > 0)))
+
+
+def are_parts(parts):
+    """Whether texts say what is made of a column."""
+    return all(part.startswith("=") or part in PARTS for part in parts)

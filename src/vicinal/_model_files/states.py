@@ -33,10 +33,13 @@ from vicinal._model_files.fields import (
 from vicinal._model_files.option_states import OPTION_STATES
 from vicinal._model_files.parameters import BACKENDS, ENGINE
 from vicinal._model_files.relations import (
+    are_kinds,
+    are_parts,
     fits_type,
     has_neighbors,
     has_rows,
     has_widths,
+    have_steps,
     is_cholesky,
     is_gram,
     is_increasing,
@@ -106,6 +109,8 @@ _ACTIVE_HOLD = relation("mixture_, constants, n_features_in_", "a mixture of the
 _REG_SEARCH = Kind("the table of a search for a penalty", _is_reg_search)
 # A metric that was saved without its training rows.
 _MIXTURE_OF_METRIC = field(_SHARED_MIXTURE, record("RowsLeftOut"))
+# Of a fit to rows with missing values.
+_LEFT_OUT_SCORES = {"left_out_scores": maybe(floats("n", finite=False), attribute="_left_out_scores")}
 _REPORT = record("ChunkletReport")
 _MAYBE_REPORT = field(None, _REPORT)
 _NCA = {
@@ -245,6 +250,19 @@ STATES: dict[str, State] = {
         },
         [relation("priors_", "probabilities of sum one", sums_to_one)],
     ),
+    "DensityImputer": State(
+        {
+            **ROWS,
+            "density_": estimator("LCA", "LCAGauss", "ParzenWindows"),
+            "mean_": floats("d"),
+            "scale_": floats("d", above=0),
+        },
+        [
+            relation(
+                "density_", "a density that kept its training rows", lambda found: hasattr(found.mixture_, "centres")
+            )
+        ],
+    ),
     "DensityOutlierDetector": State(
         {
             **ROWS,
@@ -275,6 +293,7 @@ STATES: dict[str, State] = {
             relation("cumulated_weights", "numbers in increasing order", is_increasing),
         ],
     ),
+    "Dequantizer": State({**ROWS, "steps_": floats("d", least=0), "seed_": count()}),
     "FrameMixture": State(
         {
             **_MIXTURE,
@@ -312,6 +331,7 @@ STATES: dict[str, State] = {
             "solver_": one_of("em", "accelerated", "stochastic", "stream"),
             "n_samples_seen_": maybe(count()),
             "stream": private("_stream", None, mapping(local=floats("a", "a"), seed=count())),
+            **_LEFT_OUT_SCORES,
         },
         [
             _PATH_OF_PASSES,
@@ -495,7 +515,15 @@ STATES: dict[str, State] = {
         ],
     ),
     "ParzenWindows": State(
-        {**ROWS, **_ENGINE_USED, **_PATH, **_ACTIVE, "covariance_": floats("a", "a"), "mixture_": _SHARED_MIXTURE},
+        {
+            **ROWS,
+            **_ENGINE_USED,
+            **_PATH,
+            **_ACTIVE,
+            "covariance_": floats("a", "a"),
+            "mixture_": _SHARED_MIXTURE,
+            **_LEFT_OUT_SCORES,
+        },
         [_PATH_OF_PASSES, _ACTIVE_HOLD, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
     ),
     "RCA": State(
@@ -555,6 +583,26 @@ STATES: dict[str, State] = {
                 "False, or targets of one column",
                 lambda one, targets: targets.shape[1] == 1 if one else targets.shape[1] > 0,
             ),
+        ],
+    ),
+    # Of the raw columns, and of the m numbers that are made of them. A lattice has a step, an offset and a share of ties.
+    "TableEncoder": State(
+        {
+            **ROWS,
+            "columns": private("_columns", names("d")),
+            "column_kinds": private("_column_kinds", names("d")),
+            "column_lattices": private("_column_lattices", floats("d", 3, nan=True)),
+            "formats": private("_formats", names("d")),
+            "sources": private("_sources", integers("m", below="d")),
+            "parts": private("_parts", names("m")),
+            "feature_kinds": private("_feature_kinds", names("m")),
+            "feature_lattices": private("_feature_lattices", floats("m", 3, nan=True)),
+        },
+        [
+            relation("column_kinds", "kinds of columns", are_kinds),
+            relation("feature_kinds", "kinds of columns", are_kinds),
+            relation("feature_lattices, feature_kinds", "a step greater than 0 for each lattice", have_steps),
+            relation("parts", "'number', 'days', a value after '=', or a part of a date", are_parts),
         ],
     ),
 }

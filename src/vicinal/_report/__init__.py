@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from vicinal._compare.compare import compare
 from vicinal._compare.results import Comparison
 from vicinal._engine import Engine
+from vicinal._lca.imputer import DensityImputer
 from vicinal._report.summarise import summarise
 
 __all__ = ["Report", "report"]
@@ -135,8 +136,11 @@ def report(
         feature_names = [f"x{i}" for i in range(count)] if columns is None else [str(name) for name in columns]
     if comparison is None:
         comparison = compare(X, y, n_neighbors=n_neighbors, random_state=random_state, engine=engine, progress=progress)
+    X = np.asarray(X, dtype=np.float64)
+    if np.isnan(X).any():
+        X = DensityImputer().fit_transform(X)  # for what is drawn; the figures are those of the comparison
     summary = summarise(
-        np.asarray(X, dtype=np.float64),
+        X,
         y,
         comparison,
         title=str(title),

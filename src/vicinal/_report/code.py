@@ -67,7 +67,7 @@ def _density(comparison, writer, X):
     return "\n".join(
         [
             _comment(f"the best learned density, {name}, for new rows; in the units of the data a log-density is"),
-            _comment("density.score_samples(rows) - np.log(density[0].scale_).sum()"),
+            _comment("vicinal.tables.score_rows(density, rows), averaged over the noise on rounded columns"),
             *remarks,
             f"density = {writer.expression(density, name)}",
             "density.fit(X)",

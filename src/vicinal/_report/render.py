@@ -175,7 +175,9 @@ def _method_row(line, kind, low, high, others):
         *(f'<td class="number">{escape(line["others"].get(other, ""))}</td>' for other in others),
     ]
     note = f"<small>{escape(line['note'])}</small>" if line["note"] else ""
-    if line["reference"]:
+    if line["not_judged"]:
+        cells.append(f'<td class="change even">not judged: {escape(line["not_judged"])}</td>')
+    elif line["reference"]:
         cells.append(f'<td class="change even">the best plain one{note}</td>')
     elif line["difference"]:
         cells.append(f'<td class="change {line["state"]}">{_minus(line["difference"]["text"])}{note}</td>')

@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from vicinal._compare.methods import metric_dimensions, metric_methods
+from vicinal._compare.methods import Columns, metric_methods
 from vicinal._compare.rows import read_targets
-from vicinal._compare.words import headline, percent, signed, verdict_sentences
+from vicinal._compare.words import headline, left_out_sentence, percent, signed, verdict_sentences
 from vicinal._report import views
 from vicinal._report.code import reproducing_code
 from vicinal._report.views import number
+from vicinal._tables import describe_types
 from vicinal._version import __version__
 
 _STATES = {"helped": "good", "unclear": "even", "hurt": "bad", None: "even"}
@@ -28,8 +29,8 @@ def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loadi
         targets = read_targets(y, len(X), comparison.task).take(kept)
     X, names = X[kept], names[kept]
     seed, fit_rows = comparison.settings["random_state"], comparison.settings["fit_rows"]
-    n_leading = metric_dimensions(X.shape[1], min(len(X), fit_rows))
-    known = metric_methods(X.shape[1], n_leading, seed, engine, comparison.task or "classes")
+    columns = Columns.of(list(comparison.types.values()))
+    known = metric_methods(columns, min(len(X), fit_rows), seed, engine, comparison.task or "classes")
     metrics = {**known, **comparison.methods["metric"]}
     summary = {
         "title": title,
@@ -68,8 +69,17 @@ def _verdict(comparison):
     return {
         "text": headline(comparison.helped),
         "state": states[0] if len(set(states)) == 1 else "even",
-        "details": [{"text": text, "state": _STATES[comparison.helped[kind]]} for kind, text in sentences.items()],
+        "details": [
+            *({"text": text, "state": _STATES[comparison.helped[kind]]} for kind, text in sentences.items()),
+            *({"text": left_out_sentence(text), "state": "even"} for text in _left_out(comparison)),
+        ],
     }
+
+
+def _left_out(comparison):
+    """The columns that densities and LCA do not see, as one text in a list; an empty list where they see all."""
+    left_out = [(name, kind) for name, kind in comparison.types.items() if not kind.measured]
+    return [describe_types(left_out)] if left_out else []
 
 
 def _data(comparison, targets, feature_names, notes):
@@ -112,9 +122,7 @@ def _data(comparison, targets, feature_names, notes):
 
 def before_metric(comparison):
     """The metric in use before anything is learned: the better of Euclidean and z-scored."""
-    plain = [
-        result for result in comparison.metrics if result.name in ("euclidean", "z-scored") and result.failure is None
-    ]
+    plain = [result for result in comparison.metrics if result.name in ("euclidean", "z-scored") and result.judged]
     return max(plain, key=lambda result: result.main.mean, default=None)
 
 
@@ -197,7 +205,7 @@ def _interval(interval):
 def _line(result, comparison):
     difference = result.difference
     state = None
-    if difference is not None:
+    if difference is not None and result.judged:
         state = "good" if difference.low > 0 else "bad" if difference.high < 0 else "even"
     others = {
         name: f"{interval.mean:.4g}" if name == "mean_error" else percent(interval.mean)
@@ -218,6 +226,7 @@ def _line(result, comparison):
         else {**_interval(difference), "text": signed(result.scale, difference, named=False)},
         "state": state,
         "failure": result.failure,
+        "not_judged": result.not_judged,
         "note": result.note,
         "seconds": number(result.seconds, 3),
     }

@@ -12,8 +12,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.folds import fit_first, images_of, log_scale, nearest, steps_of
+from vicinal._compare.folds import fit_first, images_of, nearest, steps_of
 from vicinal._density.training_rows import last_step, left_out_scores
+from vicinal._tables import log_volume
 
 MOST_POINTS = 1_000
 MOST_COLUMNS_SHOWN = 40
@@ -134,7 +135,7 @@ def outliers(method, X, names, row_names, fit_rows, seed, most=10):
             detector = _detector(density, method.candidates[which], X[rows])
     except (ValueError, np.linalg.LinAlgError):
         return None
-    volume = log_scale(density)
+    volume = log_volume(density)
     plain = left_out_scores(last_step(detector.density_))
     log_densities = detector.training_scores_ if plain is None else plain
     strangest = np.argsort(detector.training_scores_, kind="stable")[:most]

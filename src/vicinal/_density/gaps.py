@@ -1,0 +1,246 @@
+r"""Densities from rows with missing values: what is known of a row weighs the others, and these say what is missing.
+
+For a mixture :math:`\frac1{n-1} \sum_{j \ne i} N(x; c_j, \Sigma)` of the other rows, a row with known entries o and
+missing entries m has
+
+.. math::
+
+    \lambda_{ij} \propto N(x_{i,o}; c_{j,o}, \Sigma_{oo}), \qquad
+    \hat x_{ij,m} = c_{j,m} + G (x_{i,o} - c_{j,o}), \qquad
+    G = \Sigma_{mo} \Sigma_{oo}^{-1}, \qquad
+    \Sigma_{m|o} = \Sigma_{mm} - G \Sigma_{om}.
+
+A pass takes these expectations, then updates the covariance from the expected scatter of the rows about the centres,
+to which :math:`\Sigma_{m|o}` is added for the entries that are missing, and then replaces the missing entries of the
+centres by :math:`\sum_j \lambda_{ij} \hat x_{ij,m}`. For centres that stay, the update of the covariance is a step of EM
+and never lowers the leave-one-out likelihood of what is known. That centres move is an approximation without such a
+proof: every pass is scored, and the best one is kept.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+
+from vicinal._engine import prepare
+from vicinal._fit_loops import FitPath, Recorder, fixed_point
+from vicinal._leave_one_out import mean_of_rows, scatter_of_rows, weight_of_others
+from vicinal._mixtures import LOG_2PI
+
+MAX_PASSES, TOL = 100, 1e-3
+_GAUSSIAN_PASSES = 30
+# A ridge for the start, as a share of the variance of each column: few rows may know two columns both.
+_RIDGE = 1e-3
+
+
+class Expectation(NamedTuple):
+    """What the other rows say of each row.
+
+    scores : (n,), the log-density of the known entries under the mixture of the other rows
+    rows : (n, d), missing entries replaced by their expectation
+    scatter : (d, d), ``sum_i w_i E (x_i - c_j)(x_i - c_j)'``
+    spread : (d, d), ``sum_i w_i Cov(x_i)`` of the missing entries, given the known ones
+    """
+
+    scores: np.ndarray
+    rows: np.ndarray
+    scatter: np.ndarray
+    spread: np.ndarray
+
+
+class Conditional(NamedTuple):
+    """The missing entries of rows that lack the same ones, given the others.
+
+    positions : (r,), which rows
+    known, missing : positions of the columns
+    gain : (|m|, |o|), G
+    rest : (|m|, |m|), the conditional covariance of one component
+    placed : Placement of the centres by their known entries; None where nothing is known. A query may hold any numbers in
+        the missing entries
+    residuals : (n, |m|), ``c_jm - G c_jo``
+    """
+
+    positions: np.ndarray
+    known: np.ndarray
+    missing: np.ndarray
+    gain: np.ndarray
+    rest: np.ndarray
+    placed: Any
+    residuals: np.ndarray
+
+
+def check_columns_known(X: np.ndarray, names: Any = None) -> None:
+    """Refuse columns without any value."""
+    empty = np.flatnonzero(np.isnan(X).all(axis=0))
+    if len(empty):
+        shown = ", ".join(str(j if names is None else names[j]) for j in empty[:5])
+        raise ValueError(f"{len(empty)} of {X.shape[1]} columns hold no value at all ({shown}). Drop them.")
+
+
+def conditionals(
+    X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, log_weights: np.ndarray | None, engine: Any
+) -> Iterator[Conditional]:
+    """For each pattern of missing values the rows that have it, and what the centres say of the missing entries."""
+    patterns, pattern_of = np.unique(np.isnan(X), axis=0, return_inverse=True)
+    pattern_of = pattern_of.reshape(-1)
+    # The centres are placed once. A map that is zero for the missing columns sees the known ones only.
+    n_queries = -(-len(X) // len(patterns))
+    problem = prepare(engine, centres, log_weights=log_weights, n_queries=n_queries, passes=len(patterns))
+    for p, gaps in enumerate(patterns):
+        positions, known, missing = np.flatnonzero(pattern_of == p), np.flatnonzero(~gaps), np.flatnonzero(gaps)
+        cross = covariance[np.ix_(missing, known)]
+        if not len(known):
+            yield Conditional(positions, known, missing, cross, covariance, None, centres)
+            continue
+        factor = cholesky(covariance[np.ix_(known, known)], lower=True)
+        gain = cho_solve((factor, True), cross.T).T
+        rest = covariance[np.ix_(missing, missing)] - gain @ cross.T
+        units = np.zeros((len(known), X.shape[1]))
+        units[:, known] = solve_triangular(factor, np.eye(len(known)), lower=True)
+        residuals = centres[:, missing] - centres[:, known] @ gain.T
+        yield Conditional(
+            positions, known, missing, gain, 0.5 * (rest + rest.T), problem.at(units), np.ascontiguousarray(residuals)
+        )
+
+
+def expect(
+    X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, weight: np.ndarray | None, engine: Any
+) -> Expectation:
+    """Expectations of all rows under the mixtures of the others.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+        NaN where a value is missing.
+    centres : array of shape (n, d)
+    covariance : array of shape (d, d)
+    weight : array of shape (n,) or None
+    engine : None, str or Engine
+    """
+    n, d = X.shape
+    w = np.ones(n) if weight is None else weight
+    with np.errstate(divide="ignore"):
+        log_weights = None if weight is None else np.log(weight)
+    log_others = np.log(weight_of_others(w))
+    # First and second moments of the centres over the neighbours of a row say all; about a common centre, so that an
+    # offset costs no digits.
+    offset = mean_of_rows(centres, weight)
+    about = centres - offset
+    first, second = np.tril_indices(d)
+    moments = np.hstack([about, about[:, first] * about[:, second]])
+    scores, rows, scatter, spread = np.zeros(n), np.array(X), np.zeros((d, d)), np.zeros((d, d))
+    known_rows = np.where(np.isnan(X), offset, X)
+    for part in conditionals(X, centres, covariance, log_weights, engine):
+        mine, o, m = part.positions, part.known, part.missing
+        mass = w[mine].sum()
+        if part.placed is None:
+            rows[mine] = offset
+            scatter += mass * covariance
+            spread += mass * (covariance + scatter_of_rows(centres, weight))
+            continue
+        queries = np.ascontiguousarray(X[np.ix_(mine, o)])
+        sums, found = part.placed.softmax_means(moments, known_rows[mine], mine)
+        log_det = np.linalg.slogdet(covariance[np.ix_(o, o)])[1]
+        scores[mine] = sums - log_others[mine] - 0.5 * (len(o) * LOG_2PI + log_det)
+        means, products = found[:, :d], np.empty((d, d))
+        products[first, second] = products[second, first] = w[mine] @ found[:, d:]
+        away = queries - offset[o]
+        cross = (w[mine, None] * away).T @ means[:, o]
+        known_scatter = (w[mine, None] * away).T @ away - cross - cross.T + products[np.ix_(o, o)]
+        scatter[np.ix_(o, o)] += known_scatter
+        if len(m):
+            lifted = part.gain @ known_scatter
+            scatter[np.ix_(m, o)] += lifted
+            scatter[np.ix_(o, m)] += lifted.T
+            scatter[np.ix_(m, m)] += lifted @ part.gain.T + mass * part.rest
+            rows[np.ix_(mine, m)] = offset[m] + means[:, m] + (away - means[:, o]) @ part.gain.T
+            between = products - (w[mine, None] * means).T @ means
+            lift = np.zeros((len(m), d))
+            lift[:, o], lift[:, m] = -part.gain, np.eye(len(m))
+            spread[np.ix_(m, m)] += lift @ between @ lift.T + mass * part.rest
+    return Expectation(scores, rows, 0.5 * (scatter + scatter.T), 0.5 * (spread + spread.T))
+
+
+def gaussian_start(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Rows whose missing entries are their expectation under the Gaussian of the known ones, and its covariance.
+
+    EM for a Gaussian with missing values, a few passes of it, with a small ridge.
+    """
+    n, d = X.shape
+    w = np.ones(n) if weight is None else weight
+    gaps = np.isnan(X)
+    seen = np.where(gaps, 0.0, w[:, None])
+    centre = (seen * np.nan_to_num(X)).sum(axis=0) / np.maximum(seen.sum(axis=0), 1e-300)
+    variance = (seen * np.square(np.nan_to_num(X) - centre * ~gaps)).sum(axis=0) / np.maximum(seen.sum(axis=0), 1e-300)
+    ridge = np.diag(_RIDGE * np.where(variance > 0, variance, 1.0))
+    covariance, rows = np.diag(variance) + ridge, np.where(gaps, centre, X)
+    patterns, pattern_of = np.unique(gaps, axis=0, return_inverse=True)
+    members = [np.flatnonzero(pattern_of.reshape(-1) == p) for p in range(len(patterns))]
+    for _ in range(_GAUSSIAN_PASSES):
+        added = np.zeros((d, d))
+        for missing, mine in zip(patterns, members, strict=True):
+            m, o = np.flatnonzero(missing), np.flatnonzero(~missing)
+            if not len(m):
+                continue
+            cross = covariance[np.ix_(m, o)]
+            gain = np.linalg.solve(covariance[np.ix_(o, o)], cross.T).T
+            rows[np.ix_(mine, m)] = centre[m] + (X[np.ix_(mine, o)] - centre[o]) @ gain.T
+            added[np.ix_(m, m)] += w[mine].sum() * (covariance[np.ix_(m, m)] - gain @ cross.T)
+        centre = mean_of_rows(rows, weight)
+        covariance = scatter_of_rows(rows, weight) + added / w.sum() + ridge
+    return rows, 0.5 * (covariance + covariance.T)
+
+
+class GapFit(NamedTuple):
+    """A point of a fit to rows with gaps: the kernel's covariance, and the centres."""
+
+    covariance: np.ndarray
+    centres: np.ndarray
+
+
+def fit_gaps(
+    X: np.ndarray,
+    weight: np.ndarray | None,
+    engine: Any,
+    start: GapFit,
+    update: Callable[[Expectation, float], np.ndarray],
+    record: Recorder,
+    *,
+    penalty: np.ndarray | None = None,
+    max_iter: int = MAX_PASSES,
+    tol: float = TOL,
+) -> tuple[FitPath, Expectation]:
+    """Passes over rows with gaps; the best one is kept.
+
+    Parameters
+    ----------
+    start : GapFit
+    update : callable
+        ``covariance = update(expectation, mass)``: the next covariance.
+    penalty : array of shape (d, d), optional
+        P of the penalty ``tr(P Sigma^-1) / 2`` of the objective.
+
+    Returns
+    -------
+    FitPath
+        Of `GapFit`s.
+    Expectation
+        At the one that was kept.
+    """
+    w = np.ones(len(X)) if weight is None else weight
+    mass = float(w.sum())
+
+    def step(at: GapFit) -> tuple[float, GapFit]:
+        found = expect(X, at.centres, at.covariance, weight, engine)
+        paid = 0.0 if penalty is None else 0.5 * float(np.trace(np.linalg.solve(at.covariance, penalty)))
+        return float(w @ found.scores) / mass - paid, GapFit(update(found, mass), found.rows)
+
+    path = fixed_point(step, start, record, max_iter=max_iter, tol=tol, may_lose=True)
+    kept = path.parameters
+    return path, expect(X, kept.centres, kept.covariance, weight, engine)
+
+
+def narrowed(covariance: np.ndarray, n: int) -> np.ndarray:
+    """The covariance of the data times Scott's factor: a kernel to start from."""
+    return covariance * n ** (-2.0 / (len(covariance) + 4))

@@ -1,0 +1,166 @@
+"""LCA and LCA-Gauss from rows with missing values; what a pass does is in `vicinal._density.gaps`."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vicinal._density.gaps import (
+    MAX_PASSES,
+    TOL,
+    GapFit,
+    check_columns_known,
+    expect,
+    fit_gaps,
+    gaussian_start,
+    narrowed,
+)
+from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
+from vicinal._lca.gauss_steps import directions, split_at_one
+from vicinal._lca.steps import COLLAPSE, CollapseError, Structure, inverse_root, nearest_structured
+from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
+from vicinal._mixtures import SharedMixture
+
+# The penalty of reg="auto", a share of the covariance of the data: rows with gaps cannot be held out and scored alike.
+AUTO_SHARE = 0.1
+_COLLAPSED = (
+    "{name}: with missing values the kernel's covariance collapses: its variance in some direction goes to zero and the "
+    "leave-one-out likelihood to infinity. Pass a larger reg (a variance, in squared units of the data), drop columns "
+    "that depend on each other, or leave out rows with missing values."
+)
+
+
+def gap_limits(estimator: Any) -> dict[str, Any]:
+    """The user's max_iter and tol, or those of fits to rows with gaps."""
+    given = {"max_iter": estimator.max_iter, "tol": estimator.tol}
+    return {name: standard if given[name] is None else given[name] for name, standard in _LIMITS.items()}
+
+
+_LIMITS = {"max_iter": MAX_PASSES, "tol": TOL}
+
+
+def _check_collapse(covariance: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """The covariance, where its smallest variance in units of the data's spread is not lost in rounding."""
+    whitened = np.linalg.solve(spread, covariance)
+    if not np.isfinite(covariance).all() or not np.linalg.eigvals(whitened).real.min() > COLLAPSE:
+        raise CollapseError
+    return covariance
+
+
+def fit_lca_to_gaps(
+    estimator: Any,
+    X: np.ndarray,
+    weight: np.ndarray | None,
+    reg: np.ndarray | None,
+    structure: Structure,
+    *,
+    of_spread: float = AUTO_SHARE,
+) -> None:
+    """Fit an LCA to rows with missing values.
+
+    The penalty is `reg` or, where that is None, `of_spread` times the covariance of the data.
+    """
+    check_columns_known(X, getattr(estimator, "feature_names_in_", None))
+    rows = X.astype(np.float64)
+    filled, spread = gaussian_start(rows, weight)
+    ridge = of_spread * spread if reg is None else reg
+    start = GapFit(nearest_structured(narrowed(spread, len(X)) + ridge, *structure), filled)
+
+    def update(found: Any, mass: float) -> np.ndarray:
+        return _check_collapse(nearest_structured(found.scatter / mass + ridge, *structure), spread)
+
+    record = Recorder.of(estimator, lambda at: inverse_root(at.covariance))
+    try:
+        path, found = fit_gaps(
+            rows, weight, estimator.engine, start, update, record, penalty=ridge, **gap_limits(estimator)
+        )
+    except (CollapseError, np.linalg.LinAlgError):
+        raise ValueError(_COLLAPSED.format(name="LCA")) from None
+    warn_if_not_converged("LCA", path, stacklevel=4)
+    kept = path.parameters
+    problem = leave_one_out(kept.centres, weight, estimator.engine, reg=ridge)
+    estimator._constants, estimator.reg_, estimator.reg_search_ = None, ridge, None
+    estimator.solver_, estimator.engine_, estimator._stream = "em", problem.pairs.backend, None
+    estimator._keep(inverse_root(kept.covariance), scatter_of_rows(kept.centres, weight))
+    estimator._keep_density(kept.centres.astype(X.dtype), weight, problem)
+    estimator._left_out_scores = found.scores
+    estimator.objectives_, estimator.n_iter_, estimator.converged_ = path.objectives, path.n_iter, path.converged
+
+
+class _Split(NamedTuple):
+    """A point of LCA-Gauss's fit: its directions, mean, rows, and the mixture that they make."""
+
+    gaussian: np.ndarray
+    local: np.ndarray
+    mean: np.ndarray
+    rows: np.ndarray
+    covariance: np.ndarray
+    centres: np.ndarray
+
+
+def _split(gaussian: np.ndarray, local: np.ndarray, mean: np.ndarray, rows: np.ndarray) -> _Split:
+    inverse = np.linalg.inv(np.concatenate([gaussian, local]))
+    moved = inverse[:, len(gaussian) :] @ local
+    return _Split(gaussian, local, mean, rows, inverse @ inverse.T, mean + (rows - mean) @ moved.T)
+
+
+def fit_lca_gauss_to_gaps(
+    estimator: Any, X: np.ndarray, weight: np.ndarray | None, reg: np.ndarray | None, reg_gauss: np.ndarray | None
+) -> None:
+    """Fit an LCAGauss to rows with missing values."""
+    if estimator.reduce:
+        raise ValueError("reduce=True needs rows without missing values. Fill them with vicinal.DensityImputer first.")
+    check_columns_known(X, getattr(estimator, "feature_names_in_", None))
+    known, d = X.astype(np.float64), X.shape[1]
+    w = np.ones(len(X)) if weight is None else weight
+    mass = float(w.sum())
+    filled, spread = gaussian_start(known, weight)
+    reg = AUTO_SHARE * spread if reg is None else reg
+    reg_gauss = np.zeros((d, d)) if reg_gauss is None else reg_gauss
+    root = inverse_root(spread + reg_gauss)
+    start = _split(np.empty((0, d)), root, mean_of_rows(filled, weight), filled)
+
+    def step(at: _Split) -> tuple[float, _Split]:
+        found = expect(known, at.centres, at.covariance, weight, estimator.engine)
+        penalty = 0.5 * float(np.sum(reg * (at.local.T @ at.local)) + np.sum(reg_gauss * (at.gaussian.T @ at.gaussian)))
+        objective = float(w @ found.scores) / mass - penalty
+        added = found.spread / mass
+        whole = scatter_of_rows(found.rows, weight) + added + reg_gauss
+        root, mean = inverse_root(whole), mean_of_rows(found.rows, weight)
+        if not len(at.local):  # all Gaussian: the state absorbs, as with complete rows
+            return objective, _split(root, at.local, mean, found.rows)
+        pairs = leave_one_out(found.rows, weight, estimator.engine).pairs
+        scatter = pairs.at(at.local).scatter(w[w > 0], of="rows").scatter
+        matrix = root @ (scatter / mass + added + reg) @ root.T
+        gaussian, local = directions(split_at_one(0.5 * (matrix + matrix.T)), root)
+        return objective, _split(gaussian, local, mean, found.rows)
+
+    record = Recorder.of(estimator, lambda at: np.concatenate([at.gaussian, at.local]))
+    try:
+        path = fixed_point(step, start, record, max_iter=estimator.max_iter, tol=max(estimator.tol, TOL), may_lose=True)
+    except (CollapseError, np.linalg.LinAlgError):
+        raise ValueError(_COLLAPSED.format(name="LCAGauss")) from None
+    warn_if_not_converged("LCAGauss", path, stacklevel=4)
+    estimator._constants, estimator.reg_search_ = None, None
+    estimator.reg_, estimator.reg_gauss_ = reg, reg_gauss
+    _keep_gauss(estimator, X, weight, path)
+
+
+def _keep_gauss(estimator: Any, X: np.ndarray, weight: np.ndarray | None, path: Any) -> None:
+    kept = path.parameters
+    both = np.concatenate([kept.gaussian, kept.local])
+    estimator.gaussian_components_, estimator.components_ = kept.gaussian, kept.local
+    estimator.n_components_, estimator.mean_ = len(kept.local), kept.mean
+    estimator.precision_, estimator.covariance_ = both.T @ both, kept.covariance
+    with np.errstate(divide="ignore"):
+        log_weights = None if weight is None else np.log(weight)
+    names = getattr(estimator, "feature_names_in_", None)
+    estimator.mixture_ = SharedMixture(
+        kept.centres.astype(X.dtype), kept.covariance, log_weights, estimator.engine, names
+    )
+    found = expect(X.astype(np.float64), kept.centres, kept.covariance, weight, estimator.engine)
+    estimator._left_out_scores = found.scores
+    problem = leave_one_out(kept.rows, weight, estimator.engine)
+    estimator.engine_, estimator.certified_row_error_ = problem.pairs.backend, problem.pairs.certified_row_error
+    metric = kept.local if len(kept.local) else np.zeros((1, X.shape[1]))
+    estimator.effective_neighbors_ = perplexities(problem, metric, kept.rows, weight)
+    estimator.objectives_, estimator.n_iter_, estimator.converged_ = path.objectives, path.n_iter, path.converged

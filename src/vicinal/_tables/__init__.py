@@ -1,0 +1,42 @@
+"""Tables: what kind each column is of, rows made ready for metrics and densities, noise for rounded values.
+
+::
+
+    column_types     continuous, lattice, boolean, category, date, ...: found once, for every command
+    TableEncoder     raw columns -> numbers, with the kinds that it found; a step of a pipeline and of a model file
+    prepare          one table -> features, labels and notes, for `learn`, `compare` and Python users alike
+    Dequantizer      uniform noise of one step on rounded columns, so that a density of them means something
+    score_rows       log-densities (or log-probabilities) of rows, averaged over the noise
+"""
+
+from vicinal._tables.column_type import KINDS, ColumnType, TableError, array_types, describe_types
+from vicinal._tables.dequantizer import Dequantizer
+from vicinal._tables.encoder import PARTS, TableEncoder
+from vicinal._tables.frames import column_types, nearest_names, parse_types
+from vicinal._tables.preparing import COMMAND_WORDS, Note, PreparedTable, prepare, prepare_table, refuse_infinite
+from vicinal._tables.scoring import N_DRAWS, dequantizer_of, draw_scores, log_volume, score_rows
+
+__all__ = [
+    "COMMAND_WORDS",
+    "KINDS",
+    "N_DRAWS",
+    "PARTS",
+    "ColumnType",
+    "Dequantizer",
+    "Note",
+    "PreparedTable",
+    "TableEncoder",
+    "TableError",
+    "array_types",
+    "column_types",
+    "dequantizer_of",
+    "describe_types",
+    "draw_scores",
+    "log_volume",
+    "nearest_names",
+    "parse_types",
+    "prepare",
+    "prepare_table",
+    "refuse_infinite",
+    "score_rows",
+]

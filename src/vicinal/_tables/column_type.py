@@ -1,0 +1,239 @@
+"""What kind of column some numbers are: measurements, rounded measurements, a switch, a name of rows, or nothing."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vicinal._words import shown
+
+KINDS = (
+    "continuous",
+    "lattice",
+    "boolean",
+    "category",
+    "date",
+    "text",
+    "identifier",
+    "counter",
+    "constant",
+    "empty",
+)
+# What a density can be learned of: the values are amounts, and rounding (a lattice) can be undone by noise.
+MEASURED = ("continuous", "lattice")
+
+# Rounding matters where values repeat (more than this share of the rows) or where a step is more than this share of the
+# standard deviation. Finer lattices are indistinguishable from continuous values at the scale of any kernel.
+_MANY_REPEATS, _COARSE = 0.05, 0.01
+_NEARLY_ALL = 0.95  # of the values must lie on a lattice
+# Fewer rows than this tell an amount from an identifier or a switch too rarely.
+_FEWEST_ROWS = 10
+_UNIQUE_NAME = re.compile(r"(^|[\W_])(id|uuid|key|index)([\W_]|$)")
+_ID_NAME = re.compile(r"(^|[\W_])(id|uuid)([\W_]|$)")
+
+
+class TableError(ValueError):
+    """A table that cannot be used as it is.
+
+    Attributes
+    ----------
+    notes : list of Note
+        What was found out about the table before.
+    """
+
+    def __init__(self, message: str, notes: Iterable[Any] = ()):
+        super().__init__(message)
+        self.notes = list(notes)
+
+
+class ColumnType(NamedTuple):
+    """What kind a column is of.
+
+    Attributes
+    ----------
+    kind : str
+        One of "continuous", "lattice", "boolean", "category", "date", "text", "identifier", "counter", "constant" and
+        "empty".
+    step, offset : float or None
+        Of a lattice: its values are ``offset + k * step`` with whole numbers k.
+    format : str or None
+        Of a date that is written as text: "ISO8601", or a format of ``strptime``.
+    tied : float
+        Of a continuous column: the share of the rows whose value occurs in an earlier row. It is 0 for real
+        measurements; a density of many tied values can be made as high as one likes.
+    """
+
+    kind: str
+    step: float | None = None
+    offset: float | None = None
+    format: str | None = None
+    tied: float = 0.0
+
+    def __str__(self) -> str:
+        if self.kind == "lattice":
+            return f"lattice of step {self.step:g}"
+        return f"date ({self.format})" if self.format else self.kind
+
+    @property
+    def spec(self) -> str:
+        """The text that asks for this kind: "lattice:0.5", "date:%d/%m/%Y", "boolean"."""
+        detail = self.format if self.step is None else repr(self.step)
+        return f"{self.kind}:{detail}" if detail else self.kind
+
+    @property
+    def measured(self) -> bool:
+        """Whether the values are amounts, of which a density can be learned."""
+        return self.kind in MEASURED
+
+
+def number_type(values: np.ndarray, name: str = "", resolution: float | None = None) -> ColumnType:
+    """The kind of a column of numbers.
+
+    Parameters
+    ----------
+    values : array of shape (n,)
+        NaN where a value is missing. The order counts: a column that counts the rows is told by it.
+    name : str
+        A column of whole numbers that is called an id is taken as one.
+    resolution : float, optional
+        The relative rounding error of the values; the default is that of their dtype.
+    """
+    values = np.asarray(values)
+    if resolution is None:
+        resolution = float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 2.0**-52
+    values = values.astype(np.float64)
+    known = np.isfinite(values)
+    found = values[known]
+    if not len(found):
+        return ColumnType("empty")
+    distinct = np.unique(found)
+    if len(distinct) == 1:
+        return ColumnType("constant")
+    if not (np.floor(found) != found).any():
+        if _counts_rows(values, known):
+            return ColumnType("counter")
+        if _names_rows(name, found, distinct):
+            return ColumnType("identifier")
+    if len(distinct) == 2 and (set(distinct.tolist()) == {0.0, 1.0} or len(found) >= _FEWEST_ROWS):
+        return ColumnType("boolean")
+    tied = 1.0 - len(distinct) / len(found)
+    lattice = find_lattice(found, resolution, any_step=tied > _MANY_REPEATS)
+    if lattice is not None and (tied > _MANY_REPEATS or lattice[0] > _COARSE * found.std()):
+        return ColumnType("lattice", *lattice)
+    return ColumnType("continuous", tied=tied if tied > _MANY_REPEATS else 0.0)
+
+
+def _counts_rows(values: np.ndarray, known: np.ndarray) -> bool:
+    """Whether whole numbers count the rows of the table; some of them may be missing."""
+    first = values[known] - np.flatnonzero(known)
+    few = 3 if first[0] in (0, 1) else _FEWEST_ROWS
+    return len(first) >= few and bool((first == first[0]).all())
+
+
+def _names_rows(name: str, found: np.ndarray, distinct: np.ndarray) -> bool:
+    """Whether whole numbers are called an id, or never repeat and fill a range without gaps (or are called a key)."""
+    if len(found) < _FEWEST_ROWS:
+        return False
+    name = name.casefold()
+    if _ID_NAME.search(name):
+        return True
+    no_gaps = distinct[-1] - distinct[0] == len(found) - 1
+    return len(distinct) == len(found) and bool(no_gaps or _UNIQUE_NAME.search(name))
+
+
+def asked_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> ColumnType:
+    """The kind of a column of numbers that the user asks for, completed by what the values are."""
+    if isinstance(asked, ColumnType):
+        return asked
+    if not isinstance(asked, str):
+        raise TypeError(f"types: the kind of {name!r} must be a text or a ColumnType, got {type(asked).__name__}.")
+    kind, _, detail = asked.partition(":")
+    if kind not in KINDS:
+        raise TableError(f"types: {name!r} cannot be {kind!r}; expected one of {', '.join(KINDS)}.")
+    if kind != "lattice":
+        return ColumnType(kind)
+    values = np.asarray(values)
+    resolution = float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 2.0**-52
+    values = values[np.isfinite(values)].astype(np.float64)
+    if not detail:
+        lattice = find_lattice(values, resolution) if len(values) and np.ptp(values) else (1.0, 0.0)
+        if lattice is None:
+            raise TableError(f"types: the values of {name!r} have no common step. Name one, as in 'lattice:0.5'.")
+        return ColumnType("lattice", *lattice)
+    try:
+        step = float(detail)
+    except ValueError:
+        step = 0.0
+    if not (np.isfinite(step) and step > 0):
+        raise TableError(f"types: the step of {name!r} must be a number greater than 0, got {detail!r}.")
+    return ColumnType("lattice", step, float(values[0] % step) if len(values) else 0.0)
+
+
+def array_types(X: np.ndarray, names: list[str], types: Mapping[Any, Any] | None = None) -> list[ColumnType]:
+    """The kinds of the columns of an array of numbers, as found or, for names (or positions) in `types`, as asked."""
+    asked = {
+        names[key] if isinstance(key, int) and key < len(names) else key: kind for key, kind in (types or {}).items()
+    }
+    unknown = [key for key in asked if key not in names]
+    if unknown:
+        raise TableError(f"types: there is no column {unknown[0]!r}. There are {shown(names)}.")
+    return [
+        asked_type(column, asked[name], name) if name in asked else number_type(column, name)
+        for name, column in zip(names, X.T, strict=True)
+    ]
+
+
+def find_lattice(values: np.ndarray, resolution: float, *, any_step: bool = True) -> tuple[float, float] | None:
+    """The step and the offset of the coarsest lattice that holds nearly all values (95 %), or None.
+
+    Nearly, because tables mix precisions: 12.7 here, 12.74999 there.
+
+    Parameters
+    ----------
+    values : array of shape (n,)
+        Finite, with at least two different ones.
+    resolution : float
+        Their relative rounding error.
+    any_step : bool
+        Whether steps count that have no short decimal form, such as those of standardised whole numbers.
+    """
+    distinct, counts = np.unique(values, return_counts=True)
+    largest = float(np.abs(distinct).max())
+    for digits in range(10):
+        scaled = distinct * 10.0**digits
+        slack = 4.0 * resolution * largest * 10.0**digits
+        if slack > 1e-3 or largest * 10.0**digits > 2.0**52:
+            break
+        whole = np.rint(scaled)
+        fits = np.abs(scaled - whole) <= slack
+        if counts[fits].sum() >= _NEARLY_ALL * len(values) and fits.sum() > 1:
+            whole = whole[fits].astype(np.int64)
+            step = int(np.gcd.reduce(np.diff(whole)))
+            return step / 10.0**digits, (int(whole[0]) % step) / 10.0**digits
+    return _lattice_of_any_step(distinct, counts, resolution * largest) if any_step else None
+
+
+def _lattice_of_any_step(distinct: np.ndarray, counts: np.ndarray, error: float) -> tuple[float, float] | None:
+    """A lattice whose step is the smallest gap between values that repeat, or a simple fraction of it."""
+    repeated = distinct[counts > 1]
+    gaps = np.diff(repeated)
+    if len(gaps) < 2 or gaps.min() < 1e4 * error:
+        return None
+    for parts in range(1, 7):
+        fine = parts / float(gaps.min())
+        position = np.concatenate([[0.0], np.cumsum(np.rint(gaps * fine))])
+        step = float((repeated[-1] - repeated[0]) / position[-1])
+        away = (distinct - repeated[0]) / step
+        fits = np.abs(away - np.rint(away)) <= 1e-3 + 8.0 * error / step
+        if counts[fits].sum() >= _NEARLY_ALL * counts.sum():
+            return step, float(repeated[0] % step)
+    return None
+
+
+def describe_types(types: Iterable[tuple[str, ColumnType]], most: int = 8) -> str:
+    """Columns by kind for a message: "boolean: 'coin'; identifier: 'order_id'"."""
+    by_kind: dict[str, list[str]] = {}
+    for name, kind in types:
+        by_kind.setdefault(kind.kind, []).append(str(name))
+    return "; ".join(f"{kind}: {shown(names, most)}" for kind, names in by_kind.items())

@@ -1,0 +1,220 @@
+"""Uniform noise that undoes rounding, so that a density of rounded values means something."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from vicinal._checks import check_flag, check_integer
+from vicinal._tables.column_type import number_type
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Dequantizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    r"""Add uniform noise of one step to rounded columns: whole numbers, cents, tenths of a degree.
+
+    A density of values that repeat can be made as high as one likes, by kernels as narrow as one likes around them.
+    With noise :math:`u` uniform over one step, centred, the density p of :math:`x + u` is bounded by the probability of
+    the rounded row:
+
+    .. math:: E_u \log p(x + u) + \sum_j \log s_j \;\le\; \log \int_{\text{cell of } x} p = \log P(x)
+
+    with steps :math:`s_j` of the rounded columns (Theis, van den Oord and Bethge, 2016).
+    :func:`vicinal.tables.score_rows` averages over draws of the noise; its value is that bound in expectation over the
+    noise.
+
+    Parameters
+    ----------
+    steps : "auto" or array-like of shape (n_features,), default="auto"
+        The step of each column, 0 for columns that are left as they are. "auto" takes those that
+        :func:`vicinal.tables.column_types` calls a lattice: neither continuous columns nor columns of two values.
+    training_only : bool, default=False
+        Let ``transform`` return rows as they are, so that in a pipeline only the fit sees noise. It is for estimators that
+        are densities *and* metrics: LCA is learned from rows with noise, and maps rows without.
+    random_state : int, RandomState instance or None, default=0
+
+    Attributes
+    ----------
+    steps_ : ndarray of shape (n_features,)
+    seed_ : int
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    Notes
+    -----
+    The noise of a row is a function of the seed, of the row's values and of the number of the draw. So ``transform``
+    gives a row the same answer alone, among others and in any order. ``fit_transform``, for training rows, tells equal
+    rows apart by their position among each other; otherwise a repeated row would still repeat. NaN stays NaN.
+
+    Use it before a density. A metric, and whatever else looks for neighbours, should see rows without noise: see
+    `training_only`.
+
+    References
+    ----------
+    L. Theis, A. van den Oord and M. Bethge, "A note on the evaluation of generative models", ICLR 2016
+    (arXiv:1511.01844).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import Dequantizer
+    >>> X = np.random.default_rng(0).poisson(3.0, size=(100, 1)).astype(float)
+    >>> dequantizer = Dequantizer()
+    >>> Z = dequantizer.fit_transform(X)
+    >>> dequantizer.steps_
+    array([1.])
+    >>> len(np.unique(X)), len(np.unique(Z)), bool(np.all(np.rint(Z) == X))
+    (10, 100, True)
+    """
+
+    def __init__(self, steps: Any = "auto", *, training_only: bool = False, random_state: Any = 0):
+        self.steps = steps
+        self.training_only = training_only
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> "Dequantizer":
+        """Find the steps of the columns.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        check_flag(self.training_only, "training_only")
+        X = self._rows(X, reset=True)
+        self.steps_ = self._check_steps(X)
+        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the rows with noise: the draw number 0. With ``training_only``, return them as they are.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+        """
+        if self.training_only:
+            check_is_fitted(self)
+            return self._rows(X, reset=False)
+        return self.draw(X, 0)
+
+    def draw(self, X: Any, number: int) -> np.ndarray:
+        """Return the rows with the noise of another draw.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        number : int
+            0, 1, 2, ...
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        X = self._rows(X, reset=False)
+        return self._noisy(X, check_integer(number, "number", least=0), np.zeros(len(X), dtype=np.uint64))
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """Find the steps and return the training rows with noise, which tells equal rows apart.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : ignored
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+        """
+        return self.fit(X).transform_training_rows(X)
+
+    def transform_training_rows(self, X: Any) -> np.ndarray:
+        """Return training rows with noise that differs between equal rows, as ``fit_transform`` does.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        X = self._rows(X, reset=False)
+        return self._noisy(X, 0, _position_among_equals(X))
+
+    def _rows(self, X: Any, *, reset: bool) -> np.ndarray:
+        kinds = [np.float64, np.float32]
+        return validate_data(self, X, reset=reset, dtype=kinds, ensure_all_finite="allow-nan")
+
+    def _check_steps(self, X: np.ndarray) -> np.ndarray:
+        if isinstance(self.steps, str):
+            if self.steps != "auto":
+                raise ValueError(f"steps must be 'auto' or one number per column, got {self.steps!r}.")
+            return np.array([number_type(column).step or 0.0 for column in X.T])
+        steps = np.asarray(self.steps, dtype=np.float64)
+        if steps.shape != (X.shape[1],):
+            raise ValueError(
+                f"steps must hold one number for each of the {X.shape[1]} columns, got shape {steps.shape}."
+            )
+        if not np.isfinite(steps).all() or steps.min() < 0:
+            raise ValueError("steps must be finite and at least 0 (0 for a column that is not rounded).")
+        return steps.copy()
+
+    def _noisy(self, X: np.ndarray, number: int, twin: np.ndarray) -> np.ndarray:
+        noisy = np.array(X)
+        rows = _mixed(_mixed(_hash_of_rows(X, self.seed_) ^ np.uint64(number)) ^ twin)
+        for j in np.flatnonzero(self.steps_):
+            bits = _mixed(rows ^ _mixed(np.array(j + 1, dtype=np.uint64)))
+            # The middles of 2^52 equal parts of (-1/2, 1/2): neither end occurs, so that rounding takes the noise back.
+            uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52 - 0.5
+            noisy[:, j] += self.steps_[j] * uniform
+        return noisy
+
+
+def _mixed(values: Any) -> Any:
+    """The finaliser of SplitMix64: every bit of the result depends on every bit of the value."""
+    with np.errstate(over="ignore"):
+        values = np.atleast_1d(np.asarray(values, dtype=np.uint64)) + _GOLDEN
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return values ^ (values >> np.uint64(31))
+
+
+def _hash_of_rows(X: np.ndarray, seed: int) -> np.ndarray:
+    """64 bits per row that depend on its values and on nothing else; equal rows have equal bits."""
+    values = np.where(np.isnan(X), np.nan, X).astype(np.float64) + 0.0  # one NaN, and no negative zero
+    found = np.repeat(_mixed(np.uint64(seed)), len(X))
+    for bits in np.ascontiguousarray(values.T).view(np.uint64):
+        found = _mixed(found ^ bits)
+    return found
+
+
+def _position_among_equals(X: np.ndarray) -> np.ndarray:
+    """For each row how many equal rows come before it."""
+    keys = _hash_of_rows(X, 0)
+    order = np.argsort(keys, kind="stable")
+    in_order = keys[order]
+    starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
+    position = np.arange(len(X)) - np.repeat(starts, np.diff(np.append(starts, len(X))))
+    found = np.empty(len(X), dtype=np.uint64)
+    found[order] = position
+    return found

@@ -1,0 +1,415 @@
+"""Raw columns of a table as numbers, with what is known about their kinds."""
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal._checks import check_flag
+from vicinal._tables.column_type import ColumnType, TableError, number_type
+from vicinal._tables.dequantizer import Dequantizer
+from vicinal._tables.frames import as_frame, as_numbers, column_types, is_numeric, nearest_names, read_dates
+from vicinal._words import count, shown
+
+_DAY = 86_400.0  # seconds
+# The parts of a date that come round again: the length of a round, and where in it a time is.
+_ROUNDS: dict[str, Any] = {
+    "month": lambda dates: (dates.dt.day_of_year - 1.0) / 366.0,
+    "weekday": lambda dates: (dates.dt.day_of_week + dates.dt.hour / 24.0) / 7.0,
+    "hour": lambda dates: (dates.dt.hour + dates.dt.minute / 60.0) / 24.0,
+}
+_VARIES: dict[str, Any] = {
+    "month": lambda dates: dates.dt.month,
+    "weekday": lambda dates: dates.dt.day_of_week,
+    "hour": lambda dates: dates.dt.hour,
+}
+
+
+# What may be made of a column, besides the 0/1 columns "=value" of a category.
+PARTS = ("number", "days", *(f"{name}_{function}" for name in _ROUNDS for function in ("sin", "cos")))
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Turn the columns of a table into numbers, by what kind each is of.
+
+    Numbers stay as they are. A date becomes days (since 1970-01-01) and, where they vary, the sine and cosine of its
+    place in the year, in the week and in the day. A category becomes a 0/1 column per value with ``one_hot``. Columns
+    that name or count the rows, that never change, that are empty, and texts are left out. Missing values stay missing
+    (NaN); :class:`vicinal.DensityImputer` fills them.
+
+    Parameters
+    ----------
+    types : dict, optional
+        What you know better than :func:`vicinal.tables.column_types`, by column, in its notation.
+    one_hot : bool, default=False
+        Turn categories into 0/1 columns that are named "column=value"; without it they are left out.
+    random_state : int, default=0
+        The seed of the noise that densities need on rounded columns (`dequantizer`). ``transform`` adds none.
+
+    Attributes
+    ----------
+    types_ : dict of str to ColumnType
+        The kind of each raw column.
+    feature_types_ : list of ColumnType
+        The kind of each column of the output. Those that are ``measured`` (continuous or on a lattice) are what
+        densities and LCA can learn from.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    Notes
+    -----
+    A model file holds the encoder, so that new rows are treated as the training rows were. ``transform`` finds the
+    columns of a DataFrame by name: the order does not matter, and others are ignored.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from vicinal import TableEncoder
+    >>> table = pd.DataFrame({"price": [9.5, 8.0, 9.5, 7.0], "colour": ["red", "blue", "red", "blue"]})
+    >>> encoder = TableEncoder(one_hot=True).fit(table)
+    >>> list(encoder.get_feature_names_out())
+    ['price', 'colour=blue', 'colour=red']
+    >>> encoder.transform(table[:2])
+    array([[9.5, 0. , 1. ],
+           [8. , 1. , 0. ]])
+    """
+
+    def __init__(self, types: Mapping[str, Any] | None = None, *, one_hot: bool = False, random_state: int = 0):
+        self.types = types
+        self.one_hot = one_hot
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> "TableEncoder":
+        """Find the kinds of the columns.
+
+        Parameters
+        ----------
+        X : DataFrame, or array of shape (n_samples, n_features)
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        check_flag(self.one_hot, "one_hot")
+        frame = as_frame(X)
+        self.n_features_in_ = frame.shape[1]
+        names = np.array(list(frame.columns), dtype=object)
+        if hasattr(X, "columns"):
+            self.feature_names_in_ = names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        self._columns = names
+        found = list(column_types(frame, self.types).values())
+        outputs = [
+            (position, part, kind)
+            for position, column_type in enumerate(found)
+            for part, kind in _outputs(frame.iloc[:, position], column_type, self.one_hot)
+        ]
+        self._keep_types("column", found)
+        self._sources = np.array([position for position, _, _ in outputs], dtype=np.int64)
+        self._parts = np.array([part for _, part, _ in outputs], dtype=object)
+        self._keep_types("feature", [kind for _, _, kind in outputs])
+        return self
+
+    def _keep_types(self, what: str, types: list[ColumnType]) -> None:
+        """Keep types as arrays, which a model file can hold."""
+        setattr(self, f"_{what}_kinds", np.array([kind.kind for kind in types], dtype=object))
+        numbers = [[np.nan if value is None else value for value in (t.step, t.offset, t.tied)] for t in types]
+        setattr(self, f"_{what}_lattices", np.array(numbers, dtype=np.float64).reshape(-1, 3))
+        if what == "column":
+            self._formats = np.array([kind.format or "" for kind in types], dtype=object)
+
+    @property
+    def types_(self) -> dict[str, ColumnType]:
+        """The kind of each raw column, by name."""
+        check_is_fitted(self, "_columns")
+        kinds = _types_of(self._column_kinds, self._column_lattices)
+        return {
+            str(name): kind._replace(format=written or None)
+            for name, kind, written in zip(self._columns, kinds, self._formats, strict=True)
+        }
+
+    @property
+    def feature_types_(self) -> list[ColumnType]:
+        """The kind of each column of the output."""
+        check_is_fitted(self, "_columns")
+        return _types_of(self._feature_kinds, self._feature_lattices)
+
+    @property
+    def sources(self) -> list[str]:
+        """For each column of the output, the raw column that it is made of."""
+        check_is_fitted(self, "_columns")
+        return [str(self._columns[position]) for position in self._sources]
+
+    @property
+    def used_columns(self) -> list[str]:
+        """The raw columns that ``transform`` reads."""
+        return list(dict.fromkeys(self.sources))
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the output: "column", "column=value" or "column:part of a date".
+
+        Parameters
+        ----------
+        input_features : ignored
+
+        Returns
+        -------
+        ndarray of str objects
+        """
+        check_is_fitted(self, "_columns")
+        named = zip(self._sources, self._parts, strict=True)
+        return np.array([_output_name(str(self._columns[position]), part) for position, part in named], dtype=object)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the numbers, NaN where a value is missing.
+
+        Parameters
+        ----------
+        X : DataFrame, or array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+        """
+        frame = self.pick(X)
+        formats = dict(zip(map(str, self._columns), self._formats, strict=True))
+        values = np.empty((len(frame), len(self._parts)))
+        for j, (position, part) in enumerate(zip(self._sources, self._parts, strict=True)):
+            name = str(self._columns[position])
+            values[:, j] = _encoded(frame[name], part, formats[name] or None)
+        return values
+
+    def pick(self, X: Any) -> Any:
+        """Return the raw columns that ``transform`` reads, by name, as a DataFrame; refuses a table that lacks some.
+
+        Parameters
+        ----------
+        X : DataFrame, or array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        DataFrame
+        """
+        check_is_fitted(self, "_columns")
+        frame = as_frame(X)
+        if not hasattr(X, "columns"):
+            if frame.shape[1] != self.n_features_in_:
+                raise TableError(
+                    f"X has {frame.shape[1]} features, but TableEncoder is expecting {self.n_features_in_} features as input."
+                )
+            frame.columns = [str(name) for name in self._columns]
+        used = self.used_columns
+        absent = [name for name in used if name not in frame.columns]
+        if absent:
+            near = list(dict.fromkeys(match for name in absent[:3] for match in nearest_names(name, frame.columns, 1)))
+            hint = f" Did you mean {shown(near)}?" if near else ""
+            raise TableError(
+                f"the table lacks {count(len(absent), 'column')} of the model: {shown(absent)}.{hint} It has "
+                f"{shown(frame.columns)}."
+            )
+        return frame[used]
+
+    def unseen(self, X: Any) -> dict[str, list[str]]:
+        """Return the values of categories that the encoder does not know, row by row, by column.
+
+        Parameters
+        ----------
+        X : DataFrame, or array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        dict of str to list of str
+            They count as none of the known values: all their 0/1 columns are 0.
+        """
+        frame, found = self.pick(X), {}
+        for name in frame.columns:
+            known = {part[1:] for part in self._parts_of(name) if part.startswith("=")}
+            if known:
+                texts = _texts(frame[name]).dropna()
+                found[name] = texts[~texts.isin(known)].tolist()
+        return {name: values for name, values in found.items() if values}
+
+    def _parts_of(self, name: str) -> list[str]:
+        return [part for p, part in zip(self._sources, self._parts, strict=True) if self._columns[p] == name]
+
+    def select(self, outputs: Any) -> "TableEncoder":
+        """Return a fitted encoder with some of the outputs, which reads only the raw columns that it needs.
+
+        Parameters
+        ----------
+        outputs : array of bool or of positions, shape (n_features_out,)
+
+        Returns
+        -------
+        TableEncoder
+        """
+        check_is_fitted(self, "_columns")
+        narrow = copy(self)
+        sources = self._sources[outputs]
+        used = np.unique(sources)
+        narrow._columns, narrow.n_features_in_ = self._columns[used], len(used)
+        if hasattr(self, "feature_names_in_"):
+            narrow.feature_names_in_ = narrow._columns
+        narrow._sources, narrow._parts = np.searchsorted(used, sources), self._parts[outputs]
+        for name, chosen in (("column", used), ("feature", outputs)):
+            for what in ("kinds", "lattices"):
+                setattr(narrow, f"_{name}_{what}", getattr(self, f"_{name}_{what}")[chosen])
+        narrow._formats = self._formats[used]
+        narrow.types = None if self.types is None else {n: t for n, t in self.types.items() if n in narrow._columns}
+        return narrow
+
+    def dequantizer(self) -> Dequantizer | None:
+        """Return the noise for the output's rounded columns, fitted; None where no column is rounded.
+
+        Returns
+        -------
+        Dequantizer or None
+        """
+        steps = [kind.step if kind.kind == "lattice" else 0.0 for kind in self.feature_types_]
+        if not any(steps):
+            return None
+        dequantizer = Dequantizer(steps=steps, random_state=self.random_state)
+        return dequantizer.fit(np.zeros((1, len(steps))))
+
+    @classmethod
+    def of_features(cls, names: list[str], table: Any) -> "TableEncoder":
+        """Return a fitted encoder that makes the columns of these names from a table, without looking at its values.
+
+        "column=value" is made from a column of texts where the table has no column of that name. Names that the table
+        does not have are asked for as they are.
+
+        Parameters
+        ----------
+        names : list of str
+        table : DataFrame
+
+        Returns
+        -------
+        TableEncoder
+        """
+        frame, columns, outputs = as_frame(table), [], []
+        for name in names:
+            column, part = _column_and_part(frame, name)
+            if column not in columns:
+                columns.append(column)
+            outputs.append((columns.index(column), part))
+        encoder = cls(one_hot=True)
+        encoder.n_features_in_ = len(columns)
+        encoder.feature_names_in_ = encoder._columns = np.array(columns, dtype=object)
+        encoder._sources = np.array([position for position, _ in outputs], dtype=np.int64)
+        encoder._parts = np.array([part for _, part in outputs], dtype=object)
+        plain, coded = ColumnType("continuous"), ColumnType("boolean")
+        encoder._keep_types("column", [plain] * len(columns))
+        encoder._keep_types("feature", [plain if part == "number" else coded for _, part in outputs])
+        return encoder
+
+
+def _types_of(kinds: np.ndarray, lattices: np.ndarray) -> list[ColumnType]:
+    def number(value: float) -> float | None:
+        return None if np.isnan(value) else float(value)
+
+    return [
+        ColumnType(kind, number(step), number(offset), tied=float(tied))
+        for kind, (step, offset, tied) in zip(kinds, lattices, strict=True)
+    ]
+
+
+def _outputs(column: Any, kind: ColumnType, one_hot: bool) -> list[tuple[str, ColumnType]]:
+    """What a raw column becomes: parts, each with its kind."""
+    if kind.kind in ("continuous", "lattice", "boolean"):
+        return [("number", kind)]
+    if kind.kind == "category" and one_hot:
+        return [(f"={value}", ColumnType("boolean")) for value in sorted(_texts(column).dropna().unique())]
+    if kind.kind != "date":
+        return []
+    dates = read_dates(column, kind.format)
+    days = number_type(_days(dates))
+    parts = [] if days.kind == "constant" else [("days", days)]
+    for name, varying in _VARIES.items():
+        if varying(dates).nunique() > 1:
+            parts += [(f"{name}_sin", kind._replace(format=None)), (f"{name}_cos", kind._replace(format=None))]
+    return parts
+
+
+def _output_name(column: str, part: str) -> str:
+    if part in ("number", "days"):
+        return column
+    return f"{column}{part}" if part.startswith("=") else f"{column}:{part}"
+
+
+def _encoded(column: Any, part: str, written: str | None) -> np.ndarray:
+    """One output of a raw column."""
+    if part == "number":
+        if not is_numeric(column):
+            raise TableError(f"1 column of the model must be numeric: {describe_text(column)}.")
+        return as_numbers(column).astype(np.float64)
+    if part.startswith("="):
+        texts = _texts(column)
+        coded = (texts == part[1:]).to_numpy(dtype=np.float64, na_value=np.nan)
+        coded[texts.isna().to_numpy()] = np.nan
+        return coded
+    dates = read_dates(column, written)
+    unreadable = dates.isna() & column.notna()
+    if unreadable.any():
+        culprit = str(column[unreadable].iloc[0])[:30]
+        raise TableError(
+            f"1 column of the model must hold dates: {str(column.name)!r} holds {culprit!r} in row "
+            f"{column.index[unreadable][0]}{f' (expected {written})' if written else ''}."
+        )
+    if part == "days":
+        return _days(dates)
+    name, _, function = part.partition("_")
+    angle = 2.0 * np.pi * _ROUNDS[name](dates).to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.sin(angle) if function == "sin" else np.cos(angle)
+
+
+def _days(dates: Any) -> np.ndarray:
+    import pandas as pd
+
+    return ((dates - pd.Timestamp(0)).dt.total_seconds() / _DAY).to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _texts(column: Any) -> Any:
+    """The values of a category as texts; whole numbers without a fraction, missing ones missing."""
+    if column.dtype.kind == "f":
+        column = column.astype("Int64") if (column.dropna() % 1 == 0).all() else column
+    return column.astype("string")
+
+
+def _column_and_part(frame: Any, name: str) -> tuple[str, str]:
+    """The column, and what is to be made of it; of "column=value" only where the table has such a column of texts."""
+    pieces = name.split("=")
+    if name not in frame.columns:
+        for cut in range(len(pieces) - 1, 0, -1):
+            column = "=".join(pieces[:cut])
+            if column in frame.columns and not is_numeric(frame[column]):
+                return column, "=" + "=".join(pieces[cut:])
+    return name, "number"
+
+
+def describe_text(column: Any) -> str:
+    """What kind of text a column holds; names the culprit where nearly all of it is numbers."""
+    import pandas as pd
+
+    name, values = repr(str(column.name)), column.dropna()
+    if not len(values):
+        return f"{name} (no value at all)"
+    texts = values.astype(str)
+    numbers = pd.to_numeric(texts, errors="coerce").notna()
+    if numbers.mean() > 0.5 and not numbers.all():
+        culprit = values[~numbers]
+        return (
+            f"{name} ({int(numbers.sum()):,} of {len(values):,} entries are numbers; row {culprit.index[0]} holds "
+            f"{str(culprit.iloc[0])[:30]!r})"
+        )
+    return f"{name} ({count(values.nunique(), 'value')}, as {str(values.iloc[0])[:20]!r})"

@@ -1,0 +1,372 @@
+"""From a table to features: which columns are used, what was done to get them, and what is odd about them.
+
+The one function behind `vicinal learn`, `vicinal compare` and `vicinal.tables.prepare`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vicinal._checks import check_choice
+from vicinal._tables.column_type import ColumnType, TableError, describe_types
+from vicinal._tables.encoder import TableEncoder, describe_text
+from vicinal._tables.frames import MOST_LEVELS, as_frame, hidden_numbers, is_ambiguous, nearest_names
+from vicinal._words import count, shown
+
+LARGEST = 1e150  # what can be squared and summed in float64
+MISSING = ("refuse", "drop", "impute", "marginalise")
+
+
+class Words(NamedTuple):
+    """What the caller calls the options that messages recommend."""
+
+    drop: str = "drop"
+    types: str = "types"
+    one_hot: str = "one_hot=True"
+    drop_rows: str = "missing='drop'"
+    impute: str = "missing='impute'"
+    label: str = "target"
+    as_kind: str = "types={{{name!r}: {kind!r}}}"
+    not_known: str = "na_values=[{text!r}] when you read the table"
+    decimal: str = "decimal=',' of pandas.read_csv"
+
+
+COMMAND_WORDS = Words(
+    drop="--drop",
+    types="--type",
+    one_hot="--one-hot",
+    drop_rows="--missing drop",
+    impute="--missing impute",
+    label="--target",
+    as_kind="--type {name}={kind}",
+    not_known="--na {text!r}",
+    decimal="--decimal ,",
+)
+
+
+class Note(NamedTuple):
+    """Something that was done to the table, or that is odd about it."""
+
+    text: str
+    odd: bool = False
+
+
+class PreparedTable(NamedTuple):
+    """A table made ready.
+
+    Attributes
+    ----------
+    X : DataFrame of float64
+        The features, noise-free; NaN where a value is missing and `missing` lets it be.
+    labels : Series or None
+        The target or the groups, of the rows that were kept.
+    rows : array
+        Positions of the kept rows in the table.
+    types : dict of str to ColumnType
+        The kind of every raw column but the target, also of those that were left out.
+    encoder : TableEncoder
+        What makes X from the raw columns, fitted; ready to be the first step of a pipeline.
+    notes : list of Note
+        What was done, in sentences.
+    """
+
+    X: Any
+    labels: Any
+    rows: np.ndarray
+    types: dict[str, ColumnType]
+    encoder: TableEncoder
+    notes: list[Note]
+
+    @property
+    def feature_types(self) -> dict[str, ColumnType]:
+        """The kind of each feature, by name."""
+        return dict(zip(map(str, self.X.columns), self.encoder.feature_types_, strict=True))
+
+    def measured(self) -> "PreparedTable":
+        """Return the table with the features that densities and LCA can learn from: continuous ones and lattices.
+
+        Returns
+        -------
+        PreparedTable
+        """
+        chosen = np.array([kind.measured for kind in self.encoder.feature_types_], dtype=bool)
+        if chosen.all():
+            return self
+        left_out = [item for item in self.feature_types.items() if not item[1].measured]
+        note = Note(f"Kept out, because densities and LCA learn from amounts only: {describe_types(left_out)}.", True)
+        return self._replace(
+            X=self.X.loc[:, chosen], encoder=self.encoder.select(np.flatnonzero(chosen)), notes=[*self.notes, note]
+        )
+
+    def take(self, rows: np.ndarray) -> "PreparedTable":
+        """Return some of the kept rows, by position among them.
+
+        Parameters
+        ----------
+        rows : array of int
+
+        Returns
+        -------
+        PreparedTable
+        """
+        labels = None if self.labels is None else self.labels.iloc[rows]
+        return self._replace(X=self.X.iloc[rows], labels=labels, rows=self.rows[rows])
+
+
+def prepare(
+    table: Any,
+    *,
+    target: str | None = None,
+    drop: Sequence[str] = (),
+    types: Mapping[str, Any] | None = None,
+    one_hot: bool = False,
+    missing: str = "refuse",
+    random_state: int = 0,
+) -> PreparedTable:
+    """Make a table ready: find the kinds of its columns, turn them into numbers, and deal with missing values.
+
+    It is the function that ``vicinal learn`` and ``vicinal compare`` use.
+
+    Parameters
+    ----------
+    table : DataFrame, or array of shape (n, d)
+    target : str, optional
+        The column of the target; never a feature.
+    drop : list of str
+        Columns that are not features.
+    types : dict, optional
+        What you know better than :func:`column_types`, by column.
+    one_hot : bool, default=False
+        Turn categories into 0/1 columns; without it they are left out.
+    missing : {"refuse", "drop", "impute", "marginalise"}, default="refuse"
+        What to do with missing values of features: raise an error, leave such rows out, or let them be (NaN in X), for
+        an imputer or for a density that learns from rows with gaps. Rows without a target are refused or left out.
+    random_state : int, default=0
+        The seed of the noise on rounded columns; see :class:`vicinal.TableEncoder`.
+
+    Returns
+    -------
+    PreparedTable
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from vicinal.tables import prepare
+    >>> table = pd.DataFrame({"id": range(6), "size": [1.5, 2.25, 0.5, 4.0, 3.125, 2.0], "kind": list("ababab")})
+    >>> prepared = prepare(table, target="kind")
+    >>> list(prepared.X), [note.text for note in prepared.notes]
+    (['size'], ["Left out, because they name or count the rows: counter: 'id'."])
+    """
+    return prepare_table(
+        table, target, drop=drop, types=types, one_hot=one_hot, missing=missing, random_state=random_state
+    )
+
+
+def prepare_table(
+    table: Any,
+    label: str | None,
+    *,
+    drop: Sequence[str] = (),
+    types: Mapping[str, Any] | None = None,
+    one_hot: bool = False,
+    missing: str = "refuse",
+    random_state: int = 0,
+    partial: bool = False,
+    words: Words | None = None,
+) -> PreparedTable:
+    """`prepare`, with messages in the words of the caller; with `partial`, missing labels mean "not known" and stay."""
+    words = Words() if words is None else words
+    check_choice(missing, "missing", MISSING)
+    frame = as_frame(table)
+    _check_columns(drop, frame.columns, words.drop)
+    if label is not None:
+        _check_columns([label], frame.columns, words.label)
+        if label in drop:
+            raise TableError(f"{words.label} and {words.drop} both name {label!r}. Leave it out of {words.drop}.")
+    features = frame.drop(columns=[*drop, *([] if label is None else [label])])
+    notes = [Note(f"Left out on request: {shown(drop)}.")] if drop else []
+    types = {
+        name: kind.spec if isinstance(kind, ColumnType) else kind
+        for name, kind in (types or {}).items()
+        if name not in (*drop, label)
+    }
+    encoder = TableEncoder(types or None, one_hot=one_hot, random_state=random_state).fit(features)
+    found = encoder.types_
+    notes += _notes_on_columns(features, found, one_hot, words)
+    if not len(encoder.get_feature_names_out()):
+        if all(kind.kind == "constant" for kind in found.values()):
+            raise TableError(_all_constant(len(features)), notes)
+        hint = "" if one_hot else f" Pass {words.one_hot} to use categories as 0/1 columns."
+        raise TableError(f"no numeric columns are left to use as features.{hint}", notes)
+    encoder = encoder.select(np.arange(len(encoder.get_feature_names_out())))
+    values = encoder.transform(features)
+    names = [str(name) for name in encoder.get_feature_names_out()]
+    refuse_infinite(values, names, f", or {words.drop} the columns")
+    labels = None if label is None else frame[label]
+    kept = _kept_rows(values, encoder.sources, None if partial else labels, label, missing, words, notes)
+    values, labels = values[kept], None if labels is None else labels[kept]
+    encoder, values, names = _without_constants(encoder, values, names, notes)
+    import pandas as pd
+
+    X = pd.DataFrame(values, columns=names, index=features.index[kept])
+    return PreparedTable(X, labels, np.flatnonzero(kept), found, encoder, notes)
+
+
+def _all_constant(n: int) -> str:
+    return f"every feature is constant over the {count(n, 'row')}: there is nothing to learn from."
+
+
+def _check_columns(names: Any, columns: Any, option: str) -> None:
+    """Refuse names that the table does not have, with the nearest ones that it has."""
+    for name in names:
+        if name not in columns:
+            near = nearest_names(name, columns, 3)
+            hint = f" Did you mean {shown(near)}?" if near else ""
+            raise TableError(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
+
+
+def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool, words: Words) -> list[Note]:
+    """What is left out and why, and what is made of the columns that are not plain numbers."""
+
+    def of(*kinds: str) -> list[tuple[str, ColumnType]]:
+        return [(name, kind) for name, kind in types.items() if kind.kind in kinds]
+
+    notes = []
+    if of("empty"):
+        notes.append(Note(f"Left out, because they hold no value at all: {shown(dict(of('empty')))}.", True))
+    if of("constant"):
+        notes.append(Note(f"Left out, because they never change: {shown(dict(of('constant')))}.", True))
+    rows_named = of("identifier", "counter")
+    if rows_named:
+        notes.append(Note(f"Left out, because they name or count the rows: {describe_types(rows_named)}.", True))
+    unread = of("text") if one_hot else of("text", "category")
+    if unread:
+        notes.append(Note(_unread(features, unread, one_hot, words), True))
+    if one_hot and of("category"):
+        counted = [f"{name} ({features[name].nunique()} values)" for name, _ in of("category")]
+        notes.append(Note(f"Made 0/1 columns of {shown(counted)}."))
+    if of("date"):
+        notes.append(
+            Note(f"Made days, and places in the year, week and day, of the dates in {shown(dict(of('date')))}.")
+        )
+    for name, kind in of("date"):
+        if kind.format is not None and is_ambiguous(features[name].dropna().astype(str), kind.format):
+            other = words.as_kind.format(name=name, kind="date:" + kind.format.replace("%m/%d", "%d/%m"))
+            text = (
+                f"The dates of {name!r} can be read with the month or with the day first, and are read as {kind.format}. "
+                f"Pass {other} if the day is first."
+            )
+            notes.append(Note(text, True))
+    return notes
+
+
+def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool, words: Words) -> str:
+    described = [describe_text(features[name]) for name, _ in columns]
+    rest = f"; and {len(described) - 8} more" if len(described) > 8 else ""
+    text = (
+        f"Left out {count(len(columns), 'column')} of texts: {'; '.join(described[:8])}{rest}."
+        if not one_hot
+        else f"Left out, because they have more than {MOST_LEVELS} different texts each (too many for 0/1 columns): "
+        f"{shown(dict(columns))}."
+    )
+    if not one_hot and any(kind.kind == "category" for _, kind in columns):
+        text += f" Pass {words.one_hot} to use categories as 0/1 columns."
+    return text + _hints(features, columns, words)
+
+
+def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -> str:
+    """How to read the numbers that stand among texts."""
+    import pandas as pd
+
+    hints = []
+    for name, _ in columns:
+        texts = features[name].dropna().astype(str)
+        found = hidden_numbers(texts)
+        if found == "commas":
+            hints.append(f" Numbers as {texts.iloc[0][:20]!r} in {name!r}: {words.decimal} reads them.")
+        elif found == "some":
+            others = texts[pd.to_numeric(texts, errors="coerce").isna()]
+            culprit = others.iloc[0][:30] if len(others) else ""
+            if culprit:
+                hints.append(f" Pass {words.not_known.format(text=culprit)} if {culprit!r} means a missing value.")
+    return "".join(hints[:3])
+
+
+def refuse_infinite(values: np.ndarray, names: list[str], or_else: str = "") -> None:
+    """Refuse infinite numbers, and those whose squares would be."""
+    infinite = np.isinf(values).sum(axis=0)
+    if infinite.any():
+        found = [f"{name} ({number:,})" for name, number in zip(names, infinite, strict=True) if number]
+        raise TableError(f"infinite values in {shown(found)}. Replace them{or_else}.")
+    largest = np.nanmax(np.abs(values), axis=0, initial=0.0)
+    if largest.max(initial=0.0) > LARGEST:
+        found = [f"{name} ({size:.3g})" for name, size in zip(names, largest, strict=True) if size > LARGEST]
+        raise TableError(
+            f"numbers too large to square in {shown(found)}; expected at most {LARGEST:g}. Change their unit{or_else}."
+        )
+
+
+def _kept_rows(
+    values: np.ndarray,
+    sources: list[str],
+    labels: Any,
+    label: str | None,
+    missing: str,
+    words: Words,
+    notes: list[Note],
+) -> np.ndarray:
+    """Which rows are kept; refuses missing values, or notes what is done about them."""
+    gaps = np.isnan(values)
+    # Several features may be made of one raw column, which is counted once.
+    by_column = {name: int(number) for name, number in zip(sources, gaps.sum(axis=0), strict=True) if number}
+    incomplete, unlabelled = gaps.any(axis=1), np.zeros(len(values), dtype=bool)
+    if labels is not None and labels.isna().any():
+        unlabelled = labels.isna().to_numpy()
+        by_column[str(label)] = int(unlabelled.sum())
+    if not by_column:
+        return np.ones(len(values), dtype=bool)
+    left_out = unlabelled | incomplete if missing in ("refuse", "drop") else unlabelled
+    found = describe_gaps(by_column, int((unlabelled | incomplete).sum()), len(values))
+    if missing == "refuse":
+        raise TableError(
+            f"{found}. Pass {words.drop_rows} to leave those rows out, {words.impute} to fill the values of features in, or "
+            f"{words.drop} the columns."
+        )
+    if left_out.all():
+        raise TableError(f"{found}: no row is complete, so {words.drop_rows} leaves none. Use {words.impute} instead.")
+    if left_out.any():
+        notes.append(Note(f"Left out {count(int(left_out.sum()), 'row')} of {len(values):,} with missing values."))
+    if missing in ("impute", "marginalise") and gaps.any():
+        done = (
+            "are filled in by DensityImputer"
+            if missing == "impute"
+            else "stay missing: densities are learned around them"
+        )
+        notes.append(Note(f"{found[0].upper()}{found[1:]} {done}."))
+    return ~left_out
+
+
+def describe_gaps(by_column: dict[str, int], n_rows: int, n: int) -> str:
+    """How many values are missing, in how many rows, by column."""
+    counts = ", ".join(f"{name!r}: {number:,}" for name, number in list(by_column.items())[:8])
+    rest = f" and {len(by_column) - 8} more columns" if len(by_column) > 8 else ""
+    return f"{count(sum(by_column.values()), 'missing value')} in {count(n_rows, 'row')} of {n:,} ({counts}{rest})"
+
+
+def _without_constants(
+    encoder: TableEncoder, values: np.ndarray, names: list[str], notes: list[Note]
+) -> tuple[TableEncoder, np.ndarray, list[str]]:
+    """Leave out features that do not change over the rows that were kept."""
+    if len(values) < 2:
+        return encoder, values, names
+    with np.errstate(invalid="ignore"):
+        varies = np.nanmax(values, axis=0, initial=-np.inf) > np.nanmin(values, axis=0, initial=np.inf)
+    if varies.all():
+        return encoder, values, names
+    if not varies.any():
+        raise TableError(_all_constant(len(values)), notes)
+    gone = [name for name, changes in zip(names, varies, strict=True) if not changes]
+    notes.append(Note(f"Left out, because they never change over the rows that are kept: {shown(gone)}.", True))
+    kept = np.flatnonzero(varies)
+    return encoder.select(kept), values[:, kept], [names[j] for j in kept]

@@ -1,0 +1,131 @@
+"""The scoring function for rows of rounded values, which the command and Python users share."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from vicinal._checks import check_flag, check_integer
+from vicinal._lca.imputer import DensityImputer
+from vicinal._tables.dequantizer import Dequantizer
+from vicinal._tables.encoder import TableEncoder
+
+N_DRAWS = 8
+
+
+def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool = False) -> np.ndarray:
+    """Return the log-density of each row in the units of the data, averaged over the noise on rounded columns.
+
+    Parameters
+    ----------
+    model : fitted density, or Pipeline that ends in one
+        Where its rounded columns are known, by a :class:`TableEncoder` or a :class:`Dequantizer` among its steps, each
+        row is scored under `n_draws` draws of the noise. Without such columns the result is that of ``score_samples``
+        in the units of the data.
+    X : table or array of shape (n_samples, n_features)
+    n_draws : int, default=8
+    probability : bool, default=False
+        Add the sum of the logarithms of the steps. The value is then a lower bound on the log-probability of the
+        discrete row (on the log-density of its continuous columns times the probability of the others, where some
+        columns are not rounded), *in expectation over the noise*: the mean of a few draws may lie above it.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from vicinal import Dequantizer, ParzenWindows
+    >>> from vicinal.tables import score_rows
+    >>> coins = np.random.default_rng(0).binomial(4, 0.5, size=(400, 1)).astype(float)
+    >>> model = make_pipeline(Dequantizer(), ParzenWindows()).fit(coins)
+    >>> twos = np.exp(score_rows(model, [[2.0]], probability=True))  # the probability of 2 is 0.375
+    >>> bool(0.3 < twos[0] < 0.4)
+    True
+    """
+    check_integer(n_draws, "n_draws")
+    check_flag(probability, "probability")
+    volume = log_volume(model)
+    if np.isnan(volume):
+        raise ValueError(
+            "a step of the model changes the columns so that the units of the data are lost; expected StandardScaler, PCA "
+            "without whitening, TableEncoder, Dequantizer or DensityImputer before the density. Use model.score_samples for log-densities in "
+            "the units of that step."
+        )
+    scores = draw_scores(model, X, n_draws).mean(axis=0) - volume
+    dequantizer = dequantizer_of(model)
+    if probability and dequantizer is not None:
+        scores += np.log(dequantizer.steps_[dequantizer.steps_ > 0]).sum()
+    return scores
+
+
+def dequantizer_of(model: Any) -> Dequantizer | None:
+    """The noise that belongs to a model: a step of its pipeline, or that of its encoder; None for none."""
+    for step in _steps(model)[:-1]:
+        if isinstance(step, Dequantizer):
+            return step
+        if isinstance(step, TableEncoder):
+            return step.dequantizer()
+    return None
+
+
+def draw_scores(model: Any, X: Any, n_draws: int = N_DRAWS, method: str = "score_samples") -> np.ndarray:
+    """The scores of rows in the units of the model, one row of the result per draw of the noise.
+
+    Parameters
+    ----------
+    model : fitted density, or Pipeline that ends in one
+    X : table or array of shape (n_samples, n_features)
+    n_draws : int
+    method : str
+        The method of the last step: "score_samples", or "score_incomplete" for rows with missing values.
+    """
+    steps, rows = _steps(model), X
+    for position, step in enumerate(steps[:-1]):
+        rest = steps[position + 1 :]
+        if isinstance(step, Dequantizer):
+            return np.stack([_scores(rest, step.draw(rows, number), method) for number in range(n_draws)])
+        rows = step.transform(rows)
+        noise = step.dequantizer() if isinstance(step, TableEncoder) else None
+        if noise is not None:
+            draws = (noise.draw(np.asarray(rows), number) for number in range(n_draws))
+            if hasattr(rows, "columns"):
+                # The next step may know the columns by name.
+                draws = (type(rows)(draw, columns=rows.columns, index=rows.index) for draw in draws)
+            return np.stack([_scores(rest, draw, method) for draw in draws])
+    return _scores(steps[-1:], rows, method)[None]
+
+
+def _scores(steps: list[Any], rows: Any, method: str) -> np.ndarray:
+    for step in steps[:-1]:
+        rows = step.transform(rows)
+    return np.asarray(getattr(steps[-1], method)(rows))
+
+
+def log_volume(model: Any) -> float:
+    """The logarithm of the volume that one unit of the density becomes in the units of the data; NaN if not known."""
+    volume = 0.0
+    for step in _steps(model)[:-1]:
+        if isinstance(step, StandardScaler):
+            volume += 0.0 if step.scale_ is None else float(np.log(step.scale_).sum())
+        elif not _keeps_volume(step):
+            return float("nan")
+    return volume
+
+
+def _keeps_volume(step: Any) -> bool:
+    """Whether a step leaves units as they are: noise, a choice of columns, a projection onto orthonormal directions."""
+    if isinstance(step, ColumnTransformer):
+        return all(isinstance(part, str) for _, part, _ in step.transformers)
+    return isinstance(step, (TableEncoder, Dequantizer, DensityImputer)) or (isinstance(step, PCA) and not step.whiten)
+
+
+def _steps(model: Any) -> list[Any]:
+    if not isinstance(model, Pipeline):
+        return [model]
+    return [step for _, step in model.steps if not (step is None or isinstance(step, str))]

@@ -1,0 +1,312 @@
+"""Kinds of columns, tables made ready, and what the command and `compare` make of them."""
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_iris, load_wine
+
+import vicinal
+from vicinal import TableEncoder
+from vicinal import io as model_io
+from vicinal.cli import main
+from vicinal.tables import ColumnType, TableError, column_types, prepare
+
+RNG = np.random.default_rng(0)
+N = 60
+NORMAL = RNG.normal(size=N)
+
+
+def kind_of(values, name="x"):
+    return column_types(pd.DataFrame({name: values}))[name]
+
+
+KINDS = [
+    ("continuous", NORMAL),
+    ("continuous", NORMAL.astype(np.float32)),
+    ("continuous", RNG.choice(10**6, size=N, replace=False)),  # whole, but far finer than their spread
+    ("lattice", RNG.integers(0, 9, size=N)),
+    ("lattice", NORMAL.round(1)),
+    ("lattice", NORMAL.astype(np.float32).round(1)),
+    ("lattice", 1000 * RNG.integers(20, 90, size=N)),
+    ("boolean", RNG.integers(0, 2, size=N)),
+    ("boolean", RNG.integers(0, 2, size=N) * 3.7 - 1),
+    ("boolean", RNG.integers(0, 2, size=N).astype(bool)),
+    ("boolean", pd.array([True, None, False] * 20, dtype="boolean")),
+    ("category", RNG.choice(["a", "b", "c"], size=N)),
+    ("text", [f"note {i // 1.05:.0f}" for i in range(N)]),
+    ("identifier", [f"row {i}" for i in range(N)]),
+    ("identifier", 5000 + RNG.permutation(N)),
+    ("counter", np.arange(N)),
+    ("counter", np.where(np.arange(N) == 7, np.nan, np.arange(N) + 40.0)),
+    ("constant", np.ones(N)),
+    ("constant", ["same"] * N),
+    ("empty", np.full(N, np.nan)),
+    ("date", pd.date_range("2024-01-01", periods=N)),
+    ("date", pd.Series(pd.date_range("2024-01-01", periods=N)).dt.strftime("%Y-%m-%d")),
+    ("date", pd.Series(pd.date_range("2024-01-01 10:20", periods=N, freq="7h")).dt.strftime("%d.%m.%Y %H:%M")),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), KINDS)
+def test_kinds(kind, values):
+    assert kind_of(values).kind == kind
+
+
+def test_names_tell_identifiers():
+    codes = RNG.integers(5, size=N)
+    assert kind_of(codes, "store_id").kind == "identifier"
+    assert kind_of(codes, "width").kind == "lattice"  # "id" inside a word is no id
+
+
+@pytest.mark.parametrize(
+    ("values", "step", "offset"),
+    [
+        (RNG.integers(0, 9, size=N), 1.0, 0.0),
+        (NORMAL.round(2), 0.01, 0.0),
+        (0.25 + 0.5 * RNG.integers(0, 9, size=N), 0.5, 0.25),
+        (1000 * RNG.integers(20, 90, size=N), 1000.0, 0.0),
+        ((RNG.integers(0, 9, size=N) - 3.3) / 1.7, 1 / 1.7, None),  # standardised counts have no short decimals
+    ],
+)
+def test_steps_and_offsets(values, step, offset):
+    found = kind_of(values)
+    assert found.kind == "lattice"
+    assert found.step == pytest.approx(step, rel=1e-9)
+    if offset is not None:
+        assert found.offset == pytest.approx(offset)
+    away = (np.asarray(values) - found.offset) / found.step
+    np.testing.assert_allclose(away, np.rint(away), atol=1e-6)
+
+
+def test_a_few_entries_of_another_precision_do_not_hide_the_step():
+    """One wine has a colour of 9.899999 where all others have two digits; a step of 1e-6 would undo no rounding."""
+    types = column_types(load_wine(as_frame=True).data)
+    assert types["color_intensity"].step == 0.01
+
+
+def test_values_that_repeat_on_no_lattice_are_told():
+    zero_inflated = np.where(np.arange(N) % 3 == 0, 0.0, NORMAL)
+    found = kind_of(zero_inflated)
+    assert found.kind == "continuous"
+    assert found.tied == pytest.approx(1 - (N * 2 // 3 + 1) / N)
+
+
+def test_overrides():
+    table = pd.DataFrame({"coin": RNG.integers(2, size=N), "day": ["03/04/2024", "05/06/2024"] * 30, "x": NORMAL})
+    asked = {"coin": "lattice", "day": "date:%d/%m/%Y", "x": "lattice:0.5"}
+    found = column_types(table, asked)
+    assert found["coin"] == ColumnType("lattice", 1.0, 0.0)
+    assert found["day"].format == "%d/%m/%Y"
+    assert found["x"].step == 0.5
+    assert {name: kind.spec for name, kind in found.items()} == {**asked, "coin": "lattice:1.0"}
+    for types, message in [
+        ({"y": "boolean"}, "there is no column 'y'"),
+        ({"x": "number"}, "'x' cannot be 'number'; expected one of"),
+        ({"day": "continuous"}, "'day' cannot be continuous, because it holds"),
+        ({"x": "lattice"}, "have no common step"),
+        ({"x": "lattice:no"}, "must be a number greater than 0, got 'no'"),
+        ({"day": "date:%Y"}, "is not a date of the format '%Y', as in '03/04/2024'"),
+    ]:
+        with pytest.raises(TableError, match=message):
+            column_types(table, types)
+
+
+def messy():
+    """A table with a column of every kind."""
+    rng = np.random.default_rng(1)
+    return pd.DataFrame(
+        {
+            "order_id": rng.choice(10**6, size=N, replace=False),
+            "weight": rng.normal(size=N),
+            "items": rng.poisson(4.0, size=N),
+            "gift": rng.integers(2, size=N),
+            "shop": rng.choice(["north", "south"], size=N),
+            "day": pd.Series(pd.date_range("2024-01-05", periods=N, freq="29h")).dt.strftime("%Y-%m-%d %H:%M"),
+            "note": [f"text {i}" for i in range(N)],
+            "currency": "EUR",
+        }
+    )
+
+
+def test_dates_become_days_and_places_in_year_week_and_day():
+    dates = pd.to_datetime(["1970-01-02 12:00", "1970-07-03 00:00", "1971-01-02 06:00"])
+    encoder = TableEncoder().fit(pd.DataFrame({"when": dates}))
+    found = dict(zip(encoder.get_feature_names_out(), encoder.transform(pd.DataFrame({"when": dates})).T, strict=True))
+    np.testing.assert_allclose(found["when"], [1.5, 183.0, 366.25])
+    assert set(found) == {"when"} | {f"when:{p}_{f}" for p in ("month", "weekday", "hour") for f in ("sin", "cos")}
+    np.testing.assert_allclose(found["when:hour_sin"], [0, 0, 1], atol=1e-12)
+    np.testing.assert_allclose(found["when:month_cos"], np.cos(2 * np.pi * np.array([1, 183, 1]) / 366))
+    np.testing.assert_allclose(found["when:weekday_sin"], np.sin(2 * np.pi * np.array([4.5, 4.0, 5.25]) / 7))
+    same_month = pd.DataFrame({"when": pd.date_range("2024-03-04", periods=20)})
+    assert "when:month_sin" not in TableEncoder().fit(same_month).get_feature_names_out()
+
+
+def test_the_encoder_treats_new_rows_alike():
+    table = messy()
+    encoder = TableEncoder(one_hot=True).fit(table)
+    assert encoder.used_columns == ["weight", "items", "gift", "shop", "day"]
+    everything = encoder.transform(table)
+    shuffled = table[["day", "gift", "note", "shop", "items", "weight"]].iloc[::-1]
+    np.testing.assert_array_equal(encoder.transform(shuffled), everything[::-1])
+    np.testing.assert_array_equal(encoder.transform(table[3:4]), everything[3:4])
+    table.loc[0, "shop"], table.loc[1, "shop"], table.loc[2, "items"] = "east", None, np.nan
+    found = pd.DataFrame(encoder.transform(table), columns=encoder.get_feature_names_out())
+    assert encoder.unseen(table) == {"shop": ["east"]}
+    assert found.loc[0, ["shop=north", "shop=south"]].tolist() == [0, 0]
+    assert found.loc[1, ["shop=north", "shop=south"]].isna().all()
+    assert np.isnan(found.loc[2, "items"])
+    with pytest.raises(TableError, match=r"lacks 1 column of the model: 'items'\. Did you mean 'Items'"):
+        encoder.transform(table.rename(columns={"items": "Items"}))
+    with pytest.raises(TableError, match=r"'weight' .* row 3 holds 'heavy'"):
+        encoder.transform(table.assign(weight=table["weight"].astype(object).where(table.index != 3, "heavy")))
+    with pytest.raises(TableError, match="must hold dates: 'day' holds 'soon' in row 5"):
+        encoder.transform(table.assign(day=table["day"].where(table.index != 5, "soon")))
+
+
+def test_prepare_says_what_it_did():
+    prepared = prepare(messy(), target="shop")
+    assert list(prepared.X)[:4] == ["weight", "items", "gift", "day"]
+    said = " ".join(note.text for note in prepared.notes)
+    assert "name or count the rows: identifier: 'order_id', 'note'" in said
+    assert "never change: 'currency'" in said
+    narrow = prepared.measured()
+    assert list(narrow.X) == ["weight", "items", "day"]
+    assert "boolean: 'gift'" in narrow.notes[-1].text
+    np.testing.assert_array_equal(narrow.encoder.transform(messy()), narrow.X)
+    assert narrow.encoder.dequantizer().steps_.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_kinds_do_not_depend_on_rows_that_are_dropped():
+    """The warning that a column counts the rows was lost with --drop-missing: the numbers had gaps then."""
+    table = messy().assign(counted=np.arange(N))
+    table.loc[[3, 9], "weight"] = np.nan
+    for missing in ("drop", "impute", "marginalise"):
+        prepared = prepare(table, missing=missing)
+        assert prepared.types["counted"].kind == "counter"
+        assert len(prepared.X) == (N - 2 if missing == "drop" else N)
+    with pytest.raises(TableError, match=r"2 missing values in 2 rows of 60 \('weight': 2\)\. Pass missing='drop'"):
+        prepare(table)
+
+
+# -- the command and compare
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_coin_column_neither_stops_lca_nor_gets_its_metric(folder, capsys):
+    """On wine plus a coin `learn --method lca` failed, and with the advised `reg` the coin had 62 % of the metric."""
+    wine = load_wine(as_frame=True).data.assign(coin=np.random.default_rng(0).integers(2, size=178))
+    wine.to_csv("wine.csv", index=False)
+    assert run("learn", "wine.csv", "--method", "lca", "-o", "m.vicinal") == 0
+    assert "kept out, because densities and LCA learn from amounts only: boolean: 'coin'" in capsys.readouterr().err
+    assert "coin" not in model_io.load("m.vicinal").feature_names_in_
+    assert run("learn", "wine.csv", "--method", "lca", "--type", "coin=lattice", "-o", "m.vicinal", "-q") == 0
+    assert "coin" in model_io.load("m.vicinal").feature_names_in_
+    result = vicinal.compare(wine, metrics=[], densities=["gaussian", "lca"], n_repeats=1)
+    assert "do not see these columns: boolean: 'coin'." in result.verdict
+    assert result.result("density", "lca").judged
+    # the same rows and columns as `learn`
+    first = result.estimator("density", "lca")[0]
+    assert first.transformers[0][2] == list(range(13))
+
+
+def test_no_verdict_rests_on_integers():
+    """`compare` announced "Manifold Parzen helped: +13.12 nats" on two columns of integers."""
+    X = np.random.default_rng(0).poisson(3.0, size=(200, 2))
+    result = vicinal.compare(X, densities=["gaussian", "parzen-scott", "manifold-parzen"], n_repeats=1)
+    assert result.helped["density"] != "helped"
+    assert any("2 of the 2 columns that densities saw are rounded" in note for note in result.notes)
+    # no density of whole numbers can say more than log 1 = 0 nats of their probability
+    assert all(found.main.mean < 0 for found in result.densities)
+
+
+def test_what_repeats_on_no_lattice_is_not_judged():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    X[::3, 1] = 0.0
+    result = vicinal.compare(X, densities=["gaussian", "manifold-parzen"], n_repeats=1)
+    assert result.helped["density"] is None
+    assert result.best["density"] is None
+    assert result.verdict.startswith("No learned density is judged: 32 % of the rows repeat a value of 'x1'")
+    assert "not judged: 32 %" in str(result)
+    assert json.loads(json.dumps(result.to_dict()))["densities"][1]["not_judged"]
+    asked = vicinal.compare(X, types={"x1": "continuous"}, densities=["gaussian", "manifold-parzen"], n_repeats=1)
+    assert not any("repeat a value" in (found.not_judged or "") for found in asked.densities)
+    assert asked.settings["types"] == {"x1": "continuous"}
+
+
+def test_fits_that_did_not_converge_are_not_judged():
+    X, y = load_iris(return_X_y=True)
+    metrics = {"hasty": vicinal.NCA(max_iter=1, random_state=0), "rca": vicinal.RCA()}
+    result = vicinal.compare(X, y, metrics=metrics, densities=[], n_repeats=1)
+    assert result.result("metric", "hasty").not_judged == "stopped before convergence in 5 of 5 fits"
+    assert result.best["metric"] == "rca"
+    assert result.result("metric", "rca").judged
+
+
+def test_compare_without_amounts_says_so():
+    coins = np.random.default_rng(0).integers(2, size=(40, 2))
+    with pytest.raises(ValueError, match=r"no column holds amounts \(boolean: 'x0', 'x1'\)"):
+        vicinal.compare(coins)
+    result = vicinal.compare(coins, coins[:, 0], n_repeats=1)
+    assert [found.name for found in result.metrics if found.name in ("lca", "rca")] == ["rca"]
+
+
+def test_learn_and_compare_use_the_same_columns(folder, capsys):
+    messy().to_csv("messy.csv", index=False)
+    assert run("learn", "messy.csv", "--method", "rca", "--target", "shop", "-o", "m.vicinal", "--json", "-q") == 0
+    learned = json.loads(capsys.readouterr().out)
+    line = ["compare", "messy.csv", "--target", "shop", "--methods", "z-scored,rca", "--repeats", 1, "--json", "-q"]
+    assert run(*line) == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert list(compared["types"]) == learned["columns"]
+    assert run("inspect", "m.vicinal", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["types"]["items"] == "lattice of step 1"
+
+
+def test_scores_of_rounded_rows_by_the_command(folder, capsys):
+    """The command's scores are those of `score_rows`, a training row is scored without itself, in any order."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.poisson(4, size=150), "b": rng.normal(size=150).round(1)})
+    table.to_csv("t.csv", index=False)
+    assert run("learn", "t.csv", "--method", "parzen", "-o", "m.vicinal", "-q") == 0
+    model = model_io.load("m.vicinal")
+    new = pd.DataFrame({"a": [3, 40], "b": [2.9, 9.9]})
+    new.to_csv("new.csv", index=False)
+    assert run("score", "m.vicinal", "new.csv", "-q") == 0
+    scores = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    np.testing.assert_allclose(scores["log_density"], vicinal.tables.score_rows(model, new), rtol=1e-12)
+    probability = vicinal.tables.score_rows(model, new, probability=True)
+    np.testing.assert_allclose(scores["log_probability"], probability, rtol=1e-12)
+    assert scores["outlier"].tolist()[1] == 1
+    assert run("score", "m.vicinal", "t.csv") == 0
+    captured = capsys.readouterr()
+    assert "150 rows of 150 equal a training row exactly" in captured.err
+    whole = pd.read_csv(io.StringIO(captured.out))
+    table.iloc[::-1].to_csv("back.csv", index=False)
+    assert run("score", "m.vicinal", "back.csv", "-q") == 0
+    back = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    np.testing.assert_array_equal(back["log_density"].to_numpy()[::-1], whole["log_density"])
+    first = ~table.duplicated().to_numpy()
+    own = model[-1].score_samples(None) - np.log(model["scale"].scale_).sum()
+    np.testing.assert_allclose(whole["log_density"][first], own[first], rtol=1e-9)
+
+
+def test_bad_types_on_the_command_line(folder, capsys):
+    messy().to_csv("messy.csv", index=False)
+    learn = ["learn", "messy.csv", "--method", "parzen", "-o", "m.vicinal"]
+    assert run(*learn, "--type", "itmes=lattice") == 2
+    assert "--type: there is no column 'itmes'. Did you mean 'items'?" in capsys.readouterr().err
+    assert run(*learn, "--type", "weight=heavy") == 3
+    assert "--type: 'weight' cannot be 'heavy'" in capsys.readouterr().err
