@@ -169,9 +169,8 @@ class RowByRow(ArrayPlaced):
         return by_rows, by_columns, skipped
 
     def _launch_points(self, tiles: Tiles) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        if tiles.local:
-            return tiles.u, tiles.by_column, tiles.of_differences, tiles.centres
-        return tiles.u, tiles.u, tiles.of_points, tiles.centres
+        by_column, h = (tiles.by_column, tiles.of_differences) if tiles.local else (tiles.u, tiles.of_points)
+        return tiles.u, by_column, h, tiles.centres
 
     @staticmethod
     def _cut(n_queries: int, tiles: Tiles) -> tuple[int, int, int, int]:
