@@ -8,6 +8,7 @@ import numpy as np
 from vicinal import datasets
 
 MOST_ROWS = 1000  # usual rows per draw
+MOST_ROWS_OF_PIXELS = 500  # some detectors take minutes with more rows of hundreds of columns
 
 
 class Source(NamedTuple):
@@ -78,7 +79,8 @@ def draw(source, *, share, clustered, clean, seed):
     X = np.asarray(X, dtype=np.float64)
     # Not Python's hash, which differs from process to process.
     rng = np.random.default_rng([seed, zlib.crc32(source.name.encode()), int(100 * share), clustered, clean])
-    usual = rng.permutation(np.flatnonzero(np.isin(y, source.usual)))[:MOST_ROWS]
+    usual = rng.permutation(np.flatnonzero(np.isin(y, source.usual)))
+    usual = usual[: MOST_ROWS_OF_PIXELS if source.pixels else MOST_ROWS]
     others = np.flatnonzero(y == source.group if clustered else ~np.isin(y, source.usual))
     training = usual[: len(usual) // 2] if clean else usual
     judged = usual[len(training) :] if clean else usual

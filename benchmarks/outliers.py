@@ -1,7 +1,8 @@
 """Outlier detectors with their defaults on labelled sets: fitted to clean rows, and to rows that hold the outliers.
 
     VICINAL_DATA=folder python benchmarks/outliers.py              # everything; some 15 minutes on 2 cores
-    VICINAL_DATA=folder python benchmarks/outliers.py --quick      # one draw of four sets, a minute
+    VICINAL_DATA=folder python benchmarks/outliers.py wine --draws 0 1 2   # some sets, or more draws: they are added
+    VICINAL_DATA=folder python benchmarks/outliers.py --quick      # one draw of two sets, a minute
     python benchmarks/outliers.py --print                          # the tables of the last full run, as Markdown
 
 Needs PyOD beside vicinal (``pip install pyod``). For each set, share of outliers (2, 5 and 10 %), kind of outliers (of one
@@ -11,7 +12,8 @@ contaminated fit the training rows are ranked, each detector's own way (PyOD: ``
 The sets are in `outlier_sets.py`: those that the method was chosen on, and those that were looked at once, afterwards.
 Fit times are of 2,000 rows of three sets, detectors in turn, as ratios to KNN's in the same round.
 
-Writes results/outliers.json.
+Writes results/outliers.json, set by set. Every share and kind of outliers draws usual rows anew: a seed gives three or six
+draws of a set.
 """
 
 import argparse
@@ -35,6 +37,7 @@ PYOD = {
     "GMM": "gmm.GMM", "OCSVM": "ocsvm.OCSVM", "KDE": "kde.KDE",
 }  # fmt: skip
 TIMED_ON = ("covertype", "letter", "satimage")
+GROUPS = {"chosen_on": CHOSEN_ON, "held_out": HELD_OUT}
 SHARES = (0.02, 0.05, 0.1)
 DETECTORS = ("vicinal", "plain density", *PYOD)
 
@@ -58,28 +61,25 @@ def strangeness(name, rows, new=None):
     return -detector.training_scores_ if new is None else -detector.score_samples(new)
 
 
-def measure(sources, n_draws, shares):
-    """One line per set, share, kind of outliers, kind of fit, draw and detector."""
+def measure(source, seed, shares):
+    """One line per share, kind of outliers, kind of fit and detector, of one draw of a set."""
     lines = []
-    for source in sources:
-        for seed in range(n_draws):
-            for share in shares:
-                for clustered in (True, False) if source.classes > 1 else (True,):
-                    for clean in (False, True):
-                        task = draw(source, share=share, clustered=clustered, clean=clean, seed=seed)
-                        lines += [
-                            {
-                                "set": source.name,
-                                "share": share,
-                                "outliers": "clustered" if clustered else "scattered",
-                                "fit": "clean" if clean else "contaminated",
-                                "draw": seed,
-                                "detector": name,
-                                **judge(name, task, clean),
-                            }
-                            for name in DETECTORS
-                        ]
-        print(source.name, flush=True)
+    for share in shares:
+        for clustered in (True, False) if source.classes > 1 else (True,):
+            for clean in (False, True):
+                task = draw(source, share=share, clustered=clustered, clean=clean, seed=seed)
+                lines += [
+                    {
+                        "set": source.name,
+                        "share": share,
+                        "outliers": "clustered" if clustered else "scattered",
+                        "fit": "clean" if clean else "contaminated",
+                        "draw": seed,
+                        "detector": name,
+                        **judge(name, task, clean),
+                    }
+                    for name in DETECTORS
+                ]
     return lines
 
 
@@ -150,7 +150,11 @@ def summary(lines, names, kind, **only):
 def markdown(results):
     """The tables of docs/outliers.md."""
     lines, out = results["lines"], []
-    groups = {"all sets": results["chosen_on"] + results["held_out"], "held out": results["held_out"]}
+    measured = {line["set"] for line in lines}
+    groups = {
+        "all sets": [name for name in results["chosen_on"] + results["held_out"] if name in measured],
+        "held out": [name for name in results["held_out"] if name in measured],
+    }
     for kind in ("contaminated", "clean"):
         found = {group: summary(lines, names, kind) for group, names in groups.items()}
         out += [f"\n{kind} fits: mean AUC / average precision (mean rank by AUC)\n"]
@@ -162,6 +166,15 @@ def markdown(results):
             table = summary(lines, [s], kind)
             cells = [f"{table[d]['auc']:.2f} / {table[d]['ap']:.2f}" for d in DETECTORS]
             out.append(f"| {s} | " + " | ".join(cells) + " |")
+    out += ["\nvicinal less KNN, contaminated fits: mean over the sets and its standard error\n"]
+    out += ["| | AUC | average precision |", "|---|---|---|"]
+    for group, names in groups.items():
+        tables = [summary(lines, [name], "contaminated") for name in names]
+        cells = []
+        for key in ("auc", "ap"):
+            leads = [table["vicinal"][key] - table["KNN"][key] for table in tables]
+            cells.append(f"{np.mean(leads):+.3f} ± {np.std(leads, ddof=1) / len(leads) ** 0.5:.3f}")
+        out.append(f"| {group} | " + " | ".join(cells) + " |")
     out += ["\nby kind and share of outliers, contaminated fits, all sets\n"]
     out += ["| | " + " | ".join(DETECTORS) + " |", "|---|" + "---|" * len(DETECTORS)]
     for key, values in (("outliers", ("clustered", "scattered")), ("share", sorted({line["share"] for line in lines}))):
@@ -176,33 +189,41 @@ def markdown(results):
     return "\n".join(out)
 
 
+def add_to_results(**parts):
+    """Add to the file of results, so that a run that is cut off loses one set at most."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"lines": []}
+    lines = parts.pop("lines", [])
+    done = {(line["set"], line["draw"]) for line in lines}
+    kept = [line for line in results["lines"] if (line["set"], line["draw"]) not in done]
+    results.update(machine=machine(), **parts, lines=kept + lines)
+    RESULTS.write_text(json.dumps(results, indent=0) + "\n")
+    return results
+
+
 def main():
     """Measure, save and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one draw of four sets, nothing is saved")
+    parser.add_argument("names", nargs="*", help="sets to measure, or 'times'; default: all of them")
+    parser.add_argument("--quick", action="store_true", help="one draw of two sets, nothing is saved")
     parser.add_argument("--print", action="store_true", help="print the tables of the last run")
-    parser.add_argument("--draws", type=int, default=2)
+    parser.add_argument("--draws", type=int, nargs="*", default=[0], help="the seeds of the draws; default 0")
     arguments = parser.parse_args()
-    if arguments.print:
-        print(markdown(json.loads(RESULTS.read_text())))
+    warnings.simplefilter("ignore")
+    groups = {name: [source.name for source in sources] for name, sources in GROUPS.items()}
+    if arguments.quick:
+        some = [sources[0] for sources in GROUPS.values()]
+        lines = [line for source in some for line in measure(source, 0, SHARES[1:2])]
+        print(markdown({"lines": lines, "fit_times": fit_times(2), **{k: v[:1] for k, v in groups.items()}}))
         return
-    chosen_on, held_out = (CHOSEN_ON[:2], HELD_OUT[:2]) if arguments.quick else (CHOSEN_ON, HELD_OUT)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        results = {
-            "machine": machine(),
-            "chosen_on": [source.name for source in chosen_on],
-            "held_out": [source.name for source in held_out],
-            "fit_times": fit_times(2 if arguments.quick else 7),
-            "lines": measure(
-                (*chosen_on, *held_out),
-                1 if arguments.quick else arguments.draws,
-                SHARES[1:2] if arguments.quick else SHARES,
-            ),
-        }
-    if not arguments.quick:
-        RESULTS.write_text(json.dumps(results, indent=0) + "\n")
-    print(markdown(results))
+    if not arguments.print:
+        if not arguments.names or "times" in arguments.names:
+            add_to_results(fit_times=fit_times(7), **groups)
+        for seed in arguments.draws:
+            for source in (*CHOSEN_ON, *HELD_OUT):
+                if not arguments.names or source.name in arguments.names:
+                    add_to_results(lines=measure(source, seed, SHARES), **groups)
+                    print(source.name, seed, flush=True)
+    print(markdown(json.loads(RESULTS.read_text())))
 
 
 if __name__ == "__main__":

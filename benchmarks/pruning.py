@@ -71,7 +71,7 @@ def fitted_metric(X, most=100_000):
     rows = X if len(X) <= most else X[np.random.default_rng(1).permutation(len(X))[:most]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        metric = LCA(solver="accelerated", tol=1e-5, engine=Engine("cpu", error=1e-9)).fit(rows).components_
+        metric = LCA(solver="accelerated", reg=0.0, tol=1e-5, engine=Engine("cpu", error=1e-9)).fit(rows).components_
     return metric * (len(X) / len(rows)) ** (1.0 / (X.shape[1] + 4))
 
 
@@ -207,7 +207,7 @@ def run_covertype(options):
     """An exact fit of all of covertype; passes and seconds per level are printed by LCA."""
     X = real("covertype")[: options.most]
     start = time.perf_counter()
-    fit = LCA(solver="accelerated", verbose=True, engine=Engine("cpu", threads=options.threads)).fit(X)
+    fit = LCA(solver="accelerated", reg=0.0, verbose=True, engine=Engine("cpu", threads=options.threads)).fit(X)
     print(
         f"covertype, {X.shape}: {time.perf_counter() - start:.0f} s, {fit.n_iter_} passes at full size, converged "
         f"{fit.converged_}, {fit.objectives_[-1]:.6f} nats per row, certified {fit.certified_row_error_:.1e}, "

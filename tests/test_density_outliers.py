@@ -30,7 +30,6 @@ AS_NEW = (
     "fit_predict judges the training rows leave-one-out, predict treats the same rows as new ones that "
     "happen to lie on training rows: they differ on purpose"
 )
-TWINS = "the check's data hold every row several times: the leave-one-out bandwidth refuses them and says why"
 REPETITION = "a weighted row is left out as a whole, a repeated one is explained by its twin"
 EXPECTED_FAILURES = {
     "check_outliers_fit_predict": AS_NEW,
@@ -45,14 +44,7 @@ EXPECTED_FAILURES = {
         DensityOutlierDetector(ParzenWindows(0.5)),
         DensityOutlierDetector(KernelDensity()),
     ],
-    expected_failed_checks=lambda estimator: {
-        **EXPECTED_FAILURES,
-        **(
-            {"check_sample_weights_shape": TWINS, "check_sample_weights_not_overwritten": TWINS}
-            if estimator.density is None
-            else {}
-        ),
-    },
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning", "ignore::vicinal.TrainingRowsWarning")
 def test_scikit_learn_checks(estimator, check):
@@ -343,7 +335,7 @@ def test_predict_warns_of_the_training_table_alone():
     X = np.vstack([rng.normal(size=(100, 2)), 10.0 * np.arange(1, 8)[:, None] * [1.0, -1.0]])
     detector = DensityOutlierDetector(ParzenWindows(0.1), contamination=0.07)
     assert np.flatnonzero(detector.fit_predict(X) == -1).tolist() == list(range(100, 107))
-    for table in (X, pd.DataFrame(X).to_numpy(order="F"), X.tolist()):
+    for table in (X, np.asfortranarray(X), X.tolist()):
         with pytest.warns(TrainingRowsWarning, match=r"use fit_predict\(X\), or labels_"):
             detector.predict(table)
     for table in (X[::-1], X[:-1], np.nextafter(X, 1e9), np.vstack([X, X])):

@@ -34,7 +34,8 @@ def pruned(patch):
     from vicinal._engine import _cuda, _pruned_cuda
 
     patch.setattr(_cuda, "GPU_PRUNED_FROM", 0)
-    patch.setattr(_pruned_cuda, "GPU_PRUNED_SHARE", 1.0)
+    for module in (_cuda, _pruned_cuda):
+        patch.setattr(module, "GPU_PRUNED_SHARE", 1.0)
 
 
 def each_pair_twice(patch):
@@ -81,7 +82,9 @@ def test_every_reduction_of_frames_equals_its_formula(kind, dtype, n, D, d, nois
 
 
 # Of float32 on a GPU: nats of a log-sum, and the relative error of a scatter.
-ERRORS = {"log_sums": 1e-4, "scatter": 1e-6}
+# Pruned scatters are sums of pulls, whose rounding falls with the root of the number of rows: 5,000 here, where nothing would
+# be pruned of itself; from 100,000 on they keep to 1e-6 (benchmarks/results/gpu.json).
+ERRORS = {"log_sums": 1e-4, "scatter": 1e-6, "pruned scatter": 4e-6}
 
 
 def many_rows(dtype, n=5000, d=6, gap=0.0):
@@ -117,7 +120,8 @@ def test_float32_keeps_its_digits_in_any_frame(kind, gap):
     if gap > 0 and half is None:  # row by row, as on every backend, a pull is left of products about one centre
         laws.assert_close(scatter.scatter, expected.scatter, "float32")
         return
-    assert np.linalg.norm(scatter.scatter - expected.scatter) < ERRORS["scatter"] * np.linalg.norm(expected.scatter)
+    allowed = ERRORS["pruned scatter" if half is not None and hasattr(half, "share") else "scatter"]
+    assert np.linalg.norm(scatter.scatter - expected.scatter) < allowed * np.linalg.norm(expected.scatter)
     laws.assert_close(got.pull().pull, exact.pull().pull, "float32")
 
 
@@ -145,7 +149,7 @@ def test_ordinary_rows_are_done_by_fused_kernels(monkeypatch, kind, gap):
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
     if not placed.problem._rows._kernels_serve():
         pytest.skip("this way has no fused kernels")
-    monkeypatch.setattr(_arrays, "_Pairs", None)
+    monkeypatch.setattr(_arrays, "_BlockScorer", None)
     placed.log_sums()
     placed.scatter()
     placed.gradient()
@@ -180,7 +184,7 @@ def test_kernels_that_the_device_has_no_room_for_are_left_to_torch(kind, monkeyp
     if not placed.problem._rows._kernels_serve():
         pytest.skip("this way has no fused kernels")
     expected = placed.scatter().scatter, placed.log_sums(X[:20] + 0.5)
-    from vicinal._engine import _half_cuda, _rows_cuda
+    from vicinal._engine import _half_cuda, _pruned_cuda, _rows_cuda
 
     class OutOfResources(Exception):
         """What Triton raises."""
@@ -189,8 +193,8 @@ def test_kernels_that_the_device_has_no_room_for_are_left_to_torch(kind, monkeyp
         def __getattr__(self, name):
             raise OutOfResources("out of resource: shared memory")
 
-    monkeypatch.setattr(_half_cuda, "kernels", Refused())
-    monkeypatch.setattr(_rows_cuda, "kernels", Refused())
+    for module in (_half_cuda, _pruned_cuda, _rows_cuda):
+        monkeypatch.setattr(module, "kernels", Refused())
     placed = laws.placed_rows(kind, X, match=Match("class", codes))
     with pytest.warns(RuntimeWarning, match="Triton cannot make kernels for this device"):
         scatter = placed.scatter().scatter
@@ -207,8 +211,8 @@ def test_pruned_sums_keep_their_certificate(dtype):
     from vicinal._engine._pruned_cuda import PrunedHalf
 
     X, codes = many_rows(dtype, n=40_000, d=3, gap=30.0)
-    X, match = 4.0 * X, Match("class", codes)
-    rounding = {"float64": 1e-12, "float32": 1e-4}[dtype]
+    X, match = 12.0 * X, Match("class", codes)
+    rounding = {"float64": 1e-10, "float32": 2e-4}[dtype]  # what `_accuracy.py` allows products
     dense = laws.placed_rows("torch", X, match=match, error=0)
     assert not isinstance(dense.placed._half(dense.problem.queries(None, None)), PrunedHalf)
     exact, found = dense.log_sums(), {}

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from vicinal._engine._tiles import Tiles, compact_tiles, halved, in_given_order  # noqa: E402
+from vicinal._engine._tiles import Tiles, compact_tiles, halved, in_given_order, near_share  # noqa: E402
 
 
 def clusters(n_clusters, n=900, d=5, gap=1e3, seed=0):
@@ -46,3 +46,12 @@ def test_tiles_in_given_order_know_where_rows_are():
     assert (tiles.n_tiles, tiles.n_places) == (3, 48)
     np.testing.assert_array_equal(tiles.offsets[tiles.place, :5], Z)
     np.testing.assert_array_equal(torch.isinf(tiles.of_points), np.arange(48) >= 37)
+
+
+def test_near_tiles_are_counted_by_their_boxes():
+    """Beside each other all tiles are near; of 10 clusters far apart, those of one cluster are; apart from all, each alone."""
+    Z = clusters(10, n=3200, d=3)
+    assert near_share(0.01 * clusters(1, n=3200, d=3), halved(Z, 16), 16, 1e-6) == 1.0
+    assert near_share(Z, halved(Z, 16), 16, 1e-6) == pytest.approx(0.1, abs=0.05)
+    spread = 1e3 * clusters(1, n=3200, d=3)
+    assert near_share(spread, halved(spread, 16), 16, 1e-6) < 0.05

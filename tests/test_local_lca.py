@@ -209,7 +209,7 @@ def test_memory_does_not_grow_with_the_passes():
 
 
 def test_it_has_not_converged_where_lca_has_not(rows, monkeypatch):
-    monkeypatch.setattr(lca_module, "_MAX_PASSES", 2)
+    monkeypatch.setattr(lca_module, "_LIMITS", ((2, 1e-8), (50, 1e-3)))
     with pytest.warns(ConvergenceWarning, match="LCA did not converge"):
         model = LocalLCA(reg=0.0).fit(rows)
     assert not model.converged_

@@ -211,9 +211,10 @@ def test_the_classifier_is_bayes_rule(density, tmp_path):
 
 def test_the_outlier_detector_finds_a_row_that_explains_nobody(density, tmp_path):
     rows = np.vstack([X, [[2.0, -3.0, 8.0]]])
-    detector = DensityOutlierDetector(density, contamination=0.03).fit(rows)
+    assert DensityOutlierDetector(density, contamination=0.03).fit_predict(rows)[-1] == -1
+    detector = DensityOutlierDetector(density, contamination=0.03, largest_group=None).fit(rows)
     assert np.argmin(detector.training_scores_) == len(X)
-    assert detector.fit_predict(rows)[-1] == -1
+    assert detector.labels_[-1] == -1
     np.testing.assert_array_equal(detector.score_samples(NEW), detector.density_.score_samples(NEW))
     if hasattr(detector.density_, "held_out_score_samples"):
         left_out = detector.density_.held_out_score_samples()

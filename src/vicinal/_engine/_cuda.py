@@ -26,8 +26,8 @@ from vicinal._engine._few_rows import FewRows, are_few
 from vicinal._engine._half_cuda import SMALLEST, Factors, Half
 from vicinal._engine._pruned_cuda import PrunedHalf
 from vicinal._engine._rows_cuda import RowByRow
-from vicinal._engine._tiles import LOG2E, Tensor, Tiles, padded_width, within_memory
-from vicinal._engine._tuning import FLOAT32, FLOAT64, FUSED_COORDINATES, GPU_PRUNED_FROM, SAMPLED_ROWS
+from vicinal._engine._tiles import LOG2E, Tensor, Tiles, near_share, padded_width, within_memory
+from vicinal._engine._tuning import FLOAT32, FLOAT64, FUSED_COORDINATES, GPU_PRUNED_FROM, GPU_PRUNED_SHARE, SAMPLED_ROWS
 
 # How far scores may be raised: see `_pairs.py`.
 _MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}
@@ -48,7 +48,9 @@ class CudaPlaced(RowByRow):
             return None
         if not (own is None or np.array_equal(own, np.arange(n))):
             return None
-        if weights is not None and not np.ptp(weights) <= _WIDEST_LOG_WEIGHTS[self._real]:
+        if weights is not None and not (
+            np.isfinite(weights).all() and np.ptp(weights) <= _WIDEST_LOG_WEIGHTS[self._real]
+        ):
             return None
         tiles: Tiles | None = self._compact if about_tiles else self._tiles()
         if tiles is not None and tiles.local:
@@ -75,7 +77,9 @@ class CudaPlaced(RowByRow):
     def _pruned(self, leave_out: bool, raised: float, heaviest: float) -> PrunedHalf | None:
         """Sweeps over the pairs that matter, where they are clearly fewer."""
         error = self._backend.error
-        if self._n < GPU_PRUNED_FROM or error == 0 or self._compact is None:
+        if self._n < GPU_PRUNED_FROM or error == 0:
+            return None
+        if near_share(self._exact, self._order, self._tile_size, error) > GPU_PRUNED_SHARE or self._compact is None:
             return None
         made = PrunedHalf(
             error, self._compact, self._log2_weights, self._real, leave_out, raised, heaviest, self._backend.memory

@@ -10,12 +10,12 @@ from vicinal._engine._arrays import as_numpy, like
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Of, Queries, Scatter, listed_parts
 from vicinal._engine._tiles import LOG2E, Tensor
-from vicinal._engine._tuning import GPU_FEW_ROWS
+from vicinal._engine._tuning import GPU_FEW_PAIRS, GPU_FEW_ROWS
 
 
 def are_few(rows: Any, n: int) -> bool:
     """Whether rows are so few of n that scores of theirs in float64 take little time."""
-    return len(rows) <= GPU_FEW_ROWS + n // GPU_FEW_ROWS
+    return len(rows) <= GPU_FEW_ROWS + n // GPU_FEW_ROWS and len(rows) * n <= GPU_FEW_PAIRS
 
 
 class FewRows:

@@ -8,7 +8,7 @@ rest: ``Z_i - Z^_i <= c_i Z^_i``.  What else is asked for decides how pairs are 
 - values that lie far from the typical ones count as many times as much (`_plan.far_values`).
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -17,14 +17,17 @@ from vicinal._engine._accuracy import scatter_is_accurate
 from vicinal._engine._plan import Hands, Masses, Tiles
 from vicinal._engine._pool import in_order
 from vicinal._engine._tuning import (
+    DENSE_COST,
     HAND,
     PIECES,
-    PRUNED_EXPONENTIAL,
-    PRUNED_PAIR,
     PRUNED_SAVING,
     PRUNED_TILE,
     SAMPLED_HANDS,
+    TAKEN_COST,
+    VISITED_COST,
 )
+
+Work = Literal["sums", "scatter"]
 
 
 class Shares(NamedTuple):
@@ -231,8 +234,18 @@ class PrunedSweeps:
         self.sums(tiles.some_rows(positions, positions, block=HAND), power=2.0)
         return self.shares
 
-    def pays(self, shares: Shares) -> bool:
-        """Whether pruned work with these shares is clearly less than a dense pass."""
-        k = self.tiles.k
-        cost = shares.visited * (k + PRUNED_PAIR) + shares.taken * (k + PRUNED_EXPONENTIAL)
-        return cost <= PRUNED_SAVING * (1.5 * k + PRUNED_PAIR + PRUNED_EXPONENTIAL)
+    def pays(self, shares: Shares, work: Work, halves: bool) -> bool:
+        """Whether pruned work with these shares is clearly less than a dense pass.
+
+        Parameters
+        ----------
+        work : {"sums", "scatter"}
+            Whether only sums are wanted, or values of pairs as well.
+        halves : bool
+            Whether a dense pass would see each pair once for both of its rows.
+        """
+        dense, visited, taken = (
+            fixed + per_coordinate * self.tiles.k
+            for fixed, per_coordinate in (DENSE_COST[work], VISITED_COST, TAKEN_COST[work])
+        )
+        return shares.visited * visited + shares.taken * taken <= PRUNED_SAVING * dense * (1.0 if halves else 2.0)

@@ -87,18 +87,15 @@ def _shares_of_tile(first, in_hand, c, weights, space, codes, shares):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _add_outer(scatter, weight, x, sums, c, r):
-    """scatter += weight (m x x' - b x' - x b'), its lower triangle, with b and m the sums[c, r]; returns weight m |x|^2.
-
-    Whole arrays and where to look, no views: a view costs as much as the sums over it.
-    """
-    mass, size = sums[c, r, x.shape[0]], 0.0
+def _add_outer(scatter, mass, x, sums, sign):
+    """scatter += mass x x' + sign (x sums' + sums x'), its lower triangle; returns mass |x|^2."""
+    size = 0.0
     for k in range(x.shape[0]):
-        a, b = weight * (mass * x[k] - sums[c, r, k]), weight * x[k]
-        size += b * x[k]
+        a, b = mass * x[k] + sign * sums[k], sign * x[k]
+        size += mass * x[k] * x[k]
         for m in range(k + 1):
-            scatter[k, m] += a * x[m] - b * sums[c, r, m]
-    return mass * size
+            scatter[k, m] += a * x[m] + b * sums[m]
+    return size
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -114,34 +111,64 @@ def _add_differences(scatter, weight, exponentials, r, tiles, t, x):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _scatter_of_tile(first, in_hand, points, c, weights, space, values, about, row_weights, direct, columns, scatter):
-    """``sum_ij r_i p_ij (v_i - v_j)(v_i - v_j)'`` over the c-th tile, but for what its columns tell.
+def _scatter_of_tile(
+    first, in_hand, points, c, weights, space, values, about, row_weights, direct, of_rows, columns, scatter
+):
+    """``sum_ij r_i p_ij (v_i - v_j)(v_i - v_j)'`` over the c-th tile, but for what its columns and the rows tell.
 
-    About the centre c of the tile's values the sum is ``sum_j w_ij (v_j - c)(v_j - c)'``, which the caller makes of what
-    the columns receive, plus terms of ``v_i - c`` and of the tile's sums.  With `direct`, and for wide tiles, differences
-    are taken pair by pair.  Returns the trace of these terms before they cancel.
+    With o the hand's first query, x = v_i - o, y = v_j - c and z = c - o for the centre c of the tile's values, the
+    difference is ``y + z - x``.  The terms in y y' are made by the caller of what the columns receive, those in x of what
+    `of_rows` gathers (`_scatter_of_rows`), and those in z y' and z z' here, once for all rows.  With `direct`, and for
+    wide tiles, differences are taken pair by pair.  Returns the trace of its terms before they cancel.
     """
     _, tile_of, alive, shifts, sums = space[2]
     shift, total, _ = space[3]
     centres, of_queries = about
-    t, n_values, size = tile_of[c], values.shape[1], 0.0
-    factors, x = np.empty(ROWS), np.empty(n_values)
-    for g in range(0, in_hand, ROWS):
-        if not alive[c, g // ROWS]:
+    t, n_values = tile_of[c], values.shape[1]
+    factors, x, z, tile_sums, tile_mass = (
+        np.zeros(HAND),
+        np.empty(n_values),
+        np.empty(n_values),
+        np.zeros(n_values),
+        0.0,
+    )
+    for k in range(n_values):
+        z[k] = float64(centres[t, k]) - float64(of_queries[first, k])
+    for r in range(in_hand):
+        if not alive[c, r // ROWS] or not total[r] > 0.0 or row_weights[first + r] == 0.0:
             continue
-        for r in range(ROWS):
-            i, factors[r] = first + min(g + r, in_hand - 1), 0.0
-            if g + r >= in_hand or not total[g + r] > 0.0 or row_weights[i] == 0.0:
-                continue
-            factor = row_weights[i] * _back(shifts[c, g + r], shift[g + r]) / total[g + r]
+        factor = row_weights[first + r] * _back(shifts[c, r], shift[r]) / total[r]
+        if direct or points[3][t]:
             for k in range(n_values):
-                x[k] = float64(of_queries[i, k]) - float64(centres[t, k])
-            if direct or points[3][t]:
-                _add_differences(scatter, factor, weights, g + r, values, t, x)
-            else:
-                factors[r] = factor
-                size += _add_outer(scatter, factor, x, sums, c, g + r)
-        _add_columns(columns[t, 0], weights[g : g + ROWS], factors)
+                x[k] = float64(of_queries[first + r, k]) - float64(centres[t, k])
+            _add_differences(scatter, factor, weights, r, values, t, x)
+            continue
+        factors[r] = factor
+        mass = factor * sums[c, r, n_values]
+        of_rows[r, n_values] += mass
+        tile_mass += mass
+        for k in range(n_values):
+            here = factor * sums[c, r, k]
+            tile_sums[k] += here
+            of_rows[r, k] += mass * z[k] + here
+    if tile_mass == 0.0:
+        return 0.0
+    for g in range(0, in_hand, ROWS):
+        if alive[c, g // ROWS]:
+            _add_columns(columns[t, 0], weights[g : g + ROWS], factors[g : g + ROWS])
+    return _add_outer(scatter, tile_mass, z, tile_sums, 1.0)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _scatter_of_rows(first, in_hand, about, of_rows, scatter):
+    """The terms of `_scatter_of_tile` in x, of all tiles together; returns their trace before they cancel."""
+    of_queries, n_values, size = about[1], of_rows.shape[1] - 1, 0.0
+    x, gathered = np.empty(n_values), np.empty(n_values)
+    for r in range(in_hand):
+        for k in range(n_values):
+            x[k] = float64(of_queries[first + r, k]) - float64(of_queries[first, k])
+            gathered[k] = of_rows[r, k]
+        size += _add_outer(scatter, of_rows[r, n_values], x, gathered, -1.0)
     return size
 
 
@@ -176,7 +203,7 @@ def visit_hands(
     keep = n_spread > 0 or n_classes > 0
     space = make_space(n_tiles, queries.shape[1], values.shape[1], queries)
     low, spans = np.empty(QUERY_BLOCK), np.empty(-(-n_tiles // TILE_SPAN), np.int64)
-    scaled = np.empty((ROWS, max(n_spread, 1)), queries.dtype)
+    scaled, of_rows = np.empty((ROWS, max(n_spread, 1)), queries.dtype), np.empty((HAND, scatter.shape[0] + 1))
     for b in range(from_block, to_block):
         start, stop, first_tile, last_tile = blocks[b], blocks[b + 1], first_tiles[b], last_tiles[b]
         n_spans = start_block(
@@ -191,12 +218,14 @@ def visit_hands(
             _means_of_hand(queries, first, in_hand, points, taken, space, relative, log_sums, lost, means, entropies)
             if not keep:
                 continue
+            of_rows[:, :] = 0.0
             for c in range(taken):
                 weights = exponentials_of_tile(queries, first, in_hand, points, left_out, c, space)
                 if wants_scatter:
                     size[0] += _scatter_of_tile(
-                        first, in_hand, points, c, weights, space, values, about, factors, direct, columns, scatter
-                    )
+                        first, in_hand, points, c, weights, space, values, about, factors, direct, of_rows, columns,
+                        scatter,
+                    )  # fmt: skip
                 elif n_classes > 0:
                     _shares_of_tile(first, in_hand, c, weights, space, codes, shares)
                 else:
@@ -204,3 +233,5 @@ def visit_hands(
                         queries, first, in_hand, points, c, weights, space, spread, spread_images, factors, scaled,
                         columns,
                     )  # fmt: skip
+            if wants_scatter:
+                size[0] += _scatter_of_rows(first, in_hand, about, of_rows, scatter)

@@ -25,7 +25,7 @@ from vicinal._engine._contract import (
 from vicinal._engine._order import spatial_order
 from vicinal._engine._plan import Hands, Tiles
 from vicinal._engine._pool import one_blas_thread
-from vicinal._engine._pruned import PrunedSweeps
+from vicinal._engine._pruned import PrunedSweeps, Shares, Work
 from vicinal._engine._tuning import (
     FLOAT32,
     FLOAT64,
@@ -82,7 +82,7 @@ class PrunedPlaced(Placed):
 
     @property
     def expected_share(self) -> float:  # type: ignore[override]
-        return 1.0 if self.sweeps is None else self._visited
+        return 1.0 if self.sweeps is None or self._counted is None else float(self._counted[1].visited)
 
     @cached_property
     def dense(self) -> Placed:
@@ -91,9 +91,15 @@ class PrunedPlaced(Placed):
 
     # -- the gate and the plans ------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def sweeps(self) -> PrunedSweeps | None:
-        """Pruned sweeps over all points; None where they would not pay."""
+        """Pruned sweeps over all points; None where a scatter of all rows is dense."""
+        found = self._counted
+        return found[0] if found is not None and found[0].pays(found[1], "scatter", True) else None
+
+    @cached_property
+    def _counted(self) -> tuple[PrunedSweeps, Shares] | None:
+        """Pruned sweeps over all points, and the shares to expect of them; None where they pay for no kind of work."""
         if len(self.points.rows) < PRUNED_FROM_POINTS:
             return None
         images = self._mapped(self.points.rows)
@@ -116,10 +122,7 @@ class PrunedPlaced(Placed):
                 sweeps, shares = renewed, again
         else:
             self._orders.visited = min(self._orders.visited, shares.visited)
-        if not sweeps.pays(shares):
-            return None
-        self._visited = float(shares.visited)
-        return sweeps
+        return (sweeps, shares) if sweeps.pays(shares, "scatter", False) else None
 
     @cached_property
     def _class_sweeps(self) -> PrunedSweeps:
@@ -142,12 +145,15 @@ class PrunedPlaced(Placed):
         with one_blas_thread():
             return np.ascontiguousarray(to_images(rows, self.metric))
 
-    def _plan(self, queries: Queries, own_class: bool = False) -> tuple[PrunedSweeps, Hands] | None:
+    def _plan(
+        self, queries: Queries, work: Work = "scatter", own_class: bool = False
+    ) -> tuple[PrunedSweeps, Hands] | None:
         """The sweeps for some queries, and the queries in hands; None where the dense placement does the work."""
-        if queries.count(len(self.points.rows)) < PRUNED_FROM_QUERIES or self.sweeps is None:
+        found = self._counted if queries.count(len(self.points.rows)) >= PRUNED_FROM_QUERIES else None
+        if found is None or not found[0].pays(found[1], work, queries.are_all):
             self._certify(0.0)
             return None
-        sweeps = self._class_sweeps if own_class else self.sweeps
+        sweeps = self._class_sweeps if own_class else found[0]
         tiles, left_out = sweeps.tiles, queries.left_out
         if queries.rows is not None:
             return sweeps, tiles.new_rows(self._mapped(queries.rows), left_out, self._threads)
@@ -158,7 +164,7 @@ class PrunedPlaced(Placed):
     # -- the verbs -------------------------------------------------------------------------------------------------
 
     def log_sums(self, queries: Queries, by_class: bool = False) -> LogSums:
-        plan = self._plan(queries)
+        plan = self._plan(queries, "sums")
         if plan is None:
             return self.dense.log_sums(queries, by_class)
         sweeps, hands = plan
@@ -182,7 +188,7 @@ class PrunedPlaced(Placed):
         self, queries: Queries, factors: np.ndarray | None, values: Values | None, spread: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:  # fmt: skip
-        plan = self._plan(queries, own_class)
+        plan = self._plan(queries, own_class=own_class)
         if plan is None:
             return self.dense.softmax_sums(queries, factors, values, spread, own_class)
         sweeps, hands = plan
@@ -219,7 +225,7 @@ class PrunedPlaced(Placed):
         return self.dense.candidates(queries, k, floors)
 
     def entropies(self, queries: Queries) -> np.ndarray | None:
-        plan = self._plan(queries)
+        plan = self._plan(queries, "sums")
         if plan is None:
             return self.dense.entropies(queries)
         sweeps, hands = plan
@@ -237,7 +243,7 @@ class PrunedPlaced(Placed):
         return Scatter(found.log_sums, found.scatter)
 
     def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
-        plan = self._plan(queries, own_class)
+        plan = self._plan(queries, own_class=own_class)
         if plan is None:
             return self.dense.softmax_pull(queries, factors, own_class)
         sweeps, hands = plan
@@ -252,7 +258,7 @@ class PrunedPlaced(Placed):
     def class_agreement(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
         """Both sums by themselves: that of the class mates is certified relative to itself, however small it is."""
         n = len(self.points.rows)
-        every, mates = self._plan(queries), self._plan(queries, own_class=True)
+        every, mates = self._plan(queries, "sums"), self._plan(queries, "sums", own_class=True)
         if every is None or mates is None:
             return self.dense.class_agreement(queries)
         log_sums = every[0].sums(every[1]).log_sums
@@ -266,7 +272,7 @@ class PrunedPlaced(Placed):
         return log_sums, log_agreement
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:
-        if self._plan(queries) is None:
+        if self._plan(queries) is None or self._plan(queries, "sums") is None:
             return self.dense.class_pull(queries, row_weights, likelihood)
         log_sums, log_agreement = self.class_agreement(queries)
         certificate = self.certificate

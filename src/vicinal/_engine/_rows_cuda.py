@@ -105,19 +105,24 @@ class RowByRow(ArrayPlaced):
         index = in_given_order(self._n, self._tile_size, self._exact.device)
         return Tiles(self._exact, self._log2_weights, index, self._images.dtype, False)
 
+    @property
+    def _order(self) -> Tensor:
+        """An order of the rows that has neighbours together, made under the first metric that asks for it."""
+        if "order" not in self._backend.kept:
+            self._backend.kept["order"] = halved(self._exact, self._tile_size)
+        return self._backend.kept["order"]
+
     @cached_property
     def _compact(self) -> Tiles | None:
         """Tiles of rows so near each other that products about their centres are accurate; None where there are none.
 
         The order is made once per problem and made anew when the metric has changed so much that it does not serve.
         """
-        size, largest = self._tile_size, largest_accurate_square(self._real)
-        order, index = self._backend.kept.get("order"), None
-        if order is not None:
-            index = compact_tiles(self._exact, order, size, largest)
-        if index is None:
-            order = self._backend.kept["order"] = halved(self._exact, size)
-            index = compact_tiles(self._exact, order, size, largest)
+        size, largest, known = self._tile_size, largest_accurate_square(self._real), "order" in self._backend.kept
+        index = compact_tiles(self._exact, self._order, size, largest)
+        if index is None and known:
+            del self._backend.kept["order"]
+            index = compact_tiles(self._exact, self._order, size, largest)
         return None if index is None else Tiles(self._exact, self._log2_weights, index, self._images.dtype, True)
 
     @cached_property
@@ -125,7 +130,7 @@ class RowByRow(ArrayPlaced):
         """Tiles for differences: compact ones, or else rows in an order that has neighbours together."""
         if self._compact is not None:
             return self._compact
-        index = ordered_tiles(self._backend.kept["order"], self._tile_size)
+        index = ordered_tiles(self._order, self._tile_size)
         return Tiles(self._exact, self._log2_weights, index, self._images.dtype, True)
 
     def _tiles(self, largest: float = 0.0) -> Tiles:
@@ -184,6 +189,7 @@ class RowByRow(ArrayPlaced):
         left_out: Any = None,
         values: Tensor | None = None,
         codes: tuple[Tensor, Tensor] | None = None,
+        entropy: bool = False,
     ) -> Softmax:
         """The softmax of queries with these images.
 
@@ -193,6 +199,8 @@ class RowByRow(ArrayPlaced):
         values : tensor of shape (n, v), optional
         codes : tensors of shape (m,) and (n,), optional
             Classes of the queries and the points, for a softmax within the class of the query.
+        entropy : bool
+            Whether the one column of means shall be the mean of ``log2 p_ij`` instead.
         """
         m, device, n_values = len(images), images.device, 0 if values is None else values.shape[1]
         *q, skipped = self._launch_queries(tiles, images, left_out)
@@ -202,22 +210,26 @@ class RowByRow(ArrayPlaced):
         laid = tiles.u if values is None else tiles.padded(values, n_columns)
         block, n_blocks, chunk, parts = self._cut(m, tiles)
         top = torch.empty(m, dtype=torch.float64, device=device)
-        total, means = torch.empty_like(top), torch.empty(m, n_values, dtype=torch.float64, device=device)
+        total, means = torch.empty_like(top), torch.empty(m, n_values + entropy, dtype=torch.float64, device=device)
         step = max(self._backend.memory // (8 * 3 * parts * (n_columns + 2) * GPU_SOFTMAX_ROWS), 1) * GPU_SOFTMAX_ROWS
         for start in range(0, m, step):
             some = slice(start, min(start + step, m))
             count = some.stop - start
             tops = torch.empty(parts, count, dtype=tiles.dtype, device=device)
-            totals = torch.empty_like(tops)
+            totals, below = torch.empty_like(tops), torch.empty_like(tops)
             gathered = torch.empty(parts, count, n_columns, dtype=tiles.dtype, device=device)
             kernels.softmax_rows[(-(-count // GPU_SOFTMAX_ROWS), parts, max(n_columns // width, 1))](
-                *q, skipped, mine, *self._launch_points(tiles), theirs, laid, tops, totals, gathered,
+                *q, skipped, mine, *self._launch_points(tiles), theirs, laid, tops, totals, gathered, below,
                 start, m, count, n_blocks, chunk, tiles.n_places, self._k, n_columns,
                 D=tiles.width, DV=width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=self._precision,
-                LOCAL=tiles.local, CLASSES=codes is not None, VALUES=n_values > 0,
+                LOCAL=tiles.local, CLASSES=codes is not None, VALUES=n_values > 0, ENTROPY=entropy,
                 num_warps=4, num_stages=GPU_SOFTMAX_STAGES,
             )  # fmt: skip
             top[some], total[some], shares = combined(tops, totals)
+            if entropy:
+                lowered = below + torch.where(totals > 0, totals * (tops.double() - top[some]), 0.0)
+                shared = torch.where(shares > 0, lowered * shares, 0.0).sum(0) / total[some].clamp(min=1e-300)
+                means[some, 0] = shared - torch.where(total[some] > 0, total[some].log2(), 0.0)
             if n_values:
                 sums = (gathered[:, :, :n_values] * shares[:, :, None]).sum(0)
                 means[some] = sums / total[some].clamp(min=1e-300)[:, None]
@@ -239,6 +251,15 @@ class RowByRow(ArrayPlaced):
             found = self._softmax(tiles, images, queries.left_out, (codes[:, None] == each).to(self._images.dtype))
             return LogSums(there(found.log_sums), there(found.means.clamp(0.0, 1.0).log()))
         return LogSums(there(self._softmax(tiles, images, queries.left_out).log_sums))
+
+    @within_memory
+    def entropies(self, queries: Queries) -> np.ndarray | None:
+        images, tiles = self._asked(queries)
+        if tiles is None:
+            return None
+        # From differences: beside squares of 1e4, an expected score has lost the digits of an entropy.
+        found = self._softmax(self._by_differences, images, queries.left_out, entropy=True)
+        return as_numpy(found.means[:, 0] / -LOG2E).clip(min=0.0)
 
     @within_memory
     def softmax_sums(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from vicinal._engine._tuning import LEAST_WIDTH, MOST_MORE_TILES, ORDER_SAMPLE
+from vicinal._engine._tuning import GPU_SAMPLED_TILES, LEAST_WIDTH, MOST_MORE_TILES, ORDER_SAMPLE
 
 LOG2E = 1.4426950408889634
 
@@ -131,6 +131,21 @@ def compact_tiles(images: Tensor, order: Tensor, size: int, largest: float) -> T
         more -= len(latest)
         if more < 0:
             return None
+
+
+def near_share(images: Tensor, order: Tensor, size: int, error: float) -> float:
+    """The share of pairs of tiles that are so near that none is ever skipped, from the boxes of some tiles.
+
+    However large a row's sum is, a tile at the squared distance ``-2 log(error)`` may add its share of the error to it.
+    """
+    index = ordered_tiles(order, size)
+    laid, present = images[index.clamp(min=0)], (index >= 0)[:, :, None]
+    low = torch.where(present, laid, math.inf).amin(1)
+    high = torch.where(present, laid, -math.inf).amax(1)
+    some = torch.arange(0, len(low), max(len(low) // GPU_SAMPLED_TILES, 1), device=low.device)
+    gaps = torch.maximum(low[some, None] - high, low - high[some, None]).clamp(min=0.0)
+    near = (gaps**2).sum(2) < -2.0 * math.log(error)
+    return float(near.double().mean())
 
 
 def tile_centres(values: Tensor, index: Tensor) -> Tensor:

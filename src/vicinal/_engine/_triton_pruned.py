@@ -97,7 +97,7 @@ def listed_sums(
         c = tl.load(LIST + at // (B // BJ))
         j = c * B + (at % (B // BJ)) * BJ + tl.arange(0, BJ)
         uj, uj_low, uj_whole = _parts(j, U, UL, D, SPLIT)
-        K, _ = _kernel_values(b, c, i, ui, ui_low, ui_whole, j, uj, uj_low, uj_whole, C, H, shift, unit, D, SPLIT)
+        K, step = _kernel_values(b, c, i, ui, ui_low, ui_whole, j, uj, uj_low, uj_whole, C, H, shift, unit, D, SPLIT)
         total += tl.sum(K, 1)
         if CLASSES:
             matched += tl.sum(tl.where(mine[:, None] == tl.load(CODE + j)[None, :], K, 0.0), 1)
@@ -120,7 +120,7 @@ def listed_pulls(
     b, part = tl.program_id(0), tl.program_id(1)
     i, kv = b * B + tl.arange(0, B), tl.arange(0, DV)
     ui, ui_low, ui_whole = _parts(i, U, UL, D, SPLIT)
-    _, _, vi = _parts(i, V, VL, DV, SPLIT)
+    vi_high, vi_low, vi = _parts(i, V, VL, DV, SPLIT)
     shift, outside = tl.load(SHIFT), tl.load(OUTSIDE + i)
     if CLASSES:
         mine, inside = tl.load(CODE + i), tl.load(INSIDE + i)
@@ -140,7 +140,7 @@ def listed_pulls(
         if SAME:
             vj, vj_low, of_values = uj, uj_low, step
         else:
-            vj, vj_low, _ = _parts(j, V, VL, DV, SPLIT)
+            vj, vj_low, vj_whole = _parts(j, V, VL, DV, SPLIT)
             of_values = (tl.load(CV + b * DV + kv) - tl.load(CV + c * DV + kv)).to(ui_whole.dtype)
         if SPLIT:
             high = M.to(tl.float16)

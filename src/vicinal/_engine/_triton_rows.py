@@ -56,16 +56,17 @@ def _logarithms(
 
 @triton.jit
 def softmax_rows(
-    Q, QT, SKIPPED, Q_CODE, U, UT, H, C, CODE, V, TOP, TOTAL, GATHERED,
+    Q, QT, SKIPPED, Q_CODE, U, UT, H, C, CODE, V, TOP, TOTAL, GATHERED, BELOW,
     first, m, n_queries, n_blocks, chunk, n_places, n_coordinates, n_values,
     D: tl.constexpr, DV: tl.constexpr, B: tl.constexpr, BJ: tl.constexpr, BQ: tl.constexpr,
-    PRECISION: tl.constexpr, LOCAL: tl.constexpr, CLASSES: tl.constexpr, VALUES: tl.constexpr,
+    PRECISION: tl.constexpr, LOCAL: tl.constexpr, CLASSES: tl.constexpr, VALUES: tl.constexpr, ENTROPY: tl.constexpr,
 ):  # fmt: skip
     """The log-sum-exp state of the queries from `first` on over all points, in parts.
 
     TOP and TOTAL (parts, n_queries) are the largest base-2 logarithm and ``sum_j 2^(l_ij - top_i)``; GATHERED (parts,
     n_queries, n_values) is the same sum times values V (N, n_values), of which a program takes DV columns.  A query does not
-    see the place SKIPPED and, with CLASSES, the points of other classes.
+    see the place SKIPPED and, with CLASSES, the points of other classes.  With ENTROPY, BELOW (parts, n_queries) is
+    ``sum_j 2^(l_ij - top_i) (l_ij - top_i)``.
     """
     part, group = tl.program_id(1), tl.program_id(2)
     here = tl.program_id(0) * BQ + tl.arange(0, BQ)
@@ -79,6 +80,7 @@ def softmax_rows(
     top = tl.full([BQ], float("-inf"), real)
     total = tl.zeros([BQ], real)
     gathered = tl.zeros([BQ, DV], real)
+    below = tl.zeros([BQ], real)
     for block in range(part * chunk, tl.minimum((part + 1) * chunk, n_blocks)):
         j, scores = _logarithms(
             i, present, q, QT, block, U, UT, H, C, m, n_places, n_coordinates, D, B, BJ, BQ, PRECISION, LOCAL
@@ -90,6 +92,10 @@ def softmax_rows(
         base = tl.where(higher == float("-inf"), 0.0, higher)
         weights = tl.exp2(scores - base[:, None])
         before = tl.exp2(top - base)
+        if ENTROPY:
+            lowered = tl.where(total > 0, below + total * (top - base), 0.0)
+            steps = tl.where(weights > 0, weights * (scores - base[:, None]), 0.0)
+            below = tl.where(total > 0, lowered * before, 0.0) + tl.sum(steps, 1)
         total = total * before + tl.sum(weights, 1)
         if VALUES:
             v = tl.load(V + j[:, None].to(tl.int64) * n_values + kv[None, :])
@@ -99,6 +105,8 @@ def softmax_rows(
     if group == 0:
         tl.store(TOP + to, top, mask=present)
         tl.store(TOTAL + to, total, mask=present)
+        if ENTROPY:
+            tl.store(BELOW + to, below, mask=present)
     if VALUES:
         tl.store(GATHERED + to[:, None] * n_values + kv[None, :], gathered, mask=present[:, None])
 

@@ -90,9 +90,13 @@ LARGEST_ERROR = 0.1
 PRUNED_FROM_POINTS = 4096
 PRUNED_FROM_QUERIES = 512
 SAMPLED_HANDS = 32  # hands that tell what share of the pairs a pass would visit
-# What a pair costs beside its coordinates, in their units: for its distance and for its exponential.  Pruned work must
-# promise this share of the dense cost to be taken.  Measured.
-PRUNED_PAIR, PRUNED_EXPONENTIAL, PRUNED_SAVING = 8.0, 24.0, 0.75
+# What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in dense passes over all rows, for
+# sums alone and for scatters or means; and pruned, for its distance, for its exponential, and for the rest of a scatter.
+# Pruned work must promise this share of the dense cost to be taken.  Measured.
+DENSE_COST = {"sums": (8.0, 0.5), "scatter": (13.0, 1.55)}
+VISITED_COST = (12.0, 1.35)
+TAKEN_COST = {"sums": (15.0, 0.1), "scatter": (40.0, 2.2)}
+PRUNED_SAVING = 0.8
 ORDER_WEARS = 1.5  # an order is made again when a pass visits this many times the share that it did
 
 # -- fused kernels on a GPU (`_cuda.py`) --------------------------------------------------------------------------
@@ -118,6 +122,8 @@ GPU_BOX_TILES = 64
 GPU_PRUNED_PROGRAMS = 4096
 GPU_PRUNED_FROM = 16_384
 GPU_PRUNED_SHARE = 0.3
-GPU_FEW_ROWS = 64  # this many rows, and that share of all, are done again in float64 without much time
+GPU_SAMPLED_TILES = 32  # whose boxes tell whether pruning may pay at all
+GPU_FEW_ROWS = 64  # this many rows, and that share of all, are done again in float64 without much time,
+GPU_FEW_PAIRS = 2**28  # if their pairs with all rows are no more than this
 ORDER_SAMPLE = 256  # rows whose variance says where to cut
 MOST_MORE_TILES = 64  # tiles beyond those that are full, for rows that are far from all others

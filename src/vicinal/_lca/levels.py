@@ -29,14 +29,13 @@ def level_sizes(n: int) -> list[int]:
     return sizes
 
 
-def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: np.ndarray | None) -> np.ndarray:
-    """The metric of a sample of n_old rows for n_new of them: its covariance, beyond the penalty, is narrowed."""
+def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: np.ndarray | None = None) -> np.ndarray:
+    """The metric of a sample of n_old rows for n_new of them: its covariance, beyond the penalty R, is narrowed."""
     factor = (n_old / n_new) ** (2.0 / (len(metric) + 4.0))
-    if reg is None or not reg.any():
+    if reg is None or not np.any(reg):
         return metric / np.sqrt(factor)
     inverse = np.linalg.inv(metric)
-    penalty = reg
-    return inverse_root(penalty + factor * (inverse @ inverse.T - penalty))
+    return inverse_root(reg + factor * (inverse @ inverse.T - reg))
 
 
 def predicted_pairs(problem: LeaveOneOut, start: np.ndarray, structure: Structure, spread: np.ndarray) -> float:

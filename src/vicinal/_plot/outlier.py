@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from vicinal._checks import check_integer
-from vicinal._plot.parts import COLOURS, GREY, add_legend, axes_or_new, label_axes, short
+from vicinal._plot.parts import COLOURS, GREY, axes_or_new, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,27 +46,29 @@ def plot_outlier(detector: Any, row: ArrayLike | int, *, most: int = 12, ax: Any
     """
     found = _explained(detector, row)
     columns = found.ranking()[0][: check_integer(most, "most")]
-    ax = axes_or_new(ax, (7.2, 1.2 + 0.42 * len(columns)))
+    ax = axes_or_new(ax, (9.6, 1.6 + 0.4 * len(columns)))
     size = ax.xaxis.label.get_size() * 0.85
-    handles: list[Any] = []
     for place, k in enumerate(columns):
         low, median, high, value = (table[0, k] for table in (found.lows, found.medians, found.highs, found.values))
         middle, at = _at(median, low, high), _at(value, low, high)
         drawn = float(np.clip(at, -_END, _END))
         outside = abs(at) > 1.0
-        bar = ax.barh(place, 2.0, left=-1.0, height=0.5, color=COLOURS[5], alpha=0.5)
-        (line,) = ax.plot([middle, middle], [place - 0.25, place + 0.25], color=COLOURS[0], linewidth=2)
+        ax.barh(place, 2.0, left=-1.0, height=0.5, color=COLOURS[5], alpha=0.5)
+        ax.plot([middle, middle], [place - 0.25, place + 0.25], color=COLOURS[0], linewidth=2)
         marker = "o" if drawn == at else ">" if at > 0 else "<"
-        (dot,) = ax.plot(drawn, place, marker, color=COLOURS[3] if outside else GREY, markersize=9)
-        text = f"expected {low:.3g} to {high:.3g}, got {value:.3g}; as surprising: {found.shares[0, k]:.1%}"
+        ax.plot(drawn, place, marker, color=COLOURS[3] if outside else GREY, markersize=9)
+        text = f"{low:.3g} to {high:.3g}, got {value:.3g} ({found.shares[0, k]:.1%})"
         ax.text(_END + 0.25, place, text, va="center", fontsize=size, parse_math=False)
-        handles = handles or [bar, line, dot]
     ax.set_yticks(range(len(columns)), labels=[short(found.names[k]) for k in columns], parse_math=False)
     ax.set_xticks([-1, 0, 1], labels=["5 %", "", "95 %"])
     ax.set_xlim(-_END - 0.2, _END + 0.2)
     ax.invert_yaxis()
-    label_axes(ax, "expected, given the other columns", "")
-    add_legend(ax, handles, ["90 % interval", "median", "the row"])
+    ax.set_title(
+        "bar: 90 % interval given the other columns, line: median, dot: the row\n"
+        "beside: interval, value, and the share of training rows that are as surprising",
+        fontsize=size,
+        loc="left",
+    )
     return ax
 
 
