@@ -396,7 +396,7 @@ def test_the_code_runs_where_every_row_has_a_twin(capsys):
     namespace = {"X": X}
     exec(code, namespace)
     assert capsys.readouterr().out == f"{comparison}\n"
-    assert namespace["density"][-1].reg == 0.01
+    assert namespace["density"][-1].reg == "auto"
 
 
 class Mine(StandardScaler):
