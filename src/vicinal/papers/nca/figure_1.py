@@ -5,7 +5,7 @@ test. Metrics are learned on the training rows, in the units in which the set co
 neighbour: on the test rows, and on the training rows by leaving one out. "Whitened" is one covariance for all
 rows, RCA that within the classes; both are `RCA`, with one chunklet or with the classes as chunklets. LDA has one
 direction less than there are classes (one for two classes). Two columns that the paper does not have: standardised
-columns tell how much is a matter of units, and "NCA, penalised" is the likelihood (Eq. 6) with `reg=0.01`.
+columns tell how much is a matter of units, and "NCA, penalised" is the likelihood (Eq. 6) with `penalty=0.01`.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 
-from vicinal import RCA
+from vicinal import RCA, Objective
 from vicinal.datasets import load
 from vicinal.papers._drawing import bars, mean_and_error, panels, plus_minus
 from vicinal.papers._experiment import Claim, Summary, Table
@@ -58,11 +58,11 @@ def measure(setting, set, run):
 def _metrics(X, y, run):
     """The matrices A of all metrics: square, and of rank two."""
     spread = np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
-    penalised = {"n_components": 2, "objective": "likelihood", "reg": 0.01}
+    penalised = {"n_components": 2, "objective": Objective("likelihood", penalty=0.01)}
     (full, diagonal, flat, careful), converged = zip(
         *(
             fitted_nca(X, y, max_iter=50, random_state=run, **options)
-            for options in ({}, {"diagonal": True}, {"n_components": 2}, penalised)
+            for options in ({}, {"structure": "diag"}, {"n_components": 2}, penalised)
         ),
         strict=True,
     )
