@@ -3,6 +3,9 @@ from pathlib import Path
 
 import pytest
 
+# Workers of pytest-xdist inherit this, so that all of them collect what is parametrised over sets in one order.
+os.environ.setdefault("PYTHONHASHSEED", "0")
+
 
 @pytest.fixture(scope="session")
 def data_dir():

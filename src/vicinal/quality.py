@@ -358,7 +358,7 @@ def condition_numbers(X: ArrayLike, y: ArrayLike, metric: Any = None) -> Conditi
     >>> X, y = load_iris(return_X_y=True)
     >>> classes, before, after = condition_numbers(X, y, RCA().fit(X, y))
     >>> before.round(1), after.round(1)
-    (array([26.2, 49.8, 20.3]), array([10.8,  4.3,  2.9]))
+    (array([26.2, 49.8, 20.3]), array([11.9,  4.1,  3.1]))
     """
     X = check_array(X, dtype=np.float64, input_name="X")
     classes, codes = code_labels(y, n_rows=len(X))

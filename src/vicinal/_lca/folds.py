@@ -8,7 +8,7 @@ from vicinal._engine import quiet_blas
 from vicinal._fit_loops import Recorder, fixed_point
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.gauss_penalty import Penalties
-from vicinal._lca.gauss_steps import all_local, em_step, local_metric, whitened
+from vicinal._lca.gauss_steps import all_local, em_step, local_metric, search_directions, whitened
 from vicinal._lca.penalty import family_matrix
 from vicinal._lca.steps import Steps, Structure, inverse_root, nearest_structured, one_pass
 from vicinal._leave_one_out import leave_one_out, mean_of_rows, scatter_of_rows
@@ -74,6 +74,8 @@ class LCAGaussFold:
     ----------
     train, train_weight, test, test_weight
         As in `LCAFold`.
+    reduce : bool
+        Whether the number of local directions is searched for, as in the fit that the penalties are for.
     engine : None, str or Engine
     """
 
@@ -84,9 +86,11 @@ class LCAGaussFold:
         test: np.ndarray,
         test_weight: np.ndarray | None,
         *,
+        reduce: bool,
         engine,
     ) -> None:
-        self._train, self._test, self._weights, self._engine = train, test, (train_weight, test_weight), engine
+        self._train, self._test, self._weights = train, test, (train_weight, test_weight)
+        self._reduce, self._engine = reduce, engine
 
     def score(self, penalty: Penalties) -> float:
         """The mean log-density of the held-out rows after a fit with two penalties to the training rows."""
@@ -94,10 +98,15 @@ class LCAGaussFold:
         gaussian = scatter_of_rows(self._train, weight) + penalty.gaussian(self._train, weight)
         reg = penalty.local(self._train, weight)
         _, problem = whitened(self._train, weight, self._engine, reg, gaussian, _PASSES)
-        d, limits = len(reg), {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
+        d = len(reg)
+
+        def run(split, tol):
+            return fixed_point(lambda at: em_step(problem, at), split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
+
         with quiet_blas(*problem.rows.shape):
             # From the start of Algorithm 1: EM hardly makes a direction local again that is Gaussian under a larger R.
-            split = fixed_point(lambda at: em_step(problem, at), all_local(d), Recorder(), **limits).parameters
+            path = run(all_local(d), _TOL)
+            split = (search_directions(run, path, _TOL) if self._reduce else path).parameters
         rows = (self._test - mean_of_rows(self._train, weight)) @ problem.root.T
         log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
         scores = log_norm - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)

@@ -1,7 +1,7 @@
 r"""The two penalties of LCA-Gauss, chosen jointly.
 
-The local penalty R is one of those that LCA's own search finds best, one per family, or so large that every direction
-is Gaussian. The Gaussian's penalty :math:`R_G` is zero, or leads from the sample covariance to its shrunk estimate
+The local penalty R is one of those that LCA's own search finds best, one per family, or zero, or so large that every
+direction is Gaussian. The Gaussian's penalty :math:`R_G` is zero, or leads from the sample covariance to its shrunk estimate
 (Ledoit and Wolf): :math:`C_G + R_G` is that estimate. Every pair of them is fitted to the folds of LCA's search, and the
 pair of largest likelihood of held-out rows wins.
 """
@@ -60,21 +60,28 @@ def local_rule(family: str, factor: float) -> Rule:
     return Rule(family, factor, lambda X, weight: factor * family_matrix(family, X, weight))
 
 
-def local_rules(choice: Choice | None) -> list[Rule]:
-    """The local penalties worth trying after LCA's own search: the best of each family, and all Gaussian."""
+def local_rules(choice: Choice | None, answerable: bool) -> list[Rule]:
+    """The local penalties worth trying after LCA's own search: the best of each family, none, and all Gaussian.
+
+    LCA needs a penalty along every direction; where only a few are local, these may need none.
+    """
     if choice is None:
         return [local_rule(*_ALL_GAUSSIAN)]
     found = {family: choice.best_of(family) for family in FAMILIES}
     found[choice.family] = choice.factor
     rules = [local_rule(family, factor) for family, factor in found.items() if factor is not None]
-    return [*rules, local_rule(*_ALL_GAUSSIAN)]
+    none = [_no_penalty()] if answerable else []
+    return [*rules, *none, local_rule(*_ALL_GAUSSIAN)]
 
 
 def gaussian_rules(answerable: bool) -> list[Rule]:
     """The penalties of the Gaussian: none (where the rows span all directions), and towards the shrunk covariance."""
     shrunk = Rule("shrunk", 1.0, _towards_shrunk)
-    none = Rule("none", 0.0, lambda X, weight: np.zeros(2 * X.shape[1:]))
-    return [none, shrunk] if answerable else [shrunk]
+    return [_no_penalty(), shrunk] if answerable else [shrunk]
+
+
+def _no_penalty() -> Rule:
+    return Rule("none", 0.0, lambda X, weight: np.zeros(2 * X.shape[1:]))
 
 
 def _towards_shrunk(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:

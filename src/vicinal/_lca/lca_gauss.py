@@ -313,10 +313,10 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         regs = [given_rule(reg)]
         if reg is None:
             lca = [LCAFold(*part, structure=structure, engine=fit_engine(self)) for part in parts]
-            regs = local_rules(choose_penalty(lca, structure))
+            regs = local_rules(choose_penalty(lca, structure), answerable)
         chosen = Penalties(regs[0], gaussians[-1])
         if parts:
-            folds = [LCAGaussFold(*part, engine=fit_engine(self)) for part in parts]
+            folds = [LCAGaussFold(*part, reduce=self.reduce, engine=fit_engine(self)) for part in parts]
             chosen, self.reg_search_ = choose_both(folds, regs, gaussians)
         return chosen.local(X, weight), chosen.gaussian(X, weight)
 

@@ -57,7 +57,7 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
     >>> y = 10.0 * X[:, 0]                                     # the first column decides
     >>> metric = BinnedTargetMetric().fit(X, y)
     >>> print(np.round(np.sqrt(np.diag(metric.get_mahalanobis_matrix())), 1))
-    [4.1 1. ]
+    [4.2 1. ]
     """
 
     def __init__(self, metric: Any = None, *, n_bins: int = 10) -> None:
