@@ -71,9 +71,18 @@ def command(*arguments, **options):
 FEATURES = ["length", "width", "hue"]
 
 
+def test_a_model_without_directions_has_no_neighbors(table, capsys):
+    assert run("learn", "table.csv", "--method", "lca-gauss", "--drop", "kind", "-o", "model.vicinal") == OK
+    assert model_io.load("model.vicinal")[-1].n_components_ == 0
+    assert run("neighbors", "model.vicinal", "table.csv", "-k", 3) == MODEL
+    assert "one Gaussian describes its training rows best" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("method", ["lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen"])
 def test_learn_then_use(table, capsys, method):
     supervised = ["--target", "kind"] if method in ("rca", "nca") else ["--drop", "kind"]
+    if method == "lca-gauss":  # which by itself finds that one Gaussian describes these rows best
+        supervised += ["--set", "reg=0", "--set", "reg_gauss=0"]
     assert run("learn", "table.csv", "--method", method, *supervised, "-o", "model.vicinal") == OK
     captured = capsys.readouterr()
     assert captured.out == ""

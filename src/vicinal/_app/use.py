@@ -107,6 +107,11 @@ def neighbors(arguments, console):
     model, table, picked = _open(arguments, console)
     map_rows = _method(model, "transform", "a density without a metric")
     images = _ask(map_rows, picked.features)
+    if images.shape[1] == 0:
+        raise ModelFailure(
+            f"{arguments.model} has no directions in which rows differ: {model.kind} found that one Gaussian describes its "
+            "training rows best. Learn a metric with --method lca, rca or nca instead."
+        )
     names = _row_names(arguments, table, picked.rows, "DATA")
     if arguments.query is None:
         queries, query_names, available = None, names, len(images) - 1
