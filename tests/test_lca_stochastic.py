@@ -26,7 +26,7 @@ def rows():
 
 
 def problem_of(X, weight=None, reg=0.0):
-    return leave_one_out(X, weight, "reference", reg=reg)
+    return leave_one_out(X, weight, "reference", reg=reg * np.eye(X.shape[1]))
 
 
 def literal_local(X, sigma, terms, points, weight=None):

@@ -101,7 +101,7 @@ def test_the_path_is_scikit_learns_from_a_named_start():
 
 
 @pytest.mark.parametrize(
-    "parameters", [{}, {"n_components": 2}, {"diagonal": True}, {"objective": "likelihood", "reg": 0.01}]
+    "parameters", [{}, {"n_components": 2}, {"structure": "diag"}, {"objective": Objective("likelihood", penalty=0.01)}]
 )
 def test_auto_does_not_see_units(wine, parameters):
     X, y = wine

@@ -244,7 +244,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         X = check_rows(self, X, reset=True, min_rows=1 if alone else 2)
         weight = check_weights(sample_weight, X)
         self._check_parameters(X)
-        kept = np.full(X.shape[1], given)  # the noise is a width along constant columns
+        # A noise that is given, or grids of it, are a width along constant columns.
+        grids = not isinstance(getattr(self.selection, "noise", "auto"), str)
+        kept = np.full(X.shape[1], given or grids)
         self._keep_active(X, weight, width="noise", kept=kept, stacklevel=4)
         return X, weight
 

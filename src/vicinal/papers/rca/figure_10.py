@@ -51,6 +51,7 @@ def measure(setting, set, amount, run):
     mixture = ConstrainedGaussianMixture(k, random_state=run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", message=".*directions are kept")  # few pairs support few directions
         rca = RCA(shrinkage=0).fit_transform(X, pairs)
         clusters = {
             "a": kmeans.fit_predict(X),
