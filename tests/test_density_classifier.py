@@ -18,13 +18,10 @@ REPETITION = (
     "the check repeats rows instead of weighing them: the leave-one-out bandwidth sees a repeated row as its "
     "own twin, a weighted row is left out as a whole"
 )
-TWINS = "the check's classes hold every row several times: the leave-one-out bandwidth refuses them and says why"
 EXPECTED_FAILURES = {
     ManifoldParzen: {"check_sample_weight_equivalence_on_dense_data": ONE_ROW},
     type(None): {
         "check_sample_weight_equivalence_on_dense_data": REPETITION,
-        "check_sample_weights_shape": TWINS,
-        "check_sample_weights_not_overwritten": TWINS,
     },
 }
 

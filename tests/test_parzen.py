@@ -16,15 +16,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import Engine, ParzenWindows, which_engine
 
-ALL_TWINS = (
-    "the check's data hold every row four times, where the leave-one-out likelihood is unbounded: bandwidth='loo' refuses "
-    "them and says why"
-)
 FEWER_ROWS = (
     "the check's data have fewer distinct rows than columns: a singular covariance, which the rule refuses and says why"
 )
 EXPECTED_FAILURES = {
-    "loo": {"check_sample_weights_shape": ALL_TWINS, "check_sample_weights_not_overwritten": ALL_TWINS},
+    "loo": {},
     "scott": {"check_sample_weight_equivalence_on_dense_data": FEWER_ROWS},
 }
 

@@ -12,16 +12,9 @@ from vicinal import LCA, LocalLCA, ManifoldParzen, ParzenMeanShift, ParzenWindow
 from vicinal._density.mode_seeking import climb
 from vicinal._mixtures import LocalMixture, SharedMixture
 
-TWINS = "the check's data hold every row several times: the leave-one-out bandwidth refuses them and says why"
-
-LEFT_OUT = "the check repeats rows instead of weighing them, and a repeated row is not left out as a whole"
 NEIGHBORS = "the check repeats rows instead of weighing them, and repeated rows are neighbours of each other"
 EXPECTED_FAILURES = {
-    type(None): {
-        "check_sample_weights_shape": TWINS,
-        "check_sample_weights_not_overwritten": TWINS,
-        "check_sample_weight_equivalence_on_dense_data": LEFT_OUT,
-    },
+    type(None): {},
     ManifoldParzen: {"check_sample_weight_equivalence_on_dense_data": NEIGHBORS},
     ParzenWindows: {},
 }

@@ -316,10 +316,10 @@ def several_data_sets():
     yield "labels", states, labels, few, ["tol=1e-05", "KNeighborsClassifier()"]
     yield "text labels, LCA", states, labels, {**few, "metrics": ["z-scored", "lca"], "n_neighbors": 3}, ["LCA(tol=1e-05", "n_neighbors=3"]  # fmt: skip
     nca, lca = {"metrics": ["z-scored", "nca"]}, {"metrics": ["z-scored", "lca"]}
-    yield "many columns", wide, labels[:90], {**few, **nca, "densities": ["gaussian", "manifold-parzen"]}, ["PCA(n_components=30, random_state=0)", "PCA(n_components=15, random_state=0)", "n_neighbors=10"]  # fmt: skip
+    yield "many columns", wide, labels[:90], {**few, **nca, "densities": ["gaussian", "manifold-parzen"]}, ["PCA(n_components=30, random_state=0)", "PCA(n_components=15, random_state=0)", "ManifoldParzen()"]  # fmt: skip
     yield "many columns, LCA", wide, labels[:90], {**few, **lca, "densities": ["gaussian", "lca-gauss"]}, ["PCA(n_components=30", "LCA(tol=1e-05", "LCAGauss(tol=1e-05"]  # fmt: skip
     yield "numbers", small, numbers, few, ["NCA(objective=Objective(match='gaussian')", "KNeighborsRegressor()"]
-    yield "numbers, RCA", small, numbers, {**few, "metrics": ["z-scored", "rca"], "densities": ["gaussian", "manifold-parzen"]}, ["BinnedTargetMetric(metric=RCA())", "n_neighbors=10"]  # fmt: skip
+    yield "numbers, RCA", small, numbers, {**few, "metrics": ["z-scored", "rca"], "densities": ["gaussian", "manifold-parzen"]}, ["BinnedTargetMetric(metric=RCA())", "ManifoldParzen()"]  # fmt: skip
     yield (
         "labels, densities only",
         states,
@@ -328,13 +328,13 @@ def several_data_sets():
         ["    y,\n"],
     )
     yield "no labels", states, None, few, ["density = "]
-    yield "no labels, dependent columns", dependent, None, {**few, "densities": ["gaussian", "manifold-parzen"], "random_state": 7}, ["PCA(n_components=3, random_state=7)", "n_neighbors=10"]  # fmt: skip
+    yield "no labels, dependent columns", dependent, None, {**few, "densities": ["gaussian", "manifold-parzen"], "random_state": 7}, ["PCA(n_components=3, random_state=7)", "ManifoldParzen()"]  # fmt: skip
     yield "an engine", states, labels, {**few, "metrics": ["z-scored", "nca"], "densities": ["gaussian", "lca"], "engine": vicinal.Engine("reference", threads=1)}, ["engine=Engine(kind='reference', threads=1)"]  # fmt: skip
     own = {
         "metrics": {"mine": make_pipeline(StandardScaler(), vicinal.NCA(2, max_iter=500, random_state=0))},
         "densities": {"ours\n": vicinal.ParzenWindows(np.full(8, 0.5))},
     }
-    yield "estimators of one's own", states, labels, {**few, **own}, ["metrics={'mine': make_pipeline", "np.array([0.5"]
+    yield "estimators of one's own", states, labels, {**few, **own}, ["'mine': make_pipeline", "np.array([0.5"]
 
 
 DATA_SETS = {name: rest for name, *rest in several_data_sets()}
