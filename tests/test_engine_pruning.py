@@ -48,7 +48,7 @@ def test_an_empty_bin_times_an_infinite_bound_skips_nothing():
 
 
 def test_far_outliers_beside_empty_bins(forced):
-    """Rows at -1e5 nats from all others keep their sums, and their hands do not visit everything."""
+    """Rows at -1e5 nats from all others keep their sums, and their query_groups do not visit everything."""
     X = np.vstack([clusters(2000, 2), 450.0 * np.random.default_rng(1).normal(size=(40, 2))])
     placed = prepare(Engine("cpu", error=1e-6), X, leave_one_out=True).at(None)
     log_sums = placed.log_sums()
@@ -240,7 +240,7 @@ def test_threads_do_not_change_a_bit(forced, verb):
 
 
 def test_exponentials_that_do_not_fit_are_made_again(forced):
-    """A hand keeps the exponentials of 512 tiles; beyond, they are made again for what points receive."""
+    """A query_group keeps the exponentials of 512 tiles; beyond, they are made again for what points receive."""
     X = np.random.default_rng(3).normal(size=(40_000, 1)) * 3.0
     some = np.arange(0, 40_000, 20)
     placed = prepare(Engine("cpu", error=1e-9), X, leave_one_out=True).at(None)

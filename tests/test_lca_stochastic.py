@@ -10,7 +10,7 @@ from vicinal import LCA, StochasticEM, io
 from vicinal._fit_loops import Recorder
 from vicinal._lca import stochastic
 from vicinal._lca.steps import Structure
-from vicinal._lca.stochastic import blend, look, minibatches, sweep_path
+from vicinal._lca.stochastic import blend, minibatches, sampled_covariance, sweep_path
 from vicinal._lca.stream import Stream
 from vicinal._leave_one_out import leave_one_out
 
@@ -45,7 +45,7 @@ def literal_local(X, sigma, terms, points, weight=None):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_look_is_the_local_covariance_of_some_rows_among_some_rows(rows, weighted):
+def test_a_sampled_covariance_is_the_local_covariance_of_some_rows_among_some_rows(rows, weighted):
     X = rows[:40]
     rng = np.random.default_rng(1)
     weight = rng.uniform(0.5, 1.5, size=40) if weighted else None
@@ -53,7 +53,7 @@ def test_a_look_is_the_local_covariance_of_some_rows_among_some_rows(rows, weigh
     sigma = np.cov(X.T) / 4
     A = np.linalg.inv(np.linalg.cholesky(sigma))
     terms, points = rng.permutation(40)[:7], np.sort(rng.permutation(40)[:20])
-    objective, local = look(problem_of(X, weight), A, terms, points)
+    objective, local = sampled_covariance(problem_of(X, weight), A, terms, points)
     np.testing.assert_allclose(local, literal_local(X, sigma, terms, points, weight), rtol=1e-9, atol=1e-12)
     if not weighted:
         literal = np.mean(
@@ -67,7 +67,7 @@ def test_a_look_is_the_local_covariance_of_some_rows_among_some_rows(rows, weigh
             ]
         )
         assert objective == pytest.approx(literal, rel=1e-10)
-    everybody, _ = look(problem_of(X), A, np.arange(40))
+    everybody, _ = sampled_covariance(problem_of(X), A, np.arange(40))
     assert everybody == pytest.approx(literal_objective(X, sigma), rel=1e-10)
 
 
@@ -317,7 +317,7 @@ def test_small_sets_end_near_exact(rows, n, d):
         assert LCA(reg=0.0).fit(X).score() - LCA(solver="stochastic", random_state=seed, reg=0.0).fit(X).score() < 5e-3
 
 
-@pytest.mark.parametrize(("name", "call"), [("one_pass", 3), ("look", 2), ("look", 12)])
+@pytest.mark.parametrize(("name", "call"), [("one_pass", 3), ("sampled_covariance", 2), ("sampled_covariance", 12)])
 def test_an_interruption_ends_the_fit_with_the_best_so_far(monkeypatch, name, call):
     X = np.random.default_rng(0).standard_t(5, size=(3200, 3)) @ [[1.0, 0.9, 0.0], [0.0, 0.1, 0.0], [0.0, 0.0, 1.0]]
     calls, function = [], getattr(stochastic, name)
@@ -339,6 +339,6 @@ def test_an_interruption_ends_the_fit_with_the_best_so_far(monkeypatch, name, ca
 def test_weights_of_any_size_among_few_neighbors(rows):
     weight = np.r_[1e18, np.ones(599)]
     problem = problem_of(rows, weight * (600 / weight.sum()))
-    objective, local = look(problem, np.eye(3), np.arange(5), np.arange(5))
+    objective, local = sampled_covariance(problem, np.eye(3), np.arange(5), np.arange(5))
     assert np.isfinite(objective)
     assert np.isfinite(local).all()

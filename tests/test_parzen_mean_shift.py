@@ -9,7 +9,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, LocalLCA, ManifoldParzen, ParzenMeanShift, ParzenWindows, Selection, which_engine
-from vicinal._density.mode_seeking import climb
+from vicinal._density.mode_seeking import seek_modes
 from vicinal._mixtures import LocalMixture, SharedMixture
 
 NEIGHBORS = "the check repeats rows instead of weighing them, and repeated rows are neighbours of each other"
@@ -76,7 +76,7 @@ def test_a_step_never_lowers_the_density(blobs, density):
     at = X + 0.5
     heights = fitted.score_samples(at)
     for _ in range(15):
-        at, _, _ = climb(fitted.mixture_, at, max_iter=1, tol=1e-12)
+        at, _, _ = seek_modes(fitted.mixture_, at, max_iter=1, tol=1e-12)
         new = fitted.score_samples(at)
         assert np.all(new >= heights - 1e-10)
         heights = new
@@ -99,7 +99,7 @@ def test_one_step_is_the_literal_formula():
         p /= p.sum()
         A = sum(q * P for q, P in zip(p, inverses, strict=True))
         b = sum(q * P @ c for q, P, c in zip(p, inverses, X, strict=True))
-        got, _, _ = climb(mixture, x[None], max_iter=1, tol=1e-12)
+        got, _, _ = seek_modes(mixture, x[None], max_iter=1, tol=1e-12)
         np.testing.assert_allclose(got[0], np.linalg.solve(A, b), rtol=1e-8)
 
 
@@ -130,7 +130,7 @@ def test_the_units_of_full_covariances_are_those_of_a_shared_one():
     apart = [pdist(mixture.in_kernel_units(X)) for mixture in (shared, full)]
     np.testing.assert_allclose(apart[0], apart[1], rtol=1e-12)
     np.testing.assert_allclose(shared.mean_shift(X + 0.1), full.mean_shift(X + 0.1), rtol=1e-10)
-    ends = [climb(mixture, X, max_iter=500, tol=1e-6) for mixture in (shared, full)]
+    ends = [seek_modes(mixture, X, max_iter=500, tol=1e-6) for mixture in (shared, full)]
     assert ends[0][1] == ends[1][1]
     np.testing.assert_allclose(ends[0][0], ends[1][0], atol=1e-8)
 

@@ -47,7 +47,7 @@ def _named_by_the_caller():
         raise TargetError(str(error)) from error
 
 
-class Targets(NamedTuple):
+class ComparedTargets(NamedTuple):
     """What is to be told from the neighbours.
 
     task : "classes" or "numbers"
@@ -83,9 +83,9 @@ def read_targets(y, n_rows, task="auto", notes=None):
     if task == "auto":
         task = _guess(values, [] if notes is None else notes)
     if task == "numbers":
-        return Targets("numbers", None, None, _read_numbers(y, values, n_rows))
+        return ComparedTargets("numbers", None, None, _read_numbers(y, values, n_rows))
     classes, codes = _read_classes(y, n_rows)
-    return Targets("classes", classes, codes, None)
+    return ComparedTargets("classes", classes, codes, None)
 
 
 def _guess(labels, notes):

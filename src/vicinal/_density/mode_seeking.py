@@ -11,10 +11,10 @@ import numpy as np
 
 from vicinal._mixtures import Mixture
 
-CLIMB_PASSES = 20  # steps that the rows make, about; the engine chooses by it
+SEEKING_PASSES = 20  # steps that the rows make, about; the engine chooses by it
 
 
-def climb(mixture: Mixture, X, *, max_iter, tol):
+def seek_modes(mixture: Mixture, X, *, max_iter, tol):
     """Follow each row of X uphill until its step is shorter than `tol`, in units of the kernels.
 
     Parameters
@@ -30,7 +30,7 @@ def climb(mixture: Mixture, X, *, max_iter, tol):
     converged : boolean array of shape (m,)
     """
     units = mixture.kernel_units
-    placed = mixture.placement(len(X), CLIMB_PASSES)
+    placed = mixture.placement(len(X), SEEKING_PASSES)
     modes = np.array(X, dtype=np.float64)
     moving = np.arange(len(modes))
     n_iter = 0

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_integer, check_positive, check_weights, validate_data
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._density.mode_seeking import CLIMB_PASSES, climb
+from vicinal._density.mode_seeking import SEEKING_PASSES, seek_modes
 from vicinal._engine import Engine, Work, prepare
 from vicinal._mixtures import Mixture
 
@@ -114,8 +114,8 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         options = {} if weight is None else {"sample_weight": weight}
         self.density_ = clone(density).fit(rows_as_passed(passed, X), **options)
         mixture = self._mixture()
-        ends, self.n_iter_, arrived = climb(mixture, X, max_iter=max_iter, tol=step_tol)
-        problem = mixture.placement(len(X), CLIMB_PASSES).problem
+        ends, self.n_iter_, arrived = seek_modes(mixture, X, max_iter=max_iter, tol=step_tol)
+        problem = mixture.placement(len(X), SEEKING_PASSES).problem
         self.engine_, self.certified_row_error_ = problem.backend, problem.certified_row_error
         self._warn(arrived)
         self.converged_ = bool(arrived.all())
@@ -141,7 +141,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         mixture = self._mixture()
-        ends, _, arrived = climb(mixture, X, max_iter=self.max_iter, tol=self.step_tol)
+        ends, _, arrived = seek_modes(mixture, X, max_iter=self.max_iter, tol=self.step_tol)
         self._warn(arrived)
         return self._nearest_mode(mixture, ends)
 
@@ -158,7 +158,7 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
         """The pair work of the steps."""
         density = as_density(self.density)
         work = density._scoring_work if isinstance(density, MixtureDensityMixin) else Work
-        return work(n_samples, n_samples, n_features, CLIMB_PASSES)
+        return work(n_samples, n_samples, n_features, SEEKING_PASSES)
 
     def _mixture(self):
         density = self.density_

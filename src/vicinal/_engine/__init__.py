@@ -26,8 +26,8 @@
                             _tuning.py   every tuned constant
                                 |
       where pairs can be skipped: _pruned_placed.py asks _pruned.py for sums over those that matter, with a certificate
-                            _order.py         a spatial order of the rows         _plan.py  tiles with boxes, hands of queries
-                            _pruned_sweep.py  which tiles a hand of queries visits, and its exponentials (compiled)
+                            _order.py         a spatial order of the rows         _plan.py  tiles with boxes, groups of queries
+                            _pruned_sweep.py  which tiles a group of queries visits, and its exponentials (compiled)
                             _pruned_kernels.py  what is done with them (compiled)
                             _cuda.py     a shared metric on a GPU (its overview is there)
                             _frames_cuda.py              frames on a GPU

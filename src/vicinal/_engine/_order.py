@@ -1,6 +1,6 @@
 """A spatial order of rows: neighbours in the order are neighbours in space, under whatever metric.
 
-The order is that of the leaves of a balanced k-d tree, cut at whole tiles and, inside a tile, at whole hands (`_plan.py`).
+The order is that of the leaves of a balanced k-d tree, cut at whole tiles and, inside a tile, at whole query groups (`_plan.py`).
 The tree itself is not kept.  Where a node is cut depends on the number of its rows alone, so nodes can be done by any
 thread without changing the order.
 """
@@ -12,7 +12,7 @@ from numba import float64, int64, void
 
 from vicinal._engine._kernels import _kernel
 from vicinal._engine._pool import in_order
-from vicinal._engine._tuning import HAND, PRUNED_TILE, SERIAL_ORDER_ROWS
+from vicinal._engine._tuning import PRUNED_TILE, QUERY_GROUP, SERIAL_ORDER_ROWS
 
 _SAMPLED = 128  # rows of a node that choose its axis
 
@@ -36,7 +36,7 @@ def spatial_order(images: np.ndarray, groups: np.ndarray, threads: int) -> np.nd
     parts = [node for node in nodes if node[1] - node[0] <= SERIAL_ORDER_ROWS]
     for start, stop in large:
         parts += _parts_of(start, stop, SERIAL_ORDER_ROWS)
-    for _ in in_order(lambda node: split_node(images, index, keys, *node, HAND), parts, threads):
+    for _ in in_order(lambda node: split_node(images, index, keys, *node, QUERY_GROUP), parts, threads):
         pass
     return index
 
@@ -62,7 +62,7 @@ def _split_signature(real):
 def split_node(images, index, keys, start, stop, most):
     """Order ``index[start:stop]``; nodes of at most `most` rows are left alone.
 
-    A node is cut across its axis of the largest variance, at the whole tile (or hand) next to its middle.
+    A node is cut across its axis of the largest variance, at the whole tile (or query group) next to its middle.
     """
     stack = np.empty((256, 2), dtype=np.int64)
     stack[0, 0], stack[0, 1] = start, stop
@@ -71,7 +71,7 @@ def split_node(images, index, keys, start, stop, most):
         top -= 1
         first, last = stack[top, 0], stack[top, 1]
         count = last - first
-        unit = PRUNED_TILE if count > PRUNED_TILE else HAND
+        unit = PRUNED_TILE if count > PRUNED_TILE else QUERY_GROUP
         if count <= most or count <= unit:
             continue
         axis, widest, step = 0, -1.0, max(count // _SAMPLED, 1)

@@ -1,4 +1,4 @@
-"""Plans of pruned work: points in tiles with boxes, and queries in hands, both in a spatial order.
+"""Plans of pruned work: points in tiles with boxes, and queries in query groups, both in a spatial order.
 
 A plan is data, made from the rows, the metric and the weights alone: the same on one thread and on many.
 """
@@ -13,12 +13,12 @@ from vicinal._engine import _pruned_sweep as kernels
 from vicinal._engine._accuracy import largest_accurate_square
 from vicinal._engine._order import spatial_order
 from vicinal._engine._pool import in_order
-from vicinal._engine._tuning import HAND, PRUNED_TILE, QUERY_BLOCK, TILE_SPAN
+from vicinal._engine._tuning import PRUNED_TILE, QUERY_BLOCK, QUERY_GROUP, TILE_SPAN
 
 _TILES_AT_ONCE = 256
 
 
-class Hands(NamedTuple):
+class QueryGroups(NamedTuple):
     """Queries in a spatial order: images, what each leaves out, its home tile; blocks, and the tiles that each may see."""
 
     images: np.ndarray  # (m, k)
@@ -135,15 +135,15 @@ class Tiles:
 
     # -- queries ---------------------------------------------------------------------------------------------------
 
-    def all_rows(self, left_out: np.ndarray | None) -> Hands:
+    def all_rows(self, left_out: np.ndarray | None) -> QueryGroups:
         """All points as queries."""
         counts = np.diff(self.tiles_of_groups)
-        return Hands(
+        return QueryGroups(
             self.images, self._places(left_out, self.order), self.tile_at, self.starts,
             np.repeat(self.tiles_of_groups[:-1], counts), np.repeat(self.tiles_of_groups[1:], counts), self.order,
         )  # fmt: skip
 
-    def some_rows(self, positions: np.ndarray, left_out: np.ndarray | None, block: int = QUERY_BLOCK) -> Hands:
+    def some_rows(self, positions: np.ndarray, left_out: np.ndarray | None, block: int = QUERY_BLOCK) -> QueryGroups:
         """Some points as queries."""
         places = self.place[positions]
         order = np.argsort(places, kind="stable")
@@ -154,32 +154,32 @@ class Tiles:
         parts = [np.arange(a, b, block) for a, b in zip(np.append(0, ends[:-1]), ends, strict=True)]
         blocks = np.append(np.concatenate(parts), len(places)).astype(np.int64)
         groups = group[blocks[:-1]]
-        return Hands(
+        return QueryGroups(
             np.ascontiguousarray(self.images[places]), self._places(left_out, order), home, blocks,
             self.tiles_of_groups[groups], self.tiles_of_groups[groups + 1], order,
         )  # fmt: skip
 
-    def new_rows(self, images: np.ndarray, left_out: np.ndarray | None, threads: int) -> Hands:
+    def new_rows(self, images: np.ndarray, left_out: np.ndarray | None, threads: int) -> QueryGroups:
         """New rows as queries, by their images."""
         m = len(images)
         order = spatial_order(images, np.array([0, m]), threads)
         images = np.ascontiguousarray(images[order])
         blocks = np.append(np.arange(0, m, QUERY_BLOCK), m).astype(np.int64)
-        hands = np.append(np.arange(0, m, HAND), m)
-        homes = self._nearest_tiles(images, hands, threads)
+        query_groups = np.append(np.arange(0, m, QUERY_GROUP), m)
+        homes = self._nearest_tiles(images, query_groups, threads)
         none, every = np.zeros(len(blocks) - 1, np.int64), np.full(len(blocks) - 1, self.n_tiles)
-        return Hands(
-            images, self._places(left_out, order), np.repeat(homes, np.diff(hands)), blocks, none, every, order
+        return QueryGroups(
+            images, self._places(left_out, order), np.repeat(homes, np.diff(query_groups)), blocks, none, every, order
         )
 
-    def _nearest_tiles(self, images, hands, threads) -> np.ndarray:
-        """For each hand, the tile whose box is nearest to its first query; among boxes that hold it, the smallest."""
+    def _nearest_tiles(self, images, query_groups, threads) -> np.ndarray:
+        """For each query group, the tile whose box is nearest to its first query; among boxes that hold it, the smallest."""
         low, high = self.boxes[:2]
-        homes = np.empty(len(hands) - 1, dtype=np.int64)
+        homes = np.empty(len(query_groups) - 1, dtype=np.int64)
 
         def work(first):
             some = slice(first, min(first + _TILES_AT_ONCE, len(homes)))
-            kernels.home_tiles(images, hands[some], low, high, self.log_mass, homes[some])
+            kernels.home_tiles(images, query_groups[some], low, high, self.log_mass, homes[some])
 
         for _ in in_order(work, range(0, len(homes), _TILES_AT_ONCE), threads):
             pass

@@ -14,14 +14,14 @@ import numpy as np
 
 from vicinal._engine import _pruned_kernels as kernels
 from vicinal._engine._accuracy import scatter_is_accurate
-from vicinal._engine._plan import Hands, Masses, Tiles
+from vicinal._engine._plan import Masses, QueryGroups, Tiles
 from vicinal._engine._pool import in_order
 from vicinal._engine._tuning import (
     DENSE_COST,
-    HAND,
     PIECES,
     PRUNED_SAVING,
     PRUNED_TILE,
+    QUERY_GROUP,
     SAMPLED_HANDS,
     TAKEN_COST,
     VISITED_COST,
@@ -57,7 +57,7 @@ class PrunedScatter(NamedTuple):
 
 
 class _Visited(NamedTuple):
-    """What the kernel found, in the order of the hands; empty where it was not asked for."""
+    """What the kernel found, in the order of the query groups; empty where it was not asked for."""
 
     log_sums: np.ndarray
     lost: np.ndarray
@@ -94,7 +94,7 @@ class PrunedSweeps:
     # -- sweeps ----------------------------------------------------------------------------------------------------
 
     def sums(
-        self, hands: Hands, *, power: float = 0.0, values: np.ndarray | None = None, relative: bool = False,
+        self, query_groups: QueryGroups, *, power: float = 0.0, values: np.ndarray | None = None, relative: bool = False,
         factors: np.ndarray | None = None, spread: np.ndarray | None = None, spread_images: bool = False,
         entropies: bool = False,
     ) -> PrunedSums:  # fmt: skip
@@ -114,38 +114,38 @@ class PrunedSweeps:
         entropies : bool
             Whether the entropies of the softmax weights are wanted.
         """
-        tiles, m = self.tiles, len(hands.images)
+        tiles, m = self.tiles, len(query_groups.images)
         packed = tiles.packed[:, :0] if values is None else tiles.pack(values)
         packed = tiles.packed if relative else np.ascontiguousarray(packed)
-        given = np.empty((m, 0)) if spread is None else spread[hands.order]
+        given = np.empty((m, 0)) if spread is None else spread[query_groups.order]
         given = np.ascontiguousarray(given, dtype=tiles.dtype)
         found = self._visit(
-            hands, tiles.masses(values), power, packed, relative=relative, spread=given, spread_images=spread_images,
+            query_groups, tiles.masses(values), power, packed, relative=relative, spread=given, spread_images=spread_images,
             factors=factors, n_columns=tiles.k + 1 if spread_images else given.shape[1], n_means=packed.shape[1],
             entropies=entropies,
         )  # fmt: skip
         return PrunedSums(
-            hands.given(found.log_sums), hands.given(found.means),
-            hands.given(found.entropies) if entropies else found.entropies, found.columns, hands.given(found.lost),
+            query_groups.given(found.log_sums), query_groups.given(found.means),
+            query_groups.given(found.entropies) if entropies else found.entropies, found.columns, query_groups.given(found.lost),
         )  # fmt: skip
 
     def scatter(
-        self, hands: Hands, row_weights: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
+        self, query_groups: QueryGroups, row_weights: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
     ) -> PrunedScatter:
         """The scatter of the images, or of values of the points (n, v) and of the queries (m, v)."""
-        found, size = self._scatter(hands, row_weights, values, direct=False)
+        found, size = self._scatter(query_groups, row_weights, values, direct=False)
         if scatter_is_accurate(found.scatter, size, self.tiles.dtype):
             return found
-        return self._scatter(hands, row_weights, values, direct=True)[0]
+        return self._scatter(query_groups, row_weights, values, direct=True)[0]
 
-    def _scatter(self, hands, row_weights, values, direct) -> tuple[PrunedScatter, float]:
+    def _scatter(self, query_groups, row_weights, values, direct) -> tuple[PrunedScatter, float]:
         tiles = self.tiles
         if values is None:
-            of_points, about = tiles.packed, (tiles.centres, hands.images)
+            of_points, about = tiles.packed, (tiles.centres, query_groups.images)
         else:
-            of_points, about = self._centred_values(values[0], values[1], hands)
+            of_points, about = self._centred_values(values[0], values[1], query_groups)
         found = self._visit(
-            hands, tiles.masses(), 2.0, of_points, factors=row_weights, about=about, direct=direct, n_columns=1,
+            query_groups, tiles.masses(), 2.0, of_points, factors=row_weights, about=about, direct=direct, n_columns=1,
             n_scatter=of_points.shape[1],
         )  # fmt: skip
         scatter, size = found.scatter + np.tril(found.scatter, -1).T, found.size
@@ -156,9 +156,9 @@ class PrunedSweeps:
             scatter += (y * weights[:, None]).T @ y
             size += float(weights @ np.square(y).sum(axis=1))
         scatter = 0.5 * (scatter + scatter.T)
-        return PrunedScatter(hands.given(found.log_sums), scatter, hands.given(found.lost)), size
+        return PrunedScatter(query_groups.given(found.log_sums), scatter, query_groups.given(found.lost)), size
 
-    def _centred_values(self, of_points: np.ndarray, of_queries: np.ndarray, hands: Hands):
+    def _centred_values(self, of_points: np.ndarray, of_queries: np.ndarray, query_groups: QueryGroups):
         """Values packed about the middle of each tile; those middles, and the values of the queries."""
         tiles = self.tiles
         packed = tiles.pack(of_points)
@@ -167,32 +167,34 @@ class PrunedSweeps:
         middles[tiles.wide] = 0
         packed -= middles[:, :, None]
         packed *= (np.arange(PRUNED_TILE) < counts[:, None])[:, None, :]  # what pads a tile stays zero
-        return packed, (middles, np.ascontiguousarray(of_queries[hands.order], dtype=tiles.dtype))
+        return packed, (middles, np.ascontiguousarray(of_queries[query_groups.order], dtype=tiles.dtype))
 
-    def class_shares(self, hands: Hands, codes: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    def class_shares(
+        self, query_groups: QueryGroups, codes: np.ndarray, n_classes: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Log-sums (m,) and each class's share of the softmax weights (m, n_classes)."""
         tiles = self.tiles
         packed = np.zeros((tiles.n_tiles, PRUNED_TILE), dtype=np.int64)
         packed[tiles.tile_at, np.arange(tiles.n) - tiles.starts[tiles.tile_at]] = codes[tiles.order]
         nothing = np.ascontiguousarray(tiles.packed[:, :0])
-        found = self._visit(hands, tiles.masses(), 0.0, nothing, codes=packed, n_classes=n_classes)
-        return hands.given(found.log_sums), hands.given(found.shares)
+        found = self._visit(query_groups, tiles.masses(), 0.0, nothing, codes=packed, n_classes=n_classes)
+        return query_groups.given(found.log_sums), query_groups.given(found.shares)
 
     def _visit(
-        self, hands: Hands, masses: Masses, power: float, values: np.ndarray, *, relative: bool = False,
+        self, query_groups: QueryGroups, masses: Masses, power: float, values: np.ndarray, *, relative: bool = False,
         spread: np.ndarray | None = None, spread_images: bool = False, factors: np.ndarray | None = None,
         codes: np.ndarray | None = None, about: tuple[np.ndarray, np.ndarray] | None = None, direct: bool = False,
         n_means: int = 0, n_columns: int = 0, n_classes: int = 0, n_scatter: int = 0, entropies: bool = False,
     ) -> _Visited:  # fmt: skip
         """Run the kernel on pieces of the blocks, which do not depend on the number of threads; add them in order."""
-        tiles, m, n_blocks = self.tiles, len(hands.images), len(hands.blocks) - 1
+        tiles, m, n_blocks = self.tiles, len(query_groups.images), len(query_groups.blocks) - 1
         # Distances of boxes are rounded down by more than the distances of pairs are rounded up.
         shrink = 1.0 - (2 * tiles.k + 16) * float(np.finfo(tiles.dtype).eps)
         plan = (*tiles.boxes, tiles.heaviest, masses.of_tiles, shrink)
         rule = (float(self._error), power, masses.log_unit, masses.log_all, float(tiles.n))
         none = np.empty((0, 0), dtype=tiles.dtype)
-        f = np.ones(m) if factors is None else np.ascontiguousarray(factors[hands.order], dtype=np.float64)
-        asked = (*hands[:6], tiles.points, plan, masses.heavy, rule)
+        f = np.ones(m) if factors is None else np.ascontiguousarray(factors[query_groups.order], dtype=np.float64)
+        asked = (*query_groups[:6], tiles.points, plan, masses.heavy, rule)
         wanted = (
             values, relative, none if spread is None else spread, spread_images, f,
             np.empty((0, 0), dtype=np.int64) if codes is None else codes, (none, none) if about is None else about,
@@ -226,12 +228,12 @@ class PrunedSweeps:
     # -- the gate --------------------------------------------------------------------------------------------------
 
     def expected_shares(self) -> Shares:
-        """The shares of a sweep of all rows, counted on a sample of hands."""
+        """The shares of a sweep of all rows, counted on a sample of query groups."""
         tiles = self.tiles
-        step = max(tiles.n // (SAMPLED_HANDS * HAND), 1)
-        places = (np.arange(0, max(tiles.n // HAND, 1), step) * HAND)[:, None] + np.arange(HAND)
+        step = max(tiles.n // (SAMPLED_HANDS * QUERY_GROUP), 1)
+        places = (np.arange(0, max(tiles.n // QUERY_GROUP, 1), step) * QUERY_GROUP)[:, None] + np.arange(QUERY_GROUP)
         positions = tiles.order[places[places < tiles.n]]
-        self.sums(tiles.some_rows(positions, positions, block=HAND), power=2.0)
+        self.sums(tiles.some_rows(positions, positions, block=QUERY_GROUP), power=2.0)
         return self.shares
 
     def pays(self, shares: Shares, work: Work, halves: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Compiled: what is done with the exponentials of a hand of queries, and the one kernel that `_pruned.py` runs.
+"""Compiled: what is done with the exponentials of a group of queries, and the one kernel that `_pruned.py` runs.
 
 After an edit of `_kernels.py` or `_pruned_sweep.py` touch this file: a disk cache does not notice edits in other files.
 One kernel serves all sums, because compiling the sweep takes longer than all that follows it.
@@ -8,9 +8,9 @@ import numpy as np
 from numba import boolean, float64, int64, njit, types, void
 
 from vicinal._engine._kernels import _OPTIONS, ROWS, _add_columns, _kernel, _spread_all
-from vicinal._engine._pruned_sweep import _back, exponentials_of_tile, make_space, start_block, sweep_hand
-from vicinal._engine._tuning import HAND, QUERY_BLOCK, TILE_SPAN
+from vicinal._engine._pruned_sweep import _back, exponentials_of_tile, make_space, start_block, sweep_group
 from vicinal._engine._tuning import PRUNED_TILE as TILE
+from vicinal._engine._tuning import QUERY_BLOCK, QUERY_GROUP, TILE_SPAN
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -116,7 +116,7 @@ def _scatter_of_tile(
 ):
     """``sum_ij r_i p_ij (v_i - v_j)(v_i - v_j)'`` over the c-th tile, but for what its columns and the rows tell.
 
-    With o the hand's first query, x = v_i - o, y = v_j - c and z = c - o for the centre c of the tile's values, the
+    With o the query group's first query, x = v_i - o, y = v_j - c and z = c - o for the centre c of the tile's values, the
     difference is ``y + z - x``.  The terms in y y' are made by the caller of what the columns receive, those in x of what
     `of_rows` gathers (`_scatter_of_rows`), and those in z y' and z z' here, once for all rows.  With `direct`, and for
     wide tiles, differences are taken pair by pair.  Returns the trace of its terms before they cancel.
@@ -126,7 +126,7 @@ def _scatter_of_tile(
     centres, of_queries = about
     t, n_values = tile_of[c], values.shape[1]
     factors, x, z, tile_sums, tile_mass = (
-        np.zeros(HAND),
+        np.zeros(QUERY_GROUP),
         np.empty(n_values),
         np.empty(n_values),
         np.zeros(n_values),
@@ -203,15 +203,15 @@ def visit_hands(
     keep = n_spread > 0 or n_classes > 0
     space = make_space(n_tiles, queries.shape[1], values.shape[1], queries)
     low, spans = np.empty(QUERY_BLOCK), np.empty(-(-n_tiles // TILE_SPAN), np.int64)
-    scaled, of_rows = np.empty((ROWS, max(n_spread, 1)), queries.dtype), np.empty((HAND, scatter.shape[0] + 1))
+    scaled, of_rows = np.empty((ROWS, max(n_spread, 1)), queries.dtype), np.empty((QUERY_GROUP, scatter.shape[0] + 1))
     for b in range(from_block, to_block):
         start, stop, first_tile, last_tile = blocks[b], blocks[b + 1], first_tiles[b], last_tiles[b]
         n_spans = start_block(
             queries, left_out, home, start, stop, first_tile, last_tile, points, plan, rule, low, spans, space[1]
         )
-        for first in range(start, stop, HAND):
-            in_hand = min(HAND, stop - first)
-            taken = sweep_hand(
+        for first in range(start, stop, QUERY_GROUP):
+            in_hand = min(QUERY_GROUP, stop - first)
+            taken = sweep_group(
                 queries, first, in_hand, left_out, low[first - start :], points, plan, heavy, rule, spans, n_spans,
                 first_tile, last_tile, values, keep, entropies.shape[0] > 0, space, counts,
             )  # fmt: skip

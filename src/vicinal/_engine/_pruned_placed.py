@@ -23,7 +23,7 @@ from vicinal._engine._contract import (
     to_images,
 )
 from vicinal._engine._order import spatial_order
-from vicinal._engine._plan import Hands, Tiles
+from vicinal._engine._plan import QueryGroups, Tiles
 from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._pruned import PrunedSweeps, Shares, Work
 from vicinal._engine._tuning import (
@@ -147,8 +147,8 @@ class PrunedPlaced(Placed):
 
     def _plan(
         self, queries: Queries, work: Work = "scatter", own_class: bool = False
-    ) -> tuple[PrunedSweeps, Hands] | None:
-        """The sweeps for some queries, and the queries in hands; None where the dense placement does the work."""
+    ) -> tuple[PrunedSweeps, QueryGroups] | None:
+        """The sweeps for some queries, and the queries in query groups; None where the dense placement does the work."""
         found = self._counted if queries.count(len(self.points.rows)) >= PRUNED_FROM_QUERIES else None
         if found is None or not found[0].pays(found[1], work, queries.are_all):
             self._certify(0.0)
@@ -167,12 +167,12 @@ class PrunedPlaced(Placed):
         plan = self._plan(queries, "sums")
         if plan is None:
             return self.dense.log_sums(queries, by_class)
-        sweeps, hands = plan
+        sweeps, query_groups = plan
         if not by_class:
-            return LogSums(self._told(sweeps, sweeps.sums(hands)).log_sums)
+            return LogSums(self._told(sweeps, sweeps.sums(query_groups)).log_sums)
         codes = self.points.classes
         assert codes is not None
-        log_sums, shares = self._told(sweeps, sweeps.class_shares(hands, codes, self.points.n_classes))
+        log_sums, shares = self._told(sweeps, sweeps.class_shares(query_groups, codes, self.points.n_classes))
         with np.errstate(divide="ignore"):
             return LogSums(log_sums, np.log(shares))
 
@@ -191,11 +191,11 @@ class PrunedPlaced(Placed):
         plan = self._plan(queries, own_class=own_class)
         if plan is None:
             return self.dense.softmax_sums(queries, factors, values, spread, own_class)
-        sweeps, hands = plan
+        sweeps, query_groups = plan
         by_images = isinstance(values, str) and values == "images"
         spread_images = isinstance(spread, str) and spread == "images"
         found = sweeps.sums(
-            hands, power=1.0 if by_images or spread_images else 0.0, relative=by_images, factors=factors,
+            query_groups, power=1.0 if by_images or spread_images else 0.0, relative=by_images, factors=factors,
             values=None if by_images else self._given(values, Queries()),
             spread=None if spread_images else self._given(spread, queries), spread_images=spread_images,
         )  # fmt: skip
@@ -204,7 +204,7 @@ class PrunedPlaced(Placed):
         gathered = found.means
         received = found.received if spread is not None else np.empty((sweeps.tiles.n_tiles, 0, PRUNED_TILE))
         if by_images:
-            gathered = np.hstack([gathered + sees * hands.given(hands.images), sees])
+            gathered = np.hstack([gathered + sees * query_groups.given(query_groups.images), sees])
         if factors is not None:
             gathered = gathered * factors[:, None]
         if spread_images:
@@ -228,26 +228,26 @@ class PrunedPlaced(Placed):
         plan = self._plan(queries, "sums")
         if plan is None:
             return self.dense.entropies(queries)
-        sweeps, hands = plan
-        return self._told(sweeps, sweeps.sums(hands, entropies=True)).entropies
+        sweeps, query_groups = plan
+        return self._told(sweeps, sweeps.sums(query_groups, entropies=True)).entropies
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
         plan = self._plan(queries)
         if plan is None:
             return self.dense.scatter(queries, row_weights, of)
-        sweeps, hands = plan
+        sweeps, query_groups = plan
         values = None
         if of == "rows":
             values = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
-        found = self._told(sweeps, sweeps.scatter(hands, row_weights, values))
+        found = self._told(sweeps, sweeps.scatter(query_groups, row_weights, values))
         return Scatter(found.log_sums, found.scatter)
 
     def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
         plan = self._plan(queries, own_class=own_class)
         if plan is None:
             return self.dense.softmax_pull(queries, factors, own_class)
-        sweeps, hands = plan
-        found = sweeps.sums(hands, power=1.0, relative=True, factors=factors, spread_images=True)
+        sweeps, query_groups = plan
+        found = sweeps.sums(query_groups, power=1.0, relative=True, factors=factors, spread_images=True)
         self._certify(sweeps.certificate)
         tiles = sweeps.tiles
         pull = tiles.unpack(found.received[:, -1:] * tiles.packed - found.received[:, :-1])

@@ -1,4 +1,4 @@
-r"""Compiled: which tiles of points a hand of queries visits, and its exponentials against them.
+r"""Compiled: which tiles of points a group of queries visits, and its exponentials against them.
 
 The rules are those of `_kernels.py`, whose functions are used here: after an edit of that file touch this one, because a
 disk cache does not notice edits in other files.
@@ -8,7 +8,7 @@ The points of a tile are stored about the tile's centre c, and a score is taken 
 distance, however far the data are from their origin.  A tile that is *wide* (it spans clusters) has c = 0 and takes
 differences instead.
 
-For a hand of queries (`sweep_hand`):
+For a group of queries (`sweep_group`):
 
 1. Tiles whose boxes are so far away that all of them together contribute less than a quarter of the error to a lower
    bound of the row's sum, from the tile it lives in, are not listed.
@@ -36,7 +36,7 @@ from vicinal._engine._kernels import (
     _peaks,
     _square_distances,
 )
-from vicinal._engine._tuning import HAND, KEPT_TILES, TILE_SPAN
+from vicinal._engine._tuning import KEPT_TILES, QUERY_GROUP, TILE_SPAN
 from vicinal._engine._tuning import PRUNED_TILE as TILE
 
 # Bins of squared distances: of width 1 up to _FINE beyond the nearest tile, then 8 per octave.
@@ -141,7 +141,7 @@ def home_tiles(images, rows, low, high, mass, homes):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _tile_scores(queries, first, in_hand, points, t, left_out, scores, scratch):
-    """Scores of a hand against a tile, each plus a constant of its row; rows beyond the last repeat it.
+    """Scores of a query group against a tile, each plus a constant of its row; rows beyond the last repeat it.
 
     tops[r] is the largest of them and peaks[r] the largest score.  Scores are compared with what is known of the row by
     their distance from these two: beside a constant of 1e20 no other difference has digits.
@@ -149,7 +149,7 @@ def _tile_scores(queries, first, in_hand, points, t, left_out, scores, scratch):
     _, shifted, tops, peaks = scratch
     packed, centres, offsets, wide, starts = points
     d, last = queries.shape[1], first + in_hand - 1
-    for r in range(HAND):
+    for r in range(QUERY_GROUP):
         i, square = min(first + r, last), 0.0
         for k in range(d):
             x = queries[i, k] - centres[t, k]
@@ -238,7 +238,7 @@ def _offset_of_bin(b):
 
 @njit(**_OPTIONS)
 def _list_tiles(hand_box, reach, plan, spans, n_spans, first_tile, last_tile, lists):
-    """List the tiles within reach of a hand, from near to far by bins; return how many there are, and the nearest.
+    """List the tiles within reach of a query group, from near to far by bins; return how many there are, and the nearest.
 
     lists = (tiles, distances, ends, weights, sorted): the last holds the answer, ``ends[b]`` where bin b ends in it and
     ``weights[b]`` the weight of its tiles in units of the heaviest.
@@ -306,7 +306,7 @@ def _lower_bounds(queries, first, stop, points, mass, home, first_tile, last_til
     i = first
     while i < stop:
         count = 1
-        while count < HAND and i + count < stop and home[i + count] == home[i]:
+        while count < QUERY_GROUP and i + count < stop and home[i + count] == home[i]:
             count += 1
         _tile_scores(queries, i, count, points, home[i], left_out, scores, scratch)
         for r in range(count):
@@ -329,24 +329,29 @@ def _log_sum(scores, peak, top):
     return peak + np.log(float64(_exp_in_place(scores, scores.dtype.type(top)))) - 1e-3
 
 
-# -- a hand of queries --------------------------------------------------------------------------------------------
+# -- a group of queries --------------------------------------------------------------------------------------------
 
 
 @njit(**_OPTIONS)
 def make_space(n_tiles, d, n_values, queries):
-    """What `sweep_hand` works in: lists of tiles, scores, and what a hand keeps of each tile that it visits."""
+    """What `sweep_group` works in: lists of tiles, scores, and what a query group keeps of each tile that it visits."""
     lists = (
         np.empty(n_tiles, np.int64), np.empty(n_tiles), np.empty(_BINS, np.int64), np.empty(_BINS),
         np.empty(n_tiles, np.int64),
     )  # fmt: skip
     dtype = queries.dtype
-    scratch = (np.empty((HAND, TILE), dtype), np.empty((HAND, d), dtype), np.empty(HAND), np.empty(HAND))
+    scratch = (
+        np.empty((QUERY_GROUP, TILE), dtype),
+        np.empty((QUERY_GROUP, d), dtype),
+        np.empty(QUERY_GROUP),
+        np.empty(QUERY_GROUP),
+    )
     kept = (
-        np.empty((min(n_tiles, KEPT_TILES), HAND, TILE), dtype),
-        np.empty(n_tiles, np.int64), np.empty((n_tiles, HAND // ROWS), np.bool_), np.empty((n_tiles, HAND)),
-        np.empty((n_tiles, HAND, n_values + 2)),
+        np.empty((min(n_tiles, KEPT_TILES), QUERY_GROUP, TILE), dtype),
+        np.empty(n_tiles, np.int64), np.empty((n_tiles, QUERY_GROUP // ROWS), np.bool_), np.empty((n_tiles, QUERY_GROUP)),
+        np.empty((n_tiles, QUERY_GROUP, n_values + 2)),
     )  # fmt: skip
-    state = (np.empty(HAND), np.empty(HAND), np.empty(HAND))
+    state = (np.empty(QUERY_GROUP), np.empty(QUERY_GROUP), np.empty(QUERY_GROUP))
     return lists, scratch, kept, state, np.empty(_BINS)
 
 
@@ -357,11 +362,11 @@ def _back(then, now):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def sweep_hand(
+def sweep_group(
     queries, first, in_hand, left_out, low, points, plan, heavy, rule, spans, n_spans, first_tile, last_tile, values,
     keep, with_logs, space, counts,
 ):  # fmt: skip
-    """The exponentials of a hand against the tiles that matter to it; return how many tiles were taken.
+    """The exponentials of a query group against the tiles that matter to it; return how many tiles were taken.
 
     rule = (error, power, log_unit, log_all, n_points).  Of the tiles taken, `space` has the numbers, which rows were,
     the shifts of the rows at the time, and the sums of the values, of the exponentials and of them times their
@@ -380,9 +385,9 @@ def sweep_hand(
         if low[r] > -np.inf:
             least = min(least, low[r])
     taken = 0
-    known, skipped = np.empty(HAND), np.zeros(HAND)
+    known, skipped = np.empty(QUERY_GROUP), np.zeros(QUERY_GROUP)
     log_share = np.log(0.5 * error / n_points) - SLACK
-    for r in range(HAND):
+    for r in range(QUERY_GROUP):
         seen = r < in_hand and low[r] > -np.inf
         shift[r], total[r], lost[r] = low[r] if seen else 0.0, 0.0, 0.0
         known[r] = log_share + low[r] if seen else np.inf
@@ -462,7 +467,7 @@ def sweep_hand(
 
 @njit(**_OPTIONS)
 def start_block(queries, left_out, home, start, stop, first_tile, last_tile, points, plan, rule, low, spans, scratch):
-    """Lower bounds of the rows of a block, and the spans of tiles that one of its hands may have to list."""
+    """Lower bounds of the rows of a block, and the spans of tiles that one of its query groups may have to list."""
     error, power, _, log_all, _ = rule
     _lower_bounds(queries, start, stop, points, plan[5], home, first_tile, last_tile, left_out, low, scratch)
     least = np.inf
@@ -484,7 +489,7 @@ def start_block(queries, left_out, home, start, stop, first_tile, last_tile, poi
 
 @njit(**_OPTIONS)
 def exponentials_of_tile(queries, first, in_hand, points, left_out, c, space):
-    """The exponentials of the c-th tile that a hand took, below its shifts at the time: kept, or made again."""
+    """The exponentials of the c-th tile that a query group took, below its shifts at the time: kept, or made again."""
     _, scratch, kept, _, _ = space
     exponentials, tile_of, _, shifts, _ = kept
     if c < exponentials.shape[0]:

@@ -78,9 +78,9 @@ DIFFERENCE_NUMBERS = 2**17  # of differences that are held at a time
 
 PRUNED_TILE = 64  # points in a tile; smaller ones are excluded sooner, larger ones run faster
 TILE_SPAN = 16  # tiles whose boxes are compared at once
-HAND = 8  # queries that share a list of tiles; PRUNED_TILE is a multiple of it
+QUERY_GROUP = 8  # queries that share a list of tiles; PRUNED_TILE is a multiple of it
 QUERY_BLOCK = 64  # queries that share a list of candidates
-KEPT_TILES = 512  # tiles whose exponentials a hand keeps; those beyond are made again
+KEPT_TILES = 512  # tiles whose exponentials a query group keeps; those beyond are made again
 PIECES = 64  # pieces of work for the threads
 SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
 # What skipping may add to a sum where the user says nothing, and the most that the user may ask for.
@@ -89,7 +89,7 @@ LARGEST_ERROR = 0.1
 # From this many points and queries on, pruned work is considered.
 PRUNED_FROM_POINTS = 4096
 PRUNED_FROM_QUERIES = 512
-SAMPLED_HANDS = 32  # hands that tell what share of the pairs a pass would visit
+SAMPLED_HANDS = 32  # query groups that tell what share of the pairs a pass would visit
 # What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in dense passes over all rows, for
 # sums alone and for scatters or means; and pruned, for its distance, for its exponential, and for the rest of a scatter.
 # Pruned work must promise this share of the dense cost to be taken.  Measured.

@@ -15,7 +15,7 @@ _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=Tr
 _FEW_TWINS = 0.05
 
 
-class Advice(NamedTuple):
+class Remedies(NamedTuple):
     """What the messages may recommend: each method has its own remedies."""
 
     method: str = "LCA"
@@ -29,7 +29,7 @@ class Advice(NamedTuple):
         return f"Pass {self.reg_name} > 0 (a variance, in squared units of the data) or 'auto'"
 
 
-LCA_ADVICE = Advice()
+LCA_REMEDIES = Remedies()
 
 
 def check_scale(X, covariance, names=None):
@@ -56,7 +56,7 @@ def check_scale(X, covariance, names=None):
         )
 
 
-def check_answerable(X, covariance, rank=None, *, names=None, advice=LCA_ADVICE):
+def check_answerable(X, covariance, rank=None, *, names=None, remedies=LCA_REMEDIES):
     """Refuse rows that span too little for a covariance of this structure when the penalty is zero.
 
     Parameters
@@ -67,7 +67,7 @@ def check_answerable(X, covariance, rank=None, *, names=None, advice=LCA_ADVICE)
         The structure of the kernel's covariance, as given to LCA.
     names : array of shape (d,), optional
         Column names for the messages.
-    advice : Advice
+    remedies : Remedies
     """
     n, d = X.shape
     if covariance not in ("full", "low_rank"):
@@ -75,7 +75,7 @@ def check_answerable(X, covariance, rank=None, *, names=None, advice=LCA_ADVICE)
     if covariance == "full" and n <= d:
         raise ValueError(
             f"a full covariance of {d} features needs more than {d} rows, got {n}: the likelihood is "
-            f"unbounded. {advice.remedy}, {advice.simpler}or reduce the dimension with sklearn.decomposition.PCA."
+            f"unbounded. {remedies.remedy}, {remedies.simpler}or reduce the dimension with sklearn.decomposition.PCA."
         )
     needed = d if covariance == "full" else rank + 1
     rank, dependent = _rank(X, covariance)
@@ -84,7 +84,7 @@ def check_answerable(X, covariance, rank=None, *, names=None, advice=LCA_ADVICE)
             f"the rows span only {rank} dimensions of {d} and a {covariance.replace('_', '-')} covariance needs "
             f"{needed}: columns depend linearly on each other ({shown_columns(dependent, names)} on the others), or rows "
             "lie so far apart that the others' differences are lost, and the likelihood is unbounded. "
-            f"{advice.remedy}, drop these columns (or the far rows), or keep {rank} components of "
+            f"{remedies.remedy}, drop these columns (or the far rows), or keep {rank} components of "
             "sklearn.decomposition.PCA."
         )
 
@@ -151,31 +151,31 @@ def _rank(X, covariance):
     return rank, dependent
 
 
-def check_twins(X, advice=LCA_ADVICE, *, stacklevel=4):
+def check_twins(X, remedies=LCA_REMEDIES, *, stacklevel=4):
     """Refuse rows that all have twins, whose likelihood is unbounded when the penalty is zero; warn of many twins."""
     n = len(X)
     twins = count_twins(X)
     if twins == n:
         raise ValueError(
             f"every one of the {n} rows has an exact twin: the leave-one-out likelihood is unbounded, because each "
-            f"row is explained by its twin with a kernel of width zero. {advice.remedy}, or {advice.merge}."
+            f"row is explained by its twin with a kernel of width zero. {remedies.remedy}, or {remedies.merge}."
         )
     if twins > _FEW_TWINS * n:
         warnings.warn(
             f"{twins} of {n} rows have an exact twin, which leave-one-out sees at distance zero: the learned kernel "
-            f"is too narrow. {advice.remedy}, or {advice.merge}.",
+            f"is too narrow. {remedies.remedy}, or {remedies.merge}.",
             UserWarning,
             stacklevel=stacklevel,
         )
 
 
-def collapse_message(X, weight, covariance, advice=LCA_ADVICE):
+def collapse_message(X, weight, covariance, remedies=LCA_REMEDIES):
     """What to say when the covariance becomes singular during the fit."""
     counted = X if weight is None else X[weight > 0]
     n, d = counted.shape
     twins = count_twins(counted)
     if twins:
-        clue = f"{twins} of the {n} rows have an exact twin: {advice.merge}."
+        clue = f"{twins} of the {n} rows have an exact twin: {remedies.merge}."
     elif covariance == "full" and n < 2 * d:
         clue = f"With fewer than two rows a feature ({n} < 2 x {d}) a full covariance has no maximum."
     else:
@@ -185,7 +185,7 @@ def collapse_message(X, weight, covariance, advice=LCA_ADVICE):
             "further from each other than from their neighbours: then fit each group by itself, or drop far rows."
         )
     return (
-        f"{advice.method}: the kernel's covariance collapses: its variance in some direction goes to zero and the "
-        f"leave-one-out likelihood to infinity. {clue} Pass a larger {advice.reg_name} (a variance, in squared units "
-        f"of the data), or reg='auto', {advice.simpler if covariance == 'full' else ''}or drop such columns."
+        f"{remedies.method}: the kernel's covariance collapses: its variance in some direction goes to zero and the "
+        f"leave-one-out likelihood to infinity. {clue} Pass a larger {remedies.reg_name} (a variance, in squared units "
+        f"of the data), or reg='auto', {remedies.simpler if covariance == 'full' else ''}or drop such columns."
     )

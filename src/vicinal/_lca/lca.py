@@ -23,7 +23,7 @@ from vicinal._engine import Engine, Work, fit_engine, quiet_blas
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
-    LCA_ADVICE,
+    LCA_REMEDIES,
     check_answerable,
     check_representable,
     check_scale,
@@ -277,19 +277,19 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
             structure = self._check_parameters(rows.shape[1])
             fit_lca_to_gaps(self, rows, weight, check_reg(self.reg, rows.shape[1]), structure)
         else:
-            self._fit(X, sample_weight, LCA_ADVICE)
+            self._fit(X, sample_weight, LCA_REMEDIES)
         return self
 
-    def _fit(self, X, sample_weight, advice):
+    def _fit(self, X, sample_weight, remedies):
         """Fit, with the remedies that the caller's users have; return the path."""
         X, weight, structure = self._check_input(X, sample_weight)
         self.__dict__.pop("_left_out_scores", None)  # of an earlier fit to rows with missing values
-        X, reg = self._penalty(X, weight, structure, advice)
+        X, reg = self._penalty(X, weight, structure, remedies)
         try:
             path = self._climb(X, weight, reg, structure)
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
-                raise ValueError(collapse_message(X, weight, self.covariance_type, advice)) from None
+                raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
             # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
             reg = least_penalty(*counted_rows(X, weight))
             path = self._climb(X, weight, reg, structure)
@@ -352,7 +352,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         if self.verbose:
             print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
-    def _penalty(self, X, weight, structure, advice=LCA_ADVICE):
+    def _penalty(self, X, weight, structure, remedies=LCA_REMEDIES):
         """The columns that vary, and the penalty on them; refuses what has no answer, and searches for "auto"."""
         given = check_reg(self.reg, X.shape[1])
         # A penalty gives the kernel a width along constant columns, so that they stay.
@@ -364,15 +364,15 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         if given is None or not given.any():
             check_scale(rows, structure.covariance, self._active_names)
         if given is None:
-            return X, self._search(rows, weight, structure, advice)
+            return X, self._search(rows, weight, structure, remedies)
         self.reg_search_ = None
         check_semidefinite(given)
         if not given.any():
-            check_answerable(rows, *structure, names=self._active_names, advice=advice)
-            check_twins(rows, advice, stacklevel=6)
+            check_answerable(rows, *structure, names=self._active_names, remedies=remedies)
+            check_twins(rows, remedies, stacklevel=6)
         return X, given[np.ix_(self.active_features_, self.active_features_)]
 
-    def _search(self, X, weight, structure, advice):
+    def _search(self, X, weight, structure, remedies):
         """The penalty for ``reg="auto"``, from rows that count."""
         self.reg_search_ = None
         if has_plenty(X, structure):
@@ -383,7 +383,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         if choice is None:
             return family_matrix("diagonal", X, weight)
         if choice.at_edge:
-            warn_at_edge(X, self._active_names, advice.method, stacklevel=7)
+            warn_at_edge(X, self._active_names, remedies.method, stacklevel=7)
         self.reg_search_ = choice.table
         return choice.factor * family_matrix(choice.family, X, weight)
 

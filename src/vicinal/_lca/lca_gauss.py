@@ -13,7 +13,7 @@ from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, fit_engine
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.checks import (
-    Advice,
+    Remedies,
     check_answerable,
     check_representable,
     check_scale,
@@ -48,7 +48,7 @@ from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
 from vicinal._records import Record, RecordParametersMixin
 
-_ADVICE = Advice("LCAGauss", simpler="")
+_REMEDIES = Remedies("LCAGauss", simpler="")
 
 # Passes that a fit makes, about; the engine chooses by it.
 _PASSES = 50
@@ -228,7 +228,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
             path = self._climb(rows, weight, reg, reg_gauss)
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
-                raise ValueError(collapse_message(rows, weight, "full", _ADVICE)) from None
+                raise ValueError(collapse_message(rows, weight, "full", _REMEDIES)) from None
             # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
             reg = least_penalty(*counted_rows(rows, weight))
             path = self._climb(rows, weight, reg, reg_gauss)
@@ -291,12 +291,12 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
             name for name, given in (("reg", reg), ("reg_gauss", reg_gauss)) if given is not None and not given.any()
         ]
         if zeros:
-            advice = _ADVICE._replace(reg_name=" and ".join(zeros))
-            check_answerable(rows, "full", names=self._active_names, advice=advice)
+            remedies = _REMEDIES._replace(reg_name=" and ".join(zeros))
+            check_answerable(rows, "full", names=self._active_names, remedies=remedies)
         if reg is not None:
             check_semidefinite(reg)
             if not reg.any():  # twins are no trouble for the Gaussian
-                check_twins(rows, _ADVICE)
+                check_twins(rows, _REMEDIES)
         self.reg_search_ = None
         if both:
             return X, reg, reg_gauss

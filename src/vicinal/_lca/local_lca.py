@@ -10,14 +10,14 @@ from vicinal._checks import check_callback, check_integer, check_positive, check
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Covariances, Engine, fit_engine, prepare
 from vicinal._fit_loops import Callback, Reason, Recorder, fixed_point, warn_if_not_converged
-from vicinal._lca.checks import Advice
+from vicinal._lca.checks import Remedies
 from vicinal._lca.lca import LCA
 from vicinal._lca.penalty import check_reg
 from vicinal._leave_one_out import mean_of_rows
 from vicinal._mixtures import LOG_2PI, LocalMixture, covariance_work, inverse_roots, log_dets
 from vicinal._records import Record, RecordParametersMixin
 
-_ADVICE = Advice("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
+_REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
 
 # Passes that a fit makes, about; the engine chooses by it.
 _PASSES = 20
@@ -155,7 +155,7 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
         if given is not None:
             reg = given[np.ix_(self.active_features_, self.active_features_)]
         self.base_ = LCA(reg=reg, solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
-        base_path = self.base_._fit(X, None, _ADVICE)
+        base_path = self.base_._fit(X, None, _REMEDIES)
         problem = self._problem(X)  # in the frame of LCA, where Sigma_0 is the identity
         self.engine_ = problem.backend
         inverse = np.linalg.inv(self.base_.components_)

@@ -42,7 +42,7 @@ def metric_of(local, reg, structure):
     return metric
 
 
-def look(problem, metric, queries, points=None):
+def sampled_covariance(problem, metric, queries, points=None):
     """The objective of some rows at a metric and their local covariance, seeing some rows as neighbours.
 
     Parameters
@@ -112,15 +112,15 @@ def sweep_path(problem, local, structure, record, *, batch_size, n_neighbors, n_
     measured = np.sort(rng.choice(n, min(_MONITORED, n), replace=False))
     judges = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False))
     metric = metric_of(local, problem.reg, structure)
-    record.begin(metric, look(problem, metric, measured, judges)[0])
+    record.begin(metric, sampled_covariance(problem, metric, measured, judges)[0])
     idle = 0
     with record:
         for _ in range(max_iter):
             for terms, points in minibatches(n, n_neighbors, n_rows, batch_size, rng):
-                _, estimate = look(problem, metric, terms, points)
+                _, estimate = sampled_covariance(problem, metric, terms, points)
                 local = blend(local, estimate, discount, problem.weight[terms].sum() / n_rows)
                 metric = metric_of(local, problem.reg, structure)
-            objective, best = look(problem, metric, measured, judges)[0], record.objective
+            objective, best = sampled_covariance(problem, metric, measured, judges)[0], record.objective
             record.add(metric, objective)
             record.iterated(metric)
             idle = 0 if objective > best + tol else idle + 1
@@ -161,7 +161,7 @@ def unbiased_start(problem, start, structure, size, rng):
     terms = np.sort(rng.choice(n, min(size, n), replace=False))
 
     def evaluate(metric):
-        objective, local = look(problem, metric, terms)
+        objective, local = sampled_covariance(problem, metric, terms)
         matrix = metric @ (local + problem.reg) @ metric.T
         return objective, 0.5 * (matrix + matrix.T)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vicinal._lca.stochastic import blend, look, metric_of
+from vicinal._lca.stochastic import blend, metric_of, sampled_covariance
 from vicinal._leave_one_out import leave_one_out
 
 
@@ -37,7 +37,7 @@ class Stream:
         points = np.concatenate([self.reservoir, batch])
         terms = np.arange(len(self.reservoir), len(points))
         problem = leave_one_out(points, None, engine, reg=reg, n_queries=len(batch))
-        objective, estimate = look(problem, metric_of(self.local, reg, structure), terms)
+        objective, estimate = sampled_covariance(problem, metric_of(self.local, reg, structure), terms)
         self.local = blend(self.local, estimate, discount, len(batch) / (self.seen + len(batch)))
         self._remember(batch)
         return objective
