@@ -107,7 +107,7 @@ def test_boxes_hold_their_points():
 
 
 def test_a_skipped_tile_with_a_huge_target_matters(forced):
-    """A target of 1e12 in a far tile: relative to the range of all targets nothing would be lost, but it is."""
+    """A target of 1e12 in a far tile: relative to the range of all targets nothing would be underflowed, but it is."""
     X = np.concatenate([np.linspace(0.0, 10.0, 2000), np.linspace(16.0, 17.0, 100)])[:, None]
     targets = np.zeros((2100, 1))
     targets[:, 0] = np.sin(X[:, 0])
@@ -121,7 +121,7 @@ def test_a_skipped_tile_with_a_huge_target_matters(forced):
 
 
 def test_likelihood_judges_class_mates_by_their_own_sum(forced):
-    """The mates of every row are so far away that they are lost in the sum of all, but not in their own."""
+    """The mates of every row are so far away that they are underflowed in the sum of all, but not in their own."""
     near, far = clusters(500, 2), clusters(500, 2) + 40.0
     X, codes = np.vstack([near, far]), np.tile(np.arange(500) % 200, 2)
     match = Match("class", codes)

@@ -60,7 +60,7 @@ class _Visited(NamedTuple):
     """What the kernel found, in the order of the query groups; empty where it was not asked for."""
 
     log_sums: np.ndarray
-    lost: np.ndarray
+    underflowed: np.ndarray
     means: np.ndarray
     entropies: np.ndarray
     columns: np.ndarray
@@ -126,7 +126,7 @@ class PrunedSweeps:
         )  # fmt: skip
         return PrunedSums(
             query_groups.given(found.log_sums), query_groups.given(found.means),
-            query_groups.given(found.entropies) if entropies else found.entropies, found.columns, query_groups.given(found.lost),
+            query_groups.given(found.entropies) if entropies else found.entropies, found.columns, query_groups.given(found.underflowed),
         )  # fmt: skip
 
     def scatter(
@@ -156,7 +156,7 @@ class PrunedSweeps:
             scatter += (y * weights[:, None]).T @ y
             size += float(weights @ np.square(y).sum(axis=1))
         scatter = 0.5 * (scatter + scatter.T)
-        return PrunedScatter(query_groups.given(found.log_sums), scatter, query_groups.given(found.lost)), size
+        return PrunedScatter(query_groups.given(found.log_sums), scatter, query_groups.given(found.underflowed)), size
 
     def _centred_values(self, of_points: np.ndarray, of_queries: np.ndarray, query_groups: QueryGroups):
         """Values packed about the middle of each tile; those middles, and the values of the queries."""
@@ -200,15 +200,15 @@ class PrunedSweeps:
             np.empty((0, 0), dtype=np.int64) if codes is None else codes, (none, none) if about is None else about,
             direct,
         )  # fmt: skip
-        log_sums, lost, means = np.empty(m), np.zeros(m), np.empty((m, n_means))
+        log_sums, underflowed, means = np.empty(m), np.zeros(m), np.empty((m, n_means))
         entropy, shares = np.empty(m if entropies else 0), np.zeros((m, n_classes))
         shape = (tiles.n_tiles if n_columns else 0, n_columns, PRUNED_TILE)
 
         def work(piece):
             columns, counts = np.zeros(shape), np.zeros(2, dtype=np.int64)
             scatter, size = np.zeros((n_scatter, n_scatter)), np.zeros(1)
-            kernels.visit_hands(
-                *asked, *wanted, *piece, log_sums, lost, means, entropy, columns, shares, scatter, size, counts
+            kernels.visit_groups(
+                *asked, *wanted, *piece, log_sums, underflowed, means, entropy, columns, shares, scatter, size, counts
             )
             return columns, scatter, size[0], counts
 
@@ -222,8 +222,8 @@ class PrunedSweeps:
             size += parts[2]
             counts += parts[3]
         self.shares = Shares(*(counts / max(float(m) * tiles.n, 1.0)))
-        self.certificate = float(lost.max(initial=0.0))
-        return _Visited(log_sums, lost, means, entropy, columns, shares, scatter, size)
+        self.certificate = float(underflowed.max(initial=0.0))
+        return _Visited(log_sums, underflowed, means, entropy, columns, shares, scatter, size)
 
     # -- the gate --------------------------------------------------------------------------------------------------
 

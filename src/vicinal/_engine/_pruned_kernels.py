@@ -14,14 +14,14 @@ from vicinal._engine._tuning import QUERY_BLOCK, QUERY_GROUP, TILE_SPAN
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _means_of_hand(queries, first, in_hand, points, taken, space, relative, log_sums, lost, means, entropies):
+def _means_of_group(queries, first, in_group, points, taken, space, relative, log_sums, underflowed, means, entropies):
     """Log-sums, certificates, means of values and entropies; those that are not wanted are empty."""
     _, tile_of, alive, shifts, sums = space[2]
     shift, total, missing = space[3]
     n_values, with_logs = means.shape[1], entropies.shape[0] > 0
-    for r in range(in_hand):
+    for r in range(in_group):
         i = first + r
-        log_sums[i], lost[i] = -np.inf, missing[r]
+        log_sums[i], underflowed[i] = -np.inf, missing[r]
         for k in range(n_values):
             means[i, k] = 0.0
         if with_logs:
@@ -47,7 +47,7 @@ def _means_of_hand(queries, first, in_hand, points, taken, space, relative, log_
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _spread_of_tile(queries, first, in_hand, points, c, weights, space, spread, images, factors, scaled, columns):
+def _spread_of_tile(queries, first, in_group, points, c, weights, space, spread, images, factors, scaled, columns):
     """What the points of the c-th tile receive: ``f_i p_ij`` times the spread of the queries.
 
     For `images`, times ``q_i - c`` and 1, with c the centre of the tile.
@@ -55,12 +55,12 @@ def _spread_of_tile(queries, first, in_hand, points, c, weights, space, spread, 
     _, tile_of, alive, shifts, _ = space[2]
     shift, total, _ = space[3]
     t, d = tile_of[c], queries.shape[1]
-    for g in range(0, in_hand, ROWS):
+    for g in range(0, in_group, ROWS):
         if not alive[c, g // ROWS]:
             continue
         for r in range(ROWS):
-            i, factor = first + min(g + r, in_hand - 1), 0.0
-            if g + r < in_hand and total[g + r] > 0.0:
+            i, factor = first + min(g + r, in_group - 1), 0.0
+            if g + r < in_group and total[g + r] > 0.0:
                 factor = factors[i] * _back(shifts[c, g + r], shift[g + r]) / total[g + r]
             if images:
                 for k in range(d):
@@ -73,12 +73,12 @@ def _spread_of_tile(queries, first, in_hand, points, c, weights, space, spread, 
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _shares_of_tile(first, in_hand, c, weights, space, codes, shares):
+def _shares_of_tile(first, in_group, c, weights, space, codes, shares):
     """Add the shares of the c-th tile to those of the classes of its points."""
     _, tile_of, alive, shifts, _ = space[2]
     shift, total, _ = space[3]
     t = tile_of[c]
-    for r in range(in_hand):
+    for r in range(in_group):
         if alive[c, r // ROWS] and total[r] > 0.0:
             share = _back(shifts[c, r], shift[r]) / total[r]
             for j in range(TILE):
@@ -112,7 +112,7 @@ def _add_differences(scatter, weight, exponentials, r, tiles, t, x):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _scatter_of_tile(
-    first, in_hand, points, c, weights, space, values, about, row_weights, direct, of_rows, columns, scatter
+    first, in_group, points, c, weights, space, values, about, row_weights, direct, of_rows, columns, scatter
 ):
     """``sum_ij r_i p_ij (v_i - v_j)(v_i - v_j)'`` over the c-th tile, but for what its columns and the rows tell.
 
@@ -134,7 +134,7 @@ def _scatter_of_tile(
     )
     for k in range(n_values):
         z[k] = float64(centres[t, k]) - float64(of_queries[first, k])
-    for r in range(in_hand):
+    for r in range(in_group):
         if not alive[c, r // ROWS] or not total[r] > 0.0 or row_weights[first + r] == 0.0:
             continue
         factor = row_weights[first + r] * _back(shifts[c, r], shift[r]) / total[r]
@@ -153,18 +153,18 @@ def _scatter_of_tile(
             of_rows[r, k] += mass * z[k] + here
     if tile_mass == 0.0:
         return 0.0
-    for g in range(0, in_hand, ROWS):
+    for g in range(0, in_group, ROWS):
         if alive[c, g // ROWS]:
             _add_columns(columns[t, 0], weights[g : g + ROWS], factors[g : g + ROWS])
     return _add_outer(scatter, tile_mass, z, tile_sums, 1.0)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _scatter_of_rows(first, in_hand, about, of_rows, scatter):
+def _scatter_of_rows(first, in_group, about, of_rows, scatter):
     """The terms of `_scatter_of_tile` in x, of all tiles together; returns their trace before they cancel."""
     of_queries, n_values, size = about[1], of_rows.shape[1] - 1, 0.0
     x, gathered = np.empty(n_values), np.empty(n_values)
-    for r in range(in_hand):
+    for r in range(in_group):
         for k in range(n_values):
             x[k] = float64(of_queries[first + r, k]) - float64(of_queries[first, k])
             gathered[k] = of_rows[r, k]
@@ -184,10 +184,10 @@ def _signature(real):
 
 
 @_kernel(_signature)
-def visit_hands(
+def visit_groups(
     queries, left_out, home, blocks, first_tiles, last_tiles, points, plan, heavy, rule,
     values, relative, spread, spread_images, factors, codes, about, direct, from_block, to_block,
-    log_sums, lost, means, entropies, columns, shares, scatter, size, counts,
+    log_sums, underflowed, means, entropies, columns, shares, scatter, size, counts,
 ):  # fmt: skip
     """Blocks from..to of queries: log-sums and their certificates, and what else has room in the answers.
 
@@ -210,28 +210,30 @@ def visit_hands(
             queries, left_out, home, start, stop, first_tile, last_tile, points, plan, rule, low, spans, space[1]
         )
         for first in range(start, stop, QUERY_GROUP):
-            in_hand = min(QUERY_GROUP, stop - first)
+            in_group = min(QUERY_GROUP, stop - first)
             taken = sweep_group(
-                queries, first, in_hand, left_out, low[first - start :], points, plan, heavy, rule, spans, n_spans,
+                queries, first, in_group, left_out, low[first - start :], points, plan, heavy, rule, spans, n_spans,
                 first_tile, last_tile, values, keep, entropies.shape[0] > 0, space, counts,
             )  # fmt: skip
-            _means_of_hand(queries, first, in_hand, points, taken, space, relative, log_sums, lost, means, entropies)
+            _means_of_group(
+                queries, first, in_group, points, taken, space, relative, log_sums, underflowed, means, entropies
+            )
             if not keep:
                 continue
             of_rows[:, :] = 0.0
             for c in range(taken):
-                weights = exponentials_of_tile(queries, first, in_hand, points, left_out, c, space)
+                weights = exponentials_of_tile(queries, first, in_group, points, left_out, c, space)
                 if wants_scatter:
                     size[0] += _scatter_of_tile(
-                        first, in_hand, points, c, weights, space, values, about, factors, direct, of_rows, columns,
+                        first, in_group, points, c, weights, space, values, about, factors, direct, of_rows, columns,
                         scatter,
                     )  # fmt: skip
                 elif n_classes > 0:
-                    _shares_of_tile(first, in_hand, c, weights, space, codes, shares)
+                    _shares_of_tile(first, in_group, c, weights, space, codes, shares)
                 else:
                     _spread_of_tile(
-                        queries, first, in_hand, points, c, weights, space, spread, spread_images, factors, scaled,
+                        queries, first, in_group, points, c, weights, space, spread, spread_images, factors, scaled,
                         columns,
                     )  # fmt: skip
             if wants_scatter:
-                size[0] += _scatter_of_rows(first, in_hand, about, of_rows, scatter)
+                size[0] += _scatter_of_rows(first, in_group, about, of_rows, scatter)

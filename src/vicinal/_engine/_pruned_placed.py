@@ -266,9 +266,11 @@ class PrunedPlaced(Placed):
         self._certify(every[0].certificate + mates[0].certificate)
         with np.errstate(invalid="ignore"):
             log_agreement = np.where(matched > -np.inf, np.minimum(matched - log_sums, 0.0), -np.inf)
-        lost = np.flatnonzero(np.isfinite(log_sums) & (np.abs(log_sums) > _LARGEST_LOG_SUM[self.points.rows.dtype]))
-        if len(lost):
-            log_agreement[lost] = self.dense.class_agreement(queries.take(lost, n))[1]
+        underflowed = np.flatnonzero(
+            np.isfinite(log_sums) & (np.abs(log_sums) > _LARGEST_LOG_SUM[self.points.rows.dtype])
+        )
+        if len(underflowed):
+            log_agreement[underflowed] = self.dense.class_agreement(queries.take(underflowed, n))[1]
         return log_sums, log_agreement
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:

@@ -4,7 +4,7 @@ The rules are those of `_kernels.py`, whose functions are used here: after an ed
 disk cache does not notice edits in other files.
 
 The points of a tile are stored about the tile's centre c, and a score is taken by products there,
-``(q - c)'(z - c) - |z - c|^2 / 2``, which is the score plus ``|q - c|^2 / 2``: the digits that are lost are those of the
+``(q - c)'(z - c) - |z - c|^2 / 2``, which is the score plus ``|q - c|^2 / 2``: the digits that are underflowed are those of the
 distance, however far the data are from their origin.  A tile that is *wide* (it spans clusters) has c = 0 and takes
 differences instead.
 
@@ -17,7 +17,7 @@ For a group of queries (`sweep_group`):
 3. Of a tile that is visited, distances come first.  If no row of four can gain more than ``error / (2 n)`` of its sum
    from any point of it, neither exponentials nor sums are taken.
 
-What is skipped is added up in `lost`, relative to the sums: the certificate.  docs/engine.md has the proof.
+What is skipped is added up in `underflowed`, relative to the sums: the certificate.  docs/engine.md has the proof.
 """
 
 import numpy as np
@@ -140,7 +140,7 @@ def home_tiles(images, rows, low, high, mass, homes):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _tile_scores(queries, first, in_hand, points, t, left_out, scores, scratch):
+def _tile_scores(queries, first, in_group, points, t, left_out, scores, scratch):
     """Scores of a query group against a tile, each plus a constant of its row; rows beyond the last repeat it.
 
     tops[r] is the largest of them and peaks[r] the largest score.  Scores are compared with what is known of the row by
@@ -148,7 +148,7 @@ def _tile_scores(queries, first, in_hand, points, t, left_out, scores, scratch):
     """
     _, shifted, tops, peaks = scratch
     packed, centres, offsets, wide, starts = points
-    d, last = queries.shape[1], first + in_hand - 1
+    d, last = queries.shape[1], first + in_group - 1
     for r in range(QUERY_GROUP):
         i, square = min(first + r, last), 0.0
         for k in range(d):
@@ -156,20 +156,20 @@ def _tile_scores(queries, first, in_hand, points, t, left_out, scores, scratch):
             shifted[r, k] = x
             square += float64(x) * float64(x)
         peaks[r] = 0.0 if wide[t] else -0.5 * square
-    for g in range(0, in_hand, ROWS):
+    for g in range(0, in_group, ROWS):
         some = scores[g : g + ROWS]
         if wide[t]:
             _square_distances(shifted, g, packed[t], some)
         else:
             _offset_products(shifted, g, packed[t], offsets[t], some)
-        for r in range(g, min(g + ROWS, in_hand)):
+        for r in range(g, min(g + ROWS, in_group)):
             skip = left_out[first + r] - starts[t]
             if 0 <= skip < TILE:
                 scores[r, skip] = np.inf if wide[t] else -np.inf
         if wide[t]:
             _distances_to_scores(some, offsets[t])
         _peaks(some, tops[g : g + ROWS])
-    for r in range(in_hand):
+    for r in range(in_group):
         peaks[r] += tops[r]
 
 
@@ -237,7 +237,7 @@ def _offset_of_bin(b):
 
 
 @njit(**_OPTIONS)
-def _list_tiles(hand_box, reach, plan, spans, n_spans, first_tile, last_tile, lists):
+def _list_tiles(group_box, reach, plan, spans, n_spans, first_tile, last_tile, lists):
     """List the tiles within reach of a query group, from near to far by bins; return how many there are, and the nearest.
 
     lists = (tiles, distances, ends, weights, sorted): the last holds the answer, ``ends[b]`` where bin b ends in it and
@@ -249,7 +249,7 @@ def _list_tiles(hand_box, reach, plan, spans, n_spans, first_tile, last_tile, li
     shrink = plan[6]
     count, nearest = 0, np.inf
     for s in spans[:n_spans]:
-        _apart_from_span(hand_box[0], hand_box[1], low[s], high[s], span)
+        _apart_from_span(group_box[0], group_box[1], low[s], high[s], span)
         for x in range(max(first_tile - s * TILE_SPAN, 0), min(last_tile - s * TILE_SPAN, TILE_SPAN)):
             square = span[x] * shrink
             if square < reach and mass[s * TILE_SPAN + x] > 0.0:
@@ -363,7 +363,7 @@ def _back(then, now):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def sweep_group(
-    queries, first, in_hand, left_out, low, points, plan, heavy, rule, spans, n_spans, first_tile, last_tile, values,
+    queries, first, in_group, left_out, low, points, plan, heavy, rule, spans, n_spans, first_tile, last_tile, values,
     keep, with_logs, space, counts,
 ):  # fmt: skip
     """The exponentials of a query group against the tiles that matter to it; return how many tiles were taken.
@@ -376,25 +376,25 @@ def sweep_group(
     lists, scratch, kept, state, tails = space
     spare, _, tops, peaks = scratch
     exponentials, tile_of, alive, shifts, sums = kept
-    shift, total, lost = state
+    shift, total, underflowed = state
     d, n_values = queries.shape[1], values.shape[1]
-    hand_box = np.empty((2, d))
-    _box(queries, first, first + in_hand, hand_box[0], hand_box[1])
+    group_box = np.empty((2, d))
+    _box(queries, first, first + in_group, group_box[0], group_box[1])
     least = np.inf
-    for r in range(in_hand):
+    for r in range(in_group):
         if low[r] > -np.inf:
             least = min(least, low[r])
     taken = 0
     known, skipped = np.empty(QUERY_GROUP), np.zeros(QUERY_GROUP)
     log_share = np.log(0.5 * error / n_points) - SLACK
     for r in range(QUERY_GROUP):
-        seen = r < in_hand and low[r] > -np.inf
-        shift[r], total[r], lost[r] = low[r] if seen else 0.0, 0.0, 0.0
+        seen = r < in_group and low[r] > -np.inf
+        shift[r], total[r], underflowed[r] = low[r] if seen else 0.0, 0.0, 0.0
         known[r] = log_share + low[r] if seen else np.inf
     if least == np.inf:  # nobody sees anybody
         return 0
     reach = _reach(log_all - least - np.log(0.25 * error) + SLACK, power)
-    listed, nearest = _list_tiles(hand_box, reach, plan, spans, n_spans, first_tile, last_tile, lists)
+    listed, nearest = _list_tiles(group_box, reach, plan, spans, n_spans, first_tile, last_tile, lists)
     _tails(nearest, power, least, log_unit, lists[3], tails)
     ends, ordered = lists[2], lists[4]
     c, rest = 0, 0.0
@@ -404,7 +404,7 @@ def sweep_group(
         if c == ends[b]:  # an empty bin
             continue
         smallest = np.inf
-        for r in range(in_hand):
+        for r in range(in_group):
             if low[r] > -np.inf:
                 smallest = min(smallest, known[r] - log_share)
         if tails[b] <= 0.25 * error * np.exp(min(smallest - least, 600.0)):
@@ -414,12 +414,12 @@ def sweep_group(
             t = ordered[c]
             c += 1
             scores = exponentials[taken] if keep and taken < exponentials.shape[0] else spare
-            _tile_scores(queries, first, in_hand, points, t, left_out, scores, scratch)
-            counts[0] += in_hand * TILE
+            _tile_scores(queries, first, in_group, points, t, left_out, scores, scratch)
+            counts[0] += in_group * TILE
             any_alive = False
-            for g in range(0, in_hand, ROWS):
+            for g in range(0, in_group, ROWS):
                 near = False
-                for r in range(g, min(g + ROWS, in_hand)):
+                for r in range(g, min(g + ROWS, in_group)):
                     bound = peaks[r] + heavy[t]
                     if power > 0.0:
                         bound += power * ((plan[4][t] - peaks[r]) / 64.0 + 0.5 * _TANGENT)
@@ -427,15 +427,15 @@ def sweep_group(
                     near = near or bound >= known[r]
                 alive[taken, g // ROWS] = near
                 if not near:
-                    for r in range(g, min(g + ROWS, in_hand)):
+                    for r in range(g, min(g + ROWS, in_group)):
                         skipped[r] += TILE
                     continue
                 any_alive = True
-                counts[1] += TILE * min(ROWS, in_hand - g)
+                counts[1] += TILE * min(ROWS, in_group - g)
                 for r in range(g, g + ROWS):
                     sums[taken, r, :] = 0.0
                     shifts[taken, r] = shift[r]
-                    if r >= in_hand or low[r] == -np.inf or peaks[r] == -np.inf:
+                    if r >= in_group or low[r] == -np.inf or peaks[r] == -np.inf:
                         scores[r, :] = 0
                         continue
                     if peaks[r] > shift[r] + 30.0:
@@ -458,10 +458,10 @@ def sweep_group(
                 tile_of[taken] = t
                 taken += 1
     far = 0.25 * error if listed < last_tile - first_tile else 0.0
-    for r in range(in_hand):
+    for r in range(in_group):
         if total[r] > 0.0:
             by_boxes = (far + rest) * np.exp(least - shift[r] - np.log(total[r]))
-            lost[r] = 1.03 * (by_boxes + 0.5 * error * skipped[r] / n_points)
+            underflowed[r] = 1.03 * (by_boxes + 0.5 * error * skipped[r] / n_points)
     return taken
 
 
@@ -488,18 +488,18 @@ def start_block(queries, left_out, home, start, stop, first_tile, last_tile, poi
 
 
 @njit(**_OPTIONS)
-def exponentials_of_tile(queries, first, in_hand, points, left_out, c, space):
+def exponentials_of_tile(queries, first, in_group, points, left_out, c, space):
     """The exponentials of the c-th tile that a query group took, below its shifts at the time: kept, or made again."""
     _, scratch, kept, _, _ = space
     exponentials, tile_of, _, shifts, _ = kept
     if c < exponentials.shape[0]:
         return exponentials[c]
     scores, _, tops, peaks = scratch
-    _tile_scores(queries, first, in_hand, points, tile_of[c], left_out, scores, scratch)
-    for r in range(in_hand):
+    _tile_scores(queries, first, in_group, points, tile_of[c], left_out, scores, scratch)
+    for r in range(in_group):
         if peaks[r] > -np.inf:
             _exp_in_place(scores[r], scores.dtype.type(tops[r] + (shifts[c, r] - peaks[r])))
         else:
             scores[r, :] = 0
-    scores[in_hand:] = 0
+    scores[in_group:] = 0
     return scores
