@@ -8,6 +8,7 @@
 import json
 import os
 import warnings
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
@@ -165,7 +166,7 @@ def load_components(path: str | PathLike[str]) -> NDArray[Any]:
     return _read(path, _components_of)
 
 
-def _read(path, make):
+def _read(path: str | PathLike[str], make: Callable[[Any, Any], Any]) -> Any:
     version, text, arrays = read_arrays(path)
     try:
         tree = parse_model(text)
@@ -177,14 +178,14 @@ def _read(path, make):
         raise ValueError(f"cannot load {os.fspath(path)!r}: {reason}") from error
 
 
-def _estimator_of(tree, arrays):
+def _estimator_of(tree: Any, arrays: Any) -> BaseEstimator:
     reader = Reader(arrays)
     estimator = reader.estimator(tree["estimator"])
     reader.warn_of_other_scikit_learn(str(tree["sklearn"]))
     return estimator
 
 
-def _description_of(tree, arrays):
+def _description_of(tree: Any, arrays: Any) -> dict[str, Any]:
     estimator = tree["estimator"]
     return {
         "class": estimator["class"],
@@ -196,7 +197,7 @@ def _description_of(tree, arrays):
     }
 
 
-def _brief(tree):
+def _brief(tree: Any) -> Any:
     """A plain value as it is, anything else in a few words."""
     if not isinstance(tree, (dict, list)):
         return tree
@@ -207,7 +208,7 @@ def _brief(tree):
     )
 
 
-def _components_of(tree, arrays):
+def _components_of(tree: Any, arrays: Any) -> NDArray[Any]:
     estimator = tree["estimator"]
     attributes = estimator["attributes"]
     if "components_" not in attributes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import RandomState
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -394,7 +394,7 @@ def plot_path(estimators: Any, *, ax: Any = None) -> "Axes":
 # -- what the functions above ask of their arguments ---------------------------------------------------------
 
 
-def _images(metric, X):
+def _images(metric: Any, X: ArrayLike) -> NDArray[Any]:
     if not hasattr(metric, "transform"):
         raise TypeError(
             f"metric must be fitted and have a transform method, got {type(metric).__name__}. Pass LCA, RCA, NCA "
@@ -403,7 +403,7 @@ def _images(metric, X):
     return np.asarray(metric.transform(X))
 
 
-def _plane(points, rows, metric):
+def _plane(points: NDArray[Any], rows: Any, metric: Any) -> tuple[NDArray[Any], tuple[str, ...]]:
     """The rows in at most two dimensions, and the names of the axes."""
     d = points.shape[1]
     if d > 2 and np.ptp(points, axis=0).any():
@@ -415,7 +415,9 @@ def _plane(points, rows, metric):
     return points[:, :2], (*names, "")[:2]
 
 
-def _scatter_classes(ax, points, codes, present, style):
+def _scatter_classes(
+    ax: Any, points: NDArray[Any], codes: NDArray[Any], present: list[Any], style: dict[str, Any]
+) -> list[Any]:
     """Draw the classes, those of many rows in layers, lest the last one hides the others."""
     layer = np.arange(len(points)) % (1 if len(points) < 2000 else 8)
     handles = []
@@ -426,7 +428,7 @@ def _scatter_classes(ax, points, codes, present, style):
     return handles
 
 
-def _name_groups(ax, points, codes, classes):
+def _name_groups(ax: Any, points: NDArray[Any], codes: NDArray[Any], classes: Any) -> None:
     """Write the names of many classes amid their rows, where a legend would not fit."""
     from matplotlib.patheffects import withStroke
 
@@ -439,13 +441,13 @@ def _name_groups(ax, points, codes, classes):
             ax.text(x, y, short(name, 12), color=COLOURS[code % len(COLOURS)], path_effects=outline, **style)
 
 
-def _purity_by_chance(y, n):
+def _purity_by_chance(y: ArrayLike, n: int) -> float:
     """The share of a row's class among the other rows, on average."""
     counts = np.bincount(check_labels(y, n)[0])
     return float((counts * (counts - 1)).sum() / (n * (n - 1)))
 
 
-def _check_matrix(matrix):
+def _check_matrix(matrix: Any) -> NDArray[Any]:
     if hasattr(matrix, "fit"):
         raise TypeError(
             f"metric must be a linear metric (LCA, RCA, NCA, ...) or a square matrix, got {type(matrix).__name__}."
@@ -458,11 +460,11 @@ def _check_matrix(matrix):
     return matrix
 
 
-def _name_of(estimator):
+def _name_of(estimator: Any) -> str:
     return type(estimator).__name__ if hasattr(estimator, "fit") else "objective"
 
 
-def _objectives_of(name, estimator):
+def _objectives_of(name: str, estimator: Any) -> NDArray[Any]:
     if hasattr(estimator, "fit"):
         check_is_fitted(estimator)
         estimator = getattr(estimator, "objectives_", None)

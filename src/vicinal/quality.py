@@ -369,7 +369,7 @@ def condition_numbers(X: ArrayLike, y: ArrayLike, metric: Any = None) -> Conditi
     return ConditionNumbers(classes, before, after)
 
 
-def _condition_number(rows):
+def _condition_number(rows: NDArray[Any]) -> float:
     centred = rows - rows[0]
     centred -= centred.mean(axis=0)
     singular = np.linalg.svd(centred, compute_uv=False)
@@ -378,7 +378,7 @@ def _condition_number(rows):
     return float((singular[0] / singular[-1]) ** 2)
 
 
-def _white_rows(X):
+def _white_rows(X: NDArray[Any]) -> NDArray[Any]:
     """Rows about their mean in coordinates of unit variance; directions without variance are dropped."""
     centred = X - X[0]  # exact zeros for constant columns
     centred -= centred.mean(axis=0)
@@ -390,7 +390,7 @@ def _white_rows(X):
     return left[:, :rank] * np.sqrt(len(X))
 
 
-def _two_labelings(y_true, y_pred):
+def _two_labelings(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
     true, predicted = code_labels(y_true, "y_true").codes, code_labels(y_pred, "y_pred").codes
     if len(true) != len(predicted):
         raise ValueError(
