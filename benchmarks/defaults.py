@@ -5,8 +5,7 @@
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py plenty       # when a penalty no longer gains
     OMP_NUM_THREADS=1 PYTHONPATH=src python benchmarks/defaults.py cost         # search over plain fit, in turn
 
-The tables are the files of the folder that VICINAL_DATA names (default: ../shared/data beside the repository) with at
-most 100 columns. Results go to benchmarks/results/defaults_<what>.json, table by table, and the whole table is printed
+The tables are the files of at most 100 columns in the folder that VICINAL_DATA names. Results go to benchmarks/results/defaults_<what>.json, table by table, and the whole table is printed
 as Markdown, losses included. ``--draws`` and ``--tables`` make it smaller.
 """
 
@@ -29,8 +28,9 @@ MARGIN = 0.1
 def data_folder():
     """The folder of the real tables."""
     named = os.environ.get("VICINAL_DATA")
-    beside = (parent / "shared" / "data" for parent in HERE.parents)
-    return Path(named) if named else next(folder for folder in beside if folder.is_dir())
+    if not named or not Path(named).is_dir():
+        raise SystemExit("Set VICINAL_DATA to the folder with the real tables.")
+    return Path(named)
 
 
 def tables():

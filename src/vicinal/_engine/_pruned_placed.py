@@ -99,7 +99,7 @@ class PrunedPlaced(Placed):
 
     @cached_property
     def _counted(self) -> tuple[PrunedSweeps, Shares] | None:
-        """Pruned sweeps over all points, and the shares to expect of them; None where they pay for no kind of work."""
+        """Return pruned sweeps over all points and the expected shares of pairs, or None where pruning never saves time."""
         if len(self.points.rows) < PRUNED_FROM_POINTS:
             return None
         images = self._mapped(self.points.rows)

@@ -249,9 +249,11 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self.engine_ = problem.pairs.backend
         iterations = count(1)
 
+        def in_columns(at):
+            return self._in_all_columns(np.concatenate(directions(at, problem.root)))
+
         def run(split, tol):
             """EM: C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1)."""
-            in_columns = lambda at: self._in_all_columns(np.concatenate(directions(at, problem.root)))  # noqa: E731
             record = Recorder.of(self, in_columns, iterations)
             return fixed_point(lambda at: em_step(problem, at), split, record, max_iter=self.max_iter, tol=tol)
 
