@@ -30,10 +30,12 @@ def check_rows(
     min_rows: int = 1,
     dtype: tuple[type, ...] = (np.float64, np.float32),
     gaps: bool = False,
+    precision: Any = None,
 ) -> NDArray[Any]:
     """Validate a table of rows as scikit-learn does, keeping float32 and refusing what cannot be squared.
 
-    With `gaps`, NaN stands for a missing value; otherwise it is refused with a remedy.
+    With `gaps`, NaN stands for a missing value; otherwise it is refused with a remedy.  `precision` is the dtype of the
+    rows that these are compared with, where it may be a narrower one.
 
     Squares and products of the entries must stay finite, so magnitudes beyond
     1e150 (1e18 in float32) are refused here rather than answered with ``inf`` later.  A tensor on a GPU is copied.
@@ -58,7 +60,7 @@ def check_rows(
             "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and "
             "score_incomplete scores them.)"
         ) from None
-    check_magnitude(np.nan_to_num(X) if gaps else X)
+    check_magnitude(np.nan_to_num(X) if gaps else X, precision=precision)
     if reset:
         remember(estimator, X, given)
     return X
@@ -82,9 +84,10 @@ def check_device_rows(estimator: Any, X: Any) -> Any:
     return X.detach()
 
 
-def check_magnitude(X: np.ndarray, name: str = "X") -> None:
-    """Refuse entries whose squares would overflow."""
-    _check_largest(max(-float(X.min(initial=0.0)), float(X.max(initial=0.0))), str(X.dtype), name)
+def check_magnitude(X: np.ndarray, name: str = "X", *, precision: Any = None) -> None:
+    """Refuse entries whose squares would overflow in their dtype, or in another `precision` that they are cast to."""
+    largest = max(-float(X.min(initial=0.0)), float(X.max(initial=0.0)))
+    _check_largest(largest, str(np.dtype(X.dtype if precision is None else precision)), name)
 
 
 def _check_largest(largest: float, dtype: str, name: str) -> None:
@@ -104,6 +107,18 @@ def check_spread(X, name="X"):
         raise ValueError(
             f"the spread of {name} is {spread:.3g}, whose square underflows {X.dtype}; expected at least {least:g}. "
             "Rescale the columns, for example with sklearn.preprocessing.StandardScaler."
+        )
+
+
+def check_columns_spread(X: np.ndarray, names: Any = None, *, least: float = 1e-150, some: bool = True) -> None:
+    """Refuse rows of which some columns (or, with ``some=False``, all) spread so little that variances underflow."""
+    spans = np.ptp(X, axis=0)
+    narrow = (spans > 0) & (spans < least)
+    if narrow.any() if some else narrow.all():
+        raise ValueError(
+            f"{narrow.sum()} of {X.shape[1]} columns ({shown_columns(narrow, names)}) spread over "
+            f"{spans[narrow].max():.3g} at most, whose square underflows; expected at least {least:g}. Rescale them, for "
+            "example with sklearn.preprocessing.StandardScaler."
         )
 
 

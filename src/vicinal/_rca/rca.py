@@ -11,7 +11,7 @@ from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from vicinal._checks import check_integer, check_magnitude, check_spread, shown_columns
+from vicinal._checks import check_columns_spread, check_integer, check_magnitude, shown_columns
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import read_chunklets
@@ -253,8 +253,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         if not (np.isfinite(sums.total).all() and np.isfinite(sums.fourth).all()):
             check_magnitude(X)
             raise ValueError(_fourth_powers(X, "overflow"))
-        if not np.trace(sums.total) > 0:
-            check_spread(X)
+        check_columns_spread(X, getattr(self, "feature_names_in_", None))
         if np.sum(sums.fourth) < 1e-280 and np.trace(sums.within) > 0:
             raise ValueError(_fourth_powers(X, "underflow"))
         return sums, report

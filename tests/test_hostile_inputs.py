@@ -1,0 +1,121 @@
+"""Inputs that once came back as NaN, as a wrong answer or as an error of another library: each is a regression."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vicinal
+from vicinal import LCA, NCA, RCA, ParzenWindows
+
+X = np.random.default_rng(0).normal(size=(60, 3))
+X32 = X.astype(np.float32)
+Y = np.arange(60) % 2
+
+
+def narrow(factor):
+    """Rows whose first column is in such units."""
+    return X * [factor, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "boolean", "string", "Float64"])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        NCA(max_iter=1),
+        vicinal.DensityClassifier(ParzenWindows(1.0)),
+        vicinal.SoftNeighborsClassifier(bandwidth=1.0),
+        vicinal.SoftNeighborsRegressor(bandwidth=1.0),
+        vicinal.BinnedTargetMetric(RCA()),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_missing_labels_of_a_nullable_array_are_counted(estimator, dtype):
+    y = pd.array([1, None] * 30, dtype="Int64").astype(dtype)
+    with pytest.raises(ValueError, match="y must not hold missing .*got 30 of 60"):
+        estimator.fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", [RCA(), vicinal.PairNCA(max_iter=1), vicinal.MMC()])
+def test_missing_chunklets_of_a_nullable_array_are_rows_in_none(estimator):
+    y = pd.array([1, None] * 30, dtype="Int64")
+    with pytest.warns(UserWarning) if isinstance(estimator, vicinal.PairNCA) else _nothing():
+        found = estimator.fit(X, y).get_mahalanobis_matrix()
+        expected = estimator.fit(X, np.where(Y == 0, 1, -1)).get_mahalanobis_matrix()
+    np.testing.assert_array_equal(found, expected)
+
+
+def _nothing():
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("size", [1e20, 1e38, 1e100])
+@pytest.mark.parametrize(
+    ("estimator", "method"),
+    [
+        (vicinal.SoftNeighborsClassifier(bandwidth=1.0), "predict_proba"),
+        (vicinal.SoftNeighborsRegressor(bandwidth=1.0), "predict"),
+        (vicinal.SoftNeighborsRegressor(np.eye(3), bandwidth=1.0), "effective_neighbors"),
+        (vicinal.ParzenMeanShift(ParzenWindows(1.0)), "predict"),
+        (vicinal.ConstrainedKMeans(2, n_init=1), "predict"),
+    ],
+)
+def test_rows_beyond_the_precision_of_the_training_rows_are_refused(estimator, method, size):
+    """Fitted to float32, they gave NaN, the mean of all targets, or an error of the engine."""
+    estimator.fit(X32, Y)
+    with pytest.raises(ValueError, match=r"magnitude .*, whose squares overflow float32; expected at most 1e\+18"):
+        getattr(estimator, method)(np.full((2, 3), size))
+
+
+@pytest.mark.parametrize("size", [1e151, 1e200, 1e300])
+def test_rows_to_climb_from_are_refused_where_squares_overflow(size):
+    with pytest.raises(ValueError, match="X holds values of magnitude"):
+        vicinal.ParzenMeanShift(ParzenWindows(1.0)).fit(X).predict(np.full((2, 3), size))
+
+
+@pytest.mark.parametrize(("fitted", "asked"), [(X, X32), (X32, X)])
+def test_clusters_are_predicted_in_either_precision(fitted, asked):
+    """It was "Buffer dtype mismatch, expected 'const double' but got 'float'"."""
+    clusters = vicinal.ConstrainedKMeans(2, n_init=1, random_state=0).fit(fitted)
+    np.testing.assert_array_equal(clusters.predict(asked), clusters.labels_)
+    assert clusters.transform(asked).shape == (60, 2)
+    assert clusters.score(asked) < 0
+
+
+def test_draws_that_float32_cannot_hold_are_refused():
+    with pytest.raises(ValueError, match="exceed float32"):
+        ParzenWindows(1e150).fit(X32).sample(3, random_state=0)
+    assert np.isfinite(ParzenWindows(1e150).fit(X).sample(3, random_state=0)).all()
+
+
+@pytest.mark.parametrize("factor", [1e-152, 1e-155, 1e-160, 1e-200, 1e-310])
+@pytest.mark.parametrize("estimator", [RCA(), vicinal.MMC(), vicinal.MMC(structure="diag"), LCA()])
+def test_columns_in_tiny_units_are_named(estimator, factor):
+    """Their variances are subnormal or zero, which gave "array must not contain infs or NaNs"."""
+    with pytest.raises(ValueError, match=r"1 of 3 columns \(0\) spread over .* whose square underflows"):
+        estimator.fit(narrow(factor), Y)
+
+
+@pytest.mark.parametrize("factor", [1e-152, 1e-155, 1e-200])
+def test_a_bandwidth_is_not_searched_where_all_squares_underflow(factor):
+    """It was "cannot convert float NaN to integer"."""
+    with pytest.raises(ValueError, match=r"the spread of X is .*underflows float64"):
+        vicinal.SoftNeighborsClassifier().fit(factor * X, Y)
+
+
+def test_weights_over_600_orders_of_magnitude():
+    weight = 10.0 ** np.random.default_rng(0).uniform(-300, 300, size=60)
+    assert np.isfinite(LCA().fit(X, sample_weight=weight).components_).all()
+    with pytest.raises(ValueError, match="collapses"):
+        LCA(reg=0.0).fit(X, sample_weight=weight)
+
+
+def test_lda_finds_no_more_directions_than_columns_that_vary():
+    """With four classes it returned two components where three were asked for; without any, an IndexError."""
+    rows, classes = X * [1.0, 0.0, 1.0], np.arange(60) % 4
+    with pytest.raises(ValueError, match="finds 2 directions .*got n_components=3"):
+        NCA(3, init="lda", max_iter=1).fit(rows, classes)
+    assert NCA(2, init="lda", max_iter=30, random_state=0).fit(rows, classes).components_.shape == (2, 3)
+    with pytest.raises(ValueError, match="finds 0 directions"):
+        NCA(1, init="lda", max_iter=1).fit(np.ones((60, 3)), classes)
