@@ -28,7 +28,19 @@ MB = 2**20
 _FOLDER = TemporaryDirectory(prefix="vicinal-campaign-")
 _PATH = Path(_FOLDER.name) / "model.vicinal"
 NUMBERS = [0, 1, -1, 2, 7, 2**31, 2**63, -(2**40), 10**30, 0.5, -0.0, 1e-310, 1e308, -1e150]
-TEXTS = ["", "auto", "LCA", "ParzenWindows", "sklearn.KMeans", "Engine", "/tmp/x", "os.system", "cuda", "\x00", "é" * 50]
+TEXTS = [
+    "",
+    "auto",
+    "LCA",
+    "ParzenWindows",
+    "sklearn.KMeans",
+    "Engine",
+    "/tmp/x",
+    "os.system",
+    "cuda",
+    "\x00",
+    "é" * 50,
+]
 CLASSES = ["ParzenWindows", "LCA", "SharedMixture", "FrameMixture", "sklearn.StandardScaler", "ChunkletReport", "NCA"]
 
 
@@ -154,7 +166,9 @@ def _change(case: Case, tree: dict, arrays: dict) -> None:
     places = _places(tree["estimator"])
     container, key = places[int(case.rng.integers(len(places)))]
     other, other_key = places[int(case.rng.integers(len(places)))]
-    kind = str(case.choice(["number", "text", "delete", "swap", "copy", "wrap", "class", "none", "array", "key", "bool"]))
+    kind = str(
+        case.choice(["number", "text", "delete", "swap", "copy", "wrap", "class", "none", "array", "key", "bool"])
+    )
     case.text += f" {kind} at {key!r}"
     if kind == "delete":
         del container[key]
