@@ -1,8 +1,11 @@
 """Inputs that once came back as NaN, as a wrong answer or as an error of another library: each is a regression."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import vicinal
 from vicinal import LCA, NCA, RCA, ParzenWindows
@@ -31,23 +34,18 @@ def narrow(factor):
 )
 def test_missing_labels_of_a_nullable_array_are_counted(estimator, dtype):
     y = pd.array([1, None] * 30, dtype="Int64").astype(dtype)
-    with pytest.raises(ValueError, match="y must not hold missing .*got 30 of 60"):
+    with pytest.raises(ValueError, match=r"y must not hold missing .*got 30 of 60"):
         estimator.fit(X, y)
 
 
 @pytest.mark.parametrize("estimator", [RCA(), vicinal.PairNCA(max_iter=1), vicinal.MMC()])
 def test_missing_chunklets_of_a_nullable_array_are_rows_in_none(estimator):
     y = pd.array([1, None] * 30, dtype="Int64")
-    with pytest.warns(UserWarning) if isinstance(estimator, vicinal.PairNCA) else _nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
         found = estimator.fit(X, y).get_mahalanobis_matrix()
         expected = estimator.fit(X, np.where(Y == 0, 1, -1)).get_mahalanobis_matrix()
     np.testing.assert_array_equal(found, expected)
-
-
-def _nothing():
-    import contextlib
-
-    return contextlib.nullcontext()
 
 
 @pytest.mark.parametrize("size", [1e20, 1e38, 1e100])
@@ -114,7 +112,7 @@ def test_weights_over_600_orders_of_magnitude():
 def test_lda_finds_no_more_directions_than_columns_that_vary():
     """With four classes it returned two components where three were asked for; without any, an IndexError."""
     rows, classes = X * [1.0, 0.0, 1.0], np.arange(60) % 4
-    with pytest.raises(ValueError, match="finds 2 directions .*got n_components=3"):
+    with pytest.raises(ValueError, match=r"finds 2 directions .*got n_components=3"):
         NCA(3, init="lda", max_iter=1).fit(rows, classes)
     assert NCA(2, init="lda", max_iter=30, random_state=0).fit(rows, classes).components_.shape == (2, 3)
     with pytest.raises(ValueError, match="finds 0 directions"):

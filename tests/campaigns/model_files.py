@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 import model_file_fits as fits
 import numpy as np
 import sklearn
-from campaigns.harness import Bad, Case
 from sklearn.base import BaseEstimator
 
+from campaigns.harness import Bad, Case
 from vicinal import io
 from vicinal._model_files.model_file import write_arrays
 from vicinal._model_files.writer import Writer
