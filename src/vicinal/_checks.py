@@ -18,8 +18,16 @@ def check_array(array: Any, **options: Any) -> NDArray[Any]:
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
-    """scikit-learn's ``validate_data`` for rows without a target, with the type of its answer."""
-    return validation.validate_data(estimator, X, **options)
+    """scikit-learn's ``validate_data`` for rows without a target, with the type of its answer; texts are told as such."""
+    try:
+        return validation.validate_data(estimator, X, **options)
+    except ValueError as error:
+        if "could not convert string to float" not in str(error):
+            raise
+        raise ValueError(
+            f"X must hold numbers, got a text ({error}). Drop such columns, or turn them into numbers first, for example "
+            "with vicinal.TableEncoder."
+        ) from None
 
 
 def check_rows(
@@ -126,7 +134,12 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray[Any] | None:
     """Return weights that are finite, non-negative and not all zero, as a vector with mean one; None stays None."""
     if sample_weight is None:
         return None
-    weight = _check_sample_weight(as_host(sample_weight), X, dtype=np.float64)
+    try:
+        weight = _check_sample_weight(as_host(sample_weight), X, dtype=np.float64)
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise ValueError(f"sample_weight must hold numbers, got a text ({error}).") from None
     if weight.min() < 0:
         raise ValueError(
             f"sample_weight must not be negative, got {int((weight < 0).sum())} negative entries (smallest "
