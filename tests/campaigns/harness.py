@@ -5,13 +5,15 @@ A campaign is a module with
 - ``CASES``: how many cases its full size has;
 - ``check(case)``: draws everything from ``case.rng``, names what it tries in ``case.what``, describes it in
   ``case.text``, and returns the verdict in a word or two ("an answer", "a clear error"). `Bad`, or any other exception,
-  is a failure.
+  is a failure;
+- if it likes, ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), and ``summary()``, more lines for the end.
 
 A case is made from the seed and its own number alone, so that a failure is replayed by these two.
 """
 
 import argparse
 import json
+import os
 import platform
 import sys
 import time
@@ -40,8 +42,8 @@ class Skip(Exception):
 class Case:
     """One case of a campaign: its random numbers, and what it says about itself."""
 
-    def __init__(self, seed: int, number: int) -> None:
-        self.seed, self.number = seed, number
+    def __init__(self, seed: int, number: int, rows: int | None = None) -> None:
+        self.seed, self.number, self.rows = seed, number, rows
         self.rng = np.random.default_rng([seed, number])
         self.what = "?"
         self.text = ""
@@ -54,6 +56,11 @@ class Case:
     def chance(self, share: float) -> bool:
         """True in a share of the cases."""
         return bool(self.rng.random() < share)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """The environment of a process that imports this vicinal, wherever it runs."""
+    return {**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).resolve().parents[1]), **changes}
 
 
 class Tally:
@@ -86,20 +93,25 @@ def run(campaign: ModuleType, arguments: list[str]) -> int:
     parser.add_argument("--start", type=int, default=0, help="the number of the first case; default: %(default)s")
     parser.add_argument("--failures", default="campaign-failures", help="the folder for failing cases")
     parser.add_argument("--replay", metavar="FILE", help="run the one case of a file that a failure left")
+    if hasattr(campaign, "ROWS"):
+        parser.add_argument("--rows", type=int, default=campaign.ROWS, help="of the largest problems; default: %(default)s")
     options = parser.parse_args(arguments)
+    rows = getattr(options, "rows", None)
     if options.replay:
         return _replay(campaign, options.replay)
     tally, began = Tally(), time.monotonic()
     for number in range(options.start, options.start + options.cases):
         if time.monotonic() - began > options.seconds:
             break
-        case = Case(options.seed, number)
+        case = Case(options.seed, number, rows)
         error = _judge(campaign.check, case, tally)
         if error is not None:
             path = _write_failure(Path(options.failures), name, case, error)
             print(f"bad: case {number}, {case.what}: {_brief(error)}\n     replay it with --replay {path}", flush=True)
     print(f"campaign {name}, seed {options.seed}, {datetime.now(UTC):%Y-%m-%d}, {time.monotonic() - began:.0f} s")
     print(tally.table(), flush=True)
+    if hasattr(campaign, "summary"):
+        print(campaign.summary(), flush=True)
     return 1 if tally.bad else 0
 
 
@@ -132,7 +144,7 @@ def _write_failure(folder: Path, name: str, case: Case, error: BaseException) ->
         (folder / f"{stem}.{ending}").write_bytes(content)
     versions = {module.__name__: module.__version__ for module in (vicinal, np, scipy, sklearn)}
     record = {
-        "campaign": name, "seed": case.seed, "number": case.number, "what": case.what, "text": case.text,
+        "campaign": name, "seed": case.seed, "number": case.number, "rows": case.rows, "what": case.what, "text": case.text,
         "error": _brief(error), "traceback": "".join(traceback.format_exception(error)),
         "versions": {**versions, "python": platform.python_version()},
     }  # fmt: skip
@@ -143,7 +155,7 @@ def _write_failure(folder: Path, name: str, case: Case, error: BaseException) ->
 
 def _replay(campaign: ModuleType, path: str) -> int:
     record = json.loads(Path(path).read_text())
-    case = Case(record["seed"], record["number"])
+    case = Case(record["seed"], record["number"], record["rows"])
     try:
         print(campaign.check(case))
     except Exception:

@@ -106,12 +106,16 @@ def _ask(estimator: BaseEstimator, X: Any, y: Any, options: dict, question: str,
             return method(3)
         if question == "get_mahalanobis_matrix":
             return method()
-        return method(new, y[: len(new)]) if question == "score" and _wants_labels(method, new, y) else method(new)
+        return method(new, y[: _length(new)]) if question == "score" and _wants_labels(method) else method(new)
 
 
-def _wants_labels(method: Any, new: Any, y: Any) -> bool:
+def _length(rows: Any) -> int:
+    return len(rows) if hasattr(rows, "__len__") else 1
+
+
+def _wants_labels(method: Any) -> bool:
     needed = inspect.signature(method).parameters.get("y")
-    return needed is not None and needed.default is inspect.Parameter.empty and y is not None
+    return needed is not None and needed.default is inspect.Parameter.empty
 
 
 def _check_words(error: Exception, estimator: BaseEstimator) -> None:
