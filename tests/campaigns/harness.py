@@ -94,7 +94,9 @@ def run(campaign: ModuleType, arguments: list[str]) -> int:
     parser.add_argument("--failures", default="campaign-failures", help="the folder for failing cases")
     parser.add_argument("--replay", metavar="FILE", help="run the one case of a file that a failure left")
     if hasattr(campaign, "ROWS"):
-        parser.add_argument("--rows", type=int, default=campaign.ROWS, help="of the largest problems; default: %(default)s")
+        parser.add_argument(
+            "--rows", type=int, default=campaign.ROWS, help="of the largest problems; default: %(default)s"
+        )
     options = parser.parse_args(arguments)
     rows = getattr(options, "rows", None)
     if options.replay:

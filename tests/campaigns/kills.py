@@ -15,9 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from campaigns.harness import Bad, Case, Skip, environment
 
 import vicinal
+from campaigns.harness import Bad, Case, Skip, environment
 from vicinal import io
 
 CASES = 400
@@ -50,7 +50,9 @@ def check(case: Case) -> str:
 
 def _save(case: Case, folder: Path) -> str:
     path = folder / "model.vicinal"
-    process = subprocess.Popen([sys.executable, "-c", _SAVE, path], env=environment(), stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SAVE, path], env=environment(), stdout=subprocess.PIPE, text=True
+    )
     try:
         process.stdout.readline()
         time.sleep(float(case.rng.exponential(0.05)))
@@ -75,7 +77,12 @@ def _save(case: Case, folder: Path) -> str:
 def _run(arguments: list[str], folder: Path) -> subprocess.Popen:
     command = [sys.executable, "-m", "vicinal", *arguments]
     return subprocess.Popen(
-        command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        command,
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
 
 

@@ -8,8 +8,8 @@ docs/engine.md proves; rounding is allowed for beside it, by `ROUNDING`.
 from typing import NamedTuple
 
 import numpy as np
-from campaigns.harness import Case
 
+from campaigns.harness import Case
 from vicinal import Engine
 from vicinal._engine import Match, prepare
 from vicinal._engine import _pruned_placed as placed_module
