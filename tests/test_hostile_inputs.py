@@ -117,3 +117,27 @@ def test_lda_finds_no_more_directions_than_columns_that_vary():
     assert NCA(2, init="lda", max_iter=30, random_state=0).fit(rows, classes).components_.shape == (2, 3)
     with pytest.raises(ValueError, match="finds 0 directions"):
         NCA(1, init="lda", max_iter=1).fit(np.ones((60, 3)), classes)
+
+
+def test_rows_that_are_all_equal_have_no_outliers_and_no_warning():
+    """The width of the trusted neighbourhoods was the logarithm of 0."""
+    detector = vicinal.DensityOutlierDetector(ParzenWindows(1.0)).fit(np.zeros((12, 1)))
+    assert np.isfinite(detector.score_samples(np.zeros((2, 1)))).all()
+
+
+def test_a_collapse_under_the_least_penalty_is_explained():
+    """One row outweighed the others by hundreds of orders of magnitude; the error had no text."""
+    rng = np.random.default_rng([2, 615])
+    for _ in range(20):
+        rows = rng.normal(size=(3, 1)) * rng.normal(size=3) + 10.0 ** rng.uniform(0, 12)
+        try:
+            LCA(max_iter=10).fit(rows, sample_weight=10.0 ** rng.uniform(-300, 300, size=3))
+        except ValueError as error:
+            assert len(str(error)) > 50
+
+
+def test_texts_are_told_as_such():
+    with pytest.raises(ValueError, match=r"X must hold numbers, got a text .*'a'.*TableEncoder"):
+        RCA().fit([["a"], ["b"]], [0, 0])
+    with pytest.raises(ValueError, match=r"sample_weight must hold numbers, got a text"):
+        ParzenWindows(1.0).fit(X, sample_weight=["a"] * 60)

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse
 from sklearn.base import BaseEstimator, clone
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vicinal as v
@@ -88,7 +88,7 @@ def check(case: Case) -> str:
         _check_words(error, estimator)
         return "a clear error"
     passes_gaps = name in ("Dequantizer", "TableEncoder") and "a gap" in case.text
-    if (question != "score" or n > 2) and not passes_gaps:  # R² of one row is NaN by scikit-learn's definition
+    if (question != "score" or _length(new) > 1) and not passes_gaps:  # R² of one row is NaN by scikit-learn's definition
         _check_numbers(answer, question)
     if plain and not options and case.chance(0.3):
         _check_reference(ESTIMATORS[name](), X, y, question, new, answer)
@@ -121,6 +121,8 @@ def _wants_labels(method: Any) -> bool:
 def _check_words(error: Exception, estimator: BaseEstimator) -> None:
     text = str(error)
     known = [*estimator.get_params(), type(estimator).__name__, "Expected", "input", "Found", "must"]
+    if isinstance(estimator, Pipeline):
+        known.append("could not convert string to float")  # the words of scikit-learn's scaler
     if isinstance(error, np.linalg.LinAlgError) or OBSCURE.search(text):
         raise Bad(f"not a clear error: {type(error).__name__}: {text}") from error
     if not (_NAMED.search(text) or any(word in text for word in known)):
