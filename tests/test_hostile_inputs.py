@@ -125,6 +125,11 @@ def test_rows_that_are_all_equal_have_no_outliers_and_no_warning():
     assert np.isfinite(detector.score_samples(np.zeros((2, 1)))).all()
 
 
+def test_equal_rows_of_huge_numbers_are_refused_by_their_size():
+    with pytest.raises(ValueError, match=r"X holds values of magnitude 1e\\+200"):
+        RCA().fit(np.full((4, 2), 1e200), [0, 0, 1, 1])
+
+
 def test_a_collapse_under_the_least_penalty_is_explained():
     """One row outweighed the others by hundreds of orders of magnitude; the error had no text."""
     rng = np.random.default_rng([2, 615])

@@ -88,7 +88,9 @@ def check(case: Case) -> str:
         _check_words(error, estimator)
         return "a clear error"
     passes_gaps = name in ("Dequantizer", "TableEncoder") and "a gap" in case.text
-    if (question != "score" or _length(new) > 1) and not passes_gaps:  # R² of one row is NaN by scikit-learn's definition
+    if (
+        question != "score" or _length(new) > 1
+    ) and not passes_gaps:  # R² of one row is NaN by scikit-learn's definition
         _check_numbers(answer, question)
     if plain and not options and case.chance(0.3):
         _check_reference(ESTIMATORS[name](), X, y, question, new, answer)

@@ -29,6 +29,7 @@ def replacing(path):
     prefix = f".vicinal-{hashlib.sha256(os.path.basename(target).encode('utf-8', 'surrogatepass')).hexdigest()[:12]}-"
     _remove_abandoned(folder, prefix)
     temporary, descriptor = _open_locked(folder, prefix)
+    lock = None if fcntl is None else os.dup(descriptor)  # it outlasts the file, until the new name is in place
     try:
         with os.fdopen(descriptor, "w+b") as file:
             yield file
@@ -41,6 +42,9 @@ def replacing(path):
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    finally:
+        if lock is not None:
+            os.close(lock)
     _sync_folder(folder)
 
 

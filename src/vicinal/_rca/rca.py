@@ -247,11 +247,11 @@ class RCA(LinearMetricMixin, BaseEstimator):
         X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows)
         if self.n_components is not None and self.n_components > X.shape[1]:
             raise ValueError(f"n_components={self.n_components} is more than the {X.shape[1]} features of X. Lower it.")
+        check_magnitude(X)
         entries, report = read_chunklets(y, len(X))
         with np.errstate(over="ignore", invalid="ignore"):
             sums = chunklet_scatter(X, entries)
         if not (np.isfinite(sums.total).all() and np.isfinite(sums.fourth).all()):
-            check_magnitude(X)
             raise ValueError(_fourth_powers(X, "overflow"))
         check_columns_spread(X, getattr(self, "feature_names_in_", None))
         if np.sum(sums.fourth) < 1e-280 and np.trace(sums.within) > 0:
