@@ -126,19 +126,21 @@ def test_rows_that_are_all_equal_have_no_outliers_and_no_warning():
 
 
 def test_equal_rows_of_huge_numbers_are_refused_by_their_size():
-    with pytest.raises(ValueError, match=r"X holds values of magnitude 1e\\+200"):
+    with pytest.raises(ValueError, match=r"X holds values of magnitude 1e\+200"):
         RCA().fit(np.full((4, 2), 1e200), [0, 0, 1, 1])
 
 
 def test_a_collapse_under_the_least_penalty_is_explained():
     """One row outweighed the others by hundreds of orders of magnitude; the error had no text."""
-    rng = np.random.default_rng([2, 615])
+    rng, said = np.random.default_rng([2, 615]), []
     for _ in range(20):
         rows = rng.normal(size=(3, 1)) * rng.normal(size=3) + 10.0 ** rng.uniform(0, 12)
         try:
             LCA(max_iter=10).fit(rows, sample_weight=10.0 ** rng.uniform(-300, 300, size=3))
         except ValueError as error:
-            assert len(str(error)) > 50
+            said.append(str(error))
+    assert said
+    assert min(map(len, said)) > 50
 
 
 def test_texts_are_told_as_such():
