@@ -112,7 +112,8 @@ def _ask(estimator: BaseEstimator, X: Any, y: Any, options: dict, question: str,
 
 
 def _length(rows: Any) -> int:
-    return len(rows) if hasattr(rows, "__len__") else 1
+    shape = np.shape(rows) if not hasattr(rows, "shape") else rows.shape
+    return shape[0] if len(shape) else 1
 
 
 def _wants_labels(method: Any) -> bool:
