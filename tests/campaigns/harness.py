@@ -93,19 +93,16 @@ def run(campaign: ModuleType, arguments: list[str]) -> int:
     parser.add_argument("--start", type=int, default=0, help="the number of the first case; default: %(default)s")
     parser.add_argument("--failures", default="campaign-failures", help="the folder for failing cases")
     parser.add_argument("--replay", metavar="FILE", help="run the one case of a file that a failure left")
-    if hasattr(campaign, "ROWS"):
-        parser.add_argument(
-            "--rows", type=int, default=campaign.ROWS, help="of the largest problems; default: %(default)s"
-        )
+    default = getattr(campaign, "ROWS", None)
+    parser.add_argument("--rows", type=int, default=default, help="of the largest problems, where a campaign has such")
     options = parser.parse_args(arguments)
-    rows = getattr(options, "rows", None)
     if options.replay:
         return _replay(campaign, options.replay)
     tally, began = Tally(), time.monotonic()
     for number in range(options.start, options.start + options.cases):
         if time.monotonic() - began > options.seconds:
             break
-        case = Case(options.seed, number, rows)
+        case = Case(options.seed, number, options.rows)
         error = _judge(campaign.check, case, tally)
         if error is not None:
             path = _write_failure(Path(options.failures), name, case, error)
