@@ -63,6 +63,31 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).resolve().parents[1]), **changes}
 
 
+def damaged(case: Case, whole: bytes) -> bytes:
+    """The bytes, changed in one or a few places."""
+    data, rng = bytearray(whole), case.rng
+    for _ in range(int(rng.geometric(0.7))):
+        kind = str(case.choice(["flip", "byte", "cut", "insert", "zero", "repeat", "digit", "start"]))
+        at, length = int(rng.integers(max(len(data), 1))), int(rng.integers(1, 40))
+        if kind == "start":  # where headers are
+            at = int(rng.integers(min(len(data), 128) + 1))
+            kind = str(case.choice(["byte", "insert", "digit"]))
+        case.text += f" {kind} at {at}"
+        if kind == "cut":
+            del data[at:]
+        elif kind == "insert":
+            data[at:at] = rng.bytes(length)
+        elif kind == "repeat":
+            data[at:at] = data[at : at + length]
+        elif kind == "zero":
+            data[at : at + length] = bytes(len(data[at : at + length]))
+        elif at < len(data):
+            data[at] = {"flip": data[at] ^ 1 << int(rng.integers(8)), "digit": ord(str(int(rng.integers(10))))}.get(
+                kind, int(rng.integers(256))
+            )
+    return bytes(data)
+
+
 class Tally:
     """Counts verdicts by what was tried."""
 
