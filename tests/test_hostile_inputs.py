@@ -130,6 +130,14 @@ def test_equal_rows_of_huge_numbers_are_refused_by_their_size():
         RCA().fit(np.full((4, 2), 1e200), [0, 0, 1, 1])
 
 
+def test_components_beyond_float32_map_float32_rows():
+    """They were cast to infinity, and zeros times infinity is NaN."""
+    metric = RCA(shrinkage=0).fit(X * [1e-60, 1.0, 1.0], Y)
+    assert np.abs(metric.components_).max() > 1e50
+    images = metric.transform(X32 * np.float32([0.0, 1.0, 1.0]))
+    np.testing.assert_allclose(images, metric.transform(X32.astype(np.float64) * [0.0, 1.0, 1.0]))
+
+
 def test_a_collapse_under_the_least_penalty_is_explained():
     """One row outweighed the others by hundreds of orders of magnitude; the error had no text."""
     rng, said = np.random.default_rng([2, 615]), []
