@@ -1,6 +1,6 @@
 """Damaged and forged model files: what loads works, what does not is a ValueError, within the limits of memory and time.
 
-Half of the cases change bytes of a file and leave its checksum as it is. The others change the decoded description or an
+Three in ten cases change bytes of a file and leave its checksum as it is. The others change the decoded description or an
 array, and repair the checksum, as a forger would; what loads is then asked everything that the estimator can be asked.
 """
 
@@ -57,13 +57,13 @@ def check(case: Case) -> str:
     """One mutation of one file."""
     name = str(case.choice(list(fits.FITS)))
     tree, arrays, expected, raw = _source(name)
-    if case.chance(0.5):
+    if case.chance(0.3):
         case.what, data = "bytes", _changed_bytes(case, raw)
         _PATH.write_bytes(data)
     else:
         case.what = name.partition(":")[0]
         tree, arrays = copy.deepcopy(tree), dict(arrays)
-        for _ in range(1 + int(case.rng.geometric(0.6))):
+        for _ in range(int(case.rng.geometric(0.8))):
             _change(case, tree, arrays)
         try:
             write_arrays(_PATH, json.dumps(tree), arrays)
@@ -174,7 +174,7 @@ def _change(case: Case, tree: dict, arrays: dict) -> None:
 
 
 def _changed_array(case: Case, array: np.ndarray) -> np.ndarray:
-    kind = str(case.choice(["value", "values", "row", "shape", "dtype", "scale", "order", "empty"]))
+    kind = str(case.choice(["value", "value", "values", "row", "shape", "dtype", "scale", "order", "empty", "noise"]))
     case.text += f" {kind} of"
     array = array.copy()
     special = case.choice([np.nan, np.inf, -np.inf, 0.0, -1.0, 1e300, -1e300, 1e-300, 2.0, 1e9])
@@ -194,6 +194,9 @@ def _changed_array(case: Case, array: np.ndarray) -> np.ndarray:
     elif kind == "scale" and array.dtype.kind == "f":
         with np.errstate(all="ignore"):
             array = array * array.dtype.type(case.choice([-1, 0, 1e-200, 1e20, 1e150, 1.0001]))
+    elif kind == "noise" and array.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            array = (array + 10.0 ** case.rng.uniform(-9, 3) * case.rng.normal(size=array.shape)).astype(array.dtype)
     elif kind == "order" and array.ndim:
         array = case.rng.permutation(array)
     elif kind == "empty" and array.ndim:
