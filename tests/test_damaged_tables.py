@@ -42,7 +42,6 @@ def parquet_of_lists():
         ("npy", npy("{'descr': '<f8', 'fortran_order': False, 'shape': (8,")),  # TokenError
         ("npy", npy("{'descr': 'O', 'fortran_order': False, 'shape': (8,)}")),
         ("npy", npy("{'descr': 7, 'fortran_order': False, 'shape': (8,)}")),
-        ("npy", npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}")),
         ("npy", npy(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({10**30},)}}")),
         ("npz", zipped(99)),  # NotImplementedError
         ("npz", tables._whole("packed.npz")[:60] + bytes(30) + tables._whole("packed.npz")[90:]),
