@@ -92,7 +92,7 @@ def test_a_weight_is_copied_once_and_takes_no_random_numbers(tmp_path):
 def test_a_network_has_no_endless_chain_of_layers(write):
     pytest.importorskip("torch")
     path = write(
-        tree_with(vicinal.NeuralNCA(), network=network(*[{"layer": "Tanh", "arrays": {}}] * 20_000)),
+        tree_with(vicinal.NeuralNCA(), network=network(*[{"layer": "Tanh", "arrays": {}}] * 10_000)),
     )
     assert_bounded(path, "too many for the length of its description")
 
