@@ -56,17 +56,19 @@ def _logarithms(
 
 @triton.jit
 def softmax_rows(
-    Q, QT, SKIPPED, Q_CODE, U, UT, H, C, CODE, V, TOP, TOTAL, GATHERED, BELOW,
+    Q, QT, SKIPPED, Q_CODE, U, UT, H, C, CODE, V, LIST, START, TOP, TOTAL, GATHERED, BELOW,
     first, m, n_queries, n_blocks, chunk, n_places, n_coordinates, n_values,
     D: tl.constexpr, DV: tl.constexpr, B: tl.constexpr, BJ: tl.constexpr, BQ: tl.constexpr,
     PRECISION: tl.constexpr, LOCAL: tl.constexpr, CLASSES: tl.constexpr, VALUES: tl.constexpr, ENTROPY: tl.constexpr,
+    LISTED: tl.constexpr,
 ):  # fmt: skip
     """The log-sum-exp state of the queries from `first` on over all points, in parts.
 
     TOP and TOTAL (parts, n_queries) are the largest base-2 logarithm and ``sum_j 2^(l_ij - top_i)``; GATHERED (parts,
     n_queries, n_values) is the same sum times values V (N, n_values), of which a program takes DV columns.  A query does not
     see the place SKIPPED and, with CLASSES, the points of other classes.  With ENTROPY, BELOW (parts, n_queries) is
-    ``sum_j 2^(l_ij - top_i) (l_ij - top_i)``.
+    ``sum_j 2^(l_ij - top_i) (l_ij - top_i)``.  With LISTED, the queries of tile b (BQ of them) see the tiles of points
+    ``LIST[START[b]]`` to ``LIST[START[b + 1] - 1]`` alone.
     """
     part, group = tl.program_id(1), tl.program_id(2)
     here = tl.program_id(0) * BQ + tl.arange(0, BQ)
@@ -81,7 +83,17 @@ def softmax_rows(
     total = tl.zeros([BQ], real)
     gathered = tl.zeros([BQ, DV], real)
     below = tl.zeros([BQ], real)
-    for block in range(part * chunk, tl.minimum((part + 1) * chunk, n_blocks)):
+    if LISTED:
+        at = START + first // BQ + tl.program_id(0)
+        begin, count = tl.load(at) * (B // BJ), (tl.load(at + 1) - tl.load(at)) * (B // BJ)
+        start, stop = begin + count * part // tl.num_programs(1), begin + count * (part + 1) // tl.num_programs(1)
+    else:
+        start, stop = part * chunk, tl.minimum((part + 1) * chunk, n_blocks)
+    for step in range(start, stop):
+        if LISTED:
+            block = tl.load(LIST + step // (B // BJ)) * (B // BJ) + step % (B // BJ)
+        else:
+            block = step
         j, scores = _logarithms(
             i, present, q, QT, block, U, UT, H, C, m, n_places, n_coordinates, D, B, BJ, BQ, PRECISION, LOCAL
         )
