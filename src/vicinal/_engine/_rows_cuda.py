@@ -167,13 +167,15 @@ class RowByRow(ArrayPlaced):
 
     # -- launches --------------------------------------------------------------------------------------------------
 
-    def _launch_queries(self, tiles: Tiles, images: Tensor, left_out: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def _launch_queries(
+        self, tiles: Tiles, images: Tensor, left_out: Any, by_differences: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Images of queries as the kernels read them, by rows and by columns, and the places that they do not see."""
         m, device = len(images), images.device
-        if tiles.local:
+        if by_differences:
             by_rows, by_columns = images, images.T.contiguous()
         else:
-            by_rows = torch.zeros(m, tiles.width, dtype=tiles.dtype, device=device)
+            by_rows = torch.zeros(m, tiles.width, dtype=torch.float64 if tiles.local else tiles.dtype, device=device)
             by_rows[:, : images.shape[1]] = images
             by_columns = by_rows
         skipped = torch.full((m,), -1, dtype=torch.int64, device=device)
@@ -182,8 +184,8 @@ class RowByRow(ArrayPlaced):
             skipped = torch.where(left_out >= 0, tiles.place[left_out.clamp(min=0)], -1)
         return by_rows, by_columns, skipped
 
-    def _launch_points(self, tiles: Tiles) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        by_column, h = (tiles.by_column, tiles.of_differences) if tiles.local else (tiles.u, tiles.of_points)
+    def _launch_points(self, tiles: Tiles, by_differences: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        by_column, h = (tiles.by_column, tiles.of_differences) if by_differences else (tiles.u, tiles.of_points)
         return tiles.u, by_column, h, tiles.centres
 
     @staticmethod
@@ -219,7 +221,10 @@ class RowByRow(ArrayPlaced):
             The tiles of points that each tile of `GPU_SOFTMAX_ROWS` queries sees; all of them by default.
         """
         m, device, n_values = len(images), images.device, 0 if values is None else values.shape[1]
-        *q, skipped = self._launch_queries(tiles, images, left_out)
+        # Products about the centres of compact tiles are as accurate as differences; an entropy needs its digits most.
+        by_differences = tiles.local and (entropy or tiles is not self._compact)
+        local = 0 if not tiles.local else 1 if by_differences else 2
+        *q, skipped = self._launch_queries(tiles, images, left_out, by_differences)
         mine, theirs = (skipped, tiles.place) if codes is None else (codes[0], tiles.lay(codes[1]))
         width = min(padded_width(n_values), GPU_VALUES)
         n_columns = -(-n_values // width) * width
@@ -238,10 +243,10 @@ class RowByRow(ArrayPlaced):
             totals, below = torch.empty_like(tops), torch.empty_like(tops)
             gathered = torch.empty(parts, count, n_columns, dtype=tiles.dtype, device=device)
             kernels.softmax_rows[(-(-count // GPU_SOFTMAX_ROWS), parts, max(n_columns // width, 1))](
-                *q, skipped, mine, *self._launch_points(tiles), theirs, laid, listed, start_of_lists, tops, totals,
+                *q, skipped, mine, *self._launch_points(tiles, by_differences), theirs, laid, listed, start_of_lists, tops, totals,
                 gathered, below, start, m, count, n_blocks, chunk, tiles.n_places, self._k, n_columns,
                 D=tiles.width, DV=width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=self._precision,
-                LOCAL=tiles.local, CLASSES=codes is not None, VALUES=n_values > 0, ENTROPY=entropy,
+                LOCAL=local, CLASSES=codes is not None, VALUES=n_values > 0, ENTROPY=entropy,
                 LISTED=lists is not None, num_warps=4, num_stages=GPU_SOFTMAX_STAGES,
             )  # fmt: skip
             top[some], total[some], shares = combined(tops, totals)
@@ -430,7 +435,7 @@ class _Blocks:
 
     def __init__(self, placed: RowByRow, tiles: Tiles, images: Tensor, left_out: Any):
         self._placed, self._tiles, self._images = placed, tiles, images
-        *self._q, self._skipped = placed._launch_queries(tiles, images, left_out)
+        *self._q, self._skipped = placed._launch_queries(tiles, images, left_out, tiles.local)
         self._squares = (images**2).sum(1)
         self.size, self.n_blocks, _, _ = placed._cut(max(len(images), 1), tiles)
         self._index = tiles.index.reshape(self.n_blocks, self.size)
@@ -442,9 +447,9 @@ class _Blocks:
         block, n_blocks, chunk, parts = placed._cut(count, tiles)
         tops = torch.empty(n_blocks, count, dtype=tiles.dtype, device=tiles.device)
         kernels.best_of_blocks[(-(-count // GPU_SOFTMAX_ROWS), parts)](
-            *self._q, self._skipped, *placed._launch_points(tiles), tops, some.start, len(self._images), count,
+            *self._q, self._skipped, *placed._launch_points(tiles, tiles.local), tops, some.start, len(self._images), count,
             n_blocks, chunk, tiles.n_places, placed._k,
-            D=tiles.width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=placed._precision, LOCAL=tiles.local,
+            D=tiles.width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=placed._precision, LOCAL=int(tiles.local),
             num_warps=4, num_stages=GPU_SOFTMAX_STAGES,
         )  # fmt: skip
         found = tops.T.double() / LOG2E

@@ -6,14 +6,17 @@ precision, and makes the base-2 logarithm of ``b_j exp(-|z_i - z_j|^2 / 2)``, wi
 - Under one common centre (``LOCAL=False``) it is ``log2(e) q_i' u_j - h_j`` with ``h_j = log2(e) |u_j|^2 / 2 - log2(b_j)``;
   the term in ``|q_i|^2`` belongs to the row and is added by the caller.  Products of float32 matrices are ``tf32x3``: three
   products of TensorFloat-32 parts, about as accurate as float32 (plain ``tf32`` errs by 1e-3).
-- With a centre per tile (``LOCAL=True``) it is made of differences, ``-log2(e) |q_i - c_J - u_j|^2 / 2 - h_j`` with ``h_j =
+- With a centre per tile (``LOCAL=1``) it is made of differences, ``-log2(e) |q_i - c_J - u_j|^2 / 2 - h_j`` with ``h_j =
   -log2(b_j)``: centres and queries are in float64, and their difference is rounded once.
+- With a centre per tile whose rows are near each other (``LOCAL=2``) it is ``log2(e) (r_ij' u_j - |r_ij|^2 / 2) - h_j`` with
+  ``r_ij = q_i - c_J``, which is rounded once, and h as under one common centre: products, about five times as fast.
 
 h is infinite in places without a row.  Nothing is added atomically: programs store sums of their own, which torch adds in
 float64 and in a fixed order.
 
 Symbols: U (N, D), H (N,), C (tiles, D), CODE (N,) are offsets, h, centres and classes; UT (D, N) is U by columns.  Q (m, D)
-are images of the queries in the working precision, QT (D, m) those in float64 by columns.  D is a power of two and at least
+are images of the queries, in float64 with ``LOCAL=2`` and else in the working precision, QT (D, m) those in float64 by
+columns.  D is a power of two and at least
 16, with zeros beyond the last coordinate.
 """
 
@@ -27,7 +30,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 def _queries(i, present, Q, D: tl.constexpr, LOCAL: tl.constexpr):
     """The images of some queries; with a centre per tile they are read column by column instead."""
     k = tl.arange(0, D)
-    if LOCAL:
+    if LOCAL == 1:
         return k
     else:
         return tl.load(Q + i[:, None].to(tl.int64) * D + k[None, :], mask=present[:, None], other=0.0)
@@ -41,13 +44,18 @@ def _logarithms(
     """The places of a block, and the logarithms of its points."""
     j, c = block * BJ + tl.arange(0, BJ), block // (B // BJ)
     real = U.dtype.element_ty
-    if LOCAL:
+    if LOCAL == 1:
         squares = tl.zeros([BQ, BJ], real)
         for k in range(n_coordinates):
             mine = tl.load(QT + k * m + i, mask=present, other=0.0) - tl.load(C + c * D + k)
             difference = mine.to(real)[:, None] - tl.load(UT + k * n_places + j)[None, :]
             squares += difference * difference
         scores = squares * (-0.5 * LOG2E)
+    elif LOCAL == 2:
+        u = tl.load(U + j[:, None] * D + tl.arange(0, D)[None, :])
+        r = (q - tl.load(C + c * D + tl.arange(0, D))[None, :]).to(real)
+        products = tl.dot(r, tl.trans(u), input_precision=PRECISION, out_dtype=real)
+        scores = (products - 0.5 * tl.sum(r * r, 1)[:, None]) * LOG2E
     else:
         u = tl.load(U + j[:, None] * D + tl.arange(0, D)[None, :])
         scores = tl.dot(q, tl.trans(u), input_precision=PRECISION, out_dtype=real) * LOG2E
