@@ -197,28 +197,35 @@ class PrunedHalf(Half):
         self.certificate = float(certificates.max())
         return found
 
-    def _pulls(self, factors: Factors, values: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """``sum_j M_ij (v_i - v_j)`` in places, with the offsets and centres of v."""
+    def _pulls(self, factors: Factors, values: Tensor | None, with_edges: bool) -> tuple[Tensor, ...]:
+        """``sum_j M_ij (v_i - v_j)`` in places, its sums over pairs of tiles, and the offsets and centres of v."""
         tiles, parts = self.tiles, self._n_parts()
         offsets, centres, scales, v = self._values(values)
         laid, of_classes, scale = self._laid(factors)
-        width = offsets.shape[1]
+        width, blocks = offsets.shape[1], tiles.size // self._block
         pulls = self._zeros(parts, tiles.n_places, width)
+        edges = self._zeros(len(self._list) if with_edges else 0, blocks, width)
         kernels.listed_pulls[(tiles.n_tiles, parts)](
             *self._u, self._centres, self._h, *laid, *v, (centres * scales).contiguous(), self._list, self._start,
-            self._shift, pulls, self._unit, tiles.n_places,
-            D=tiles.width, DV=width, CLASSES=of_classes, SAME=values is None, **self._options,
+            self._shift, pulls, edges, self._unit, tiles.n_places,
+            D=tiles.width, DV=width, CLASSES=of_classes, SAME=values is None, WITH_EDGES=with_edges, **self._options,
         )  # fmt: skip
-        return pulls.sum(0, dtype=torch.float64) / (scales * scale), offsets, centres
+        found = (part.sum(axis, dtype=torch.float64) / (scales * scale) for part, axis in ((pulls, 0), (edges, 1)))
+        return *found, offsets, centres
 
     def scatter(self, factors: Factors, values: Tensor | None) -> tuple[Tensor, Tensor]:
-        """As `Half.scatter`: with the pulls P of all rows it is ``sum_i v_i P_i'``."""
-        pulls, offsets, centres = self._pulls(factors, values)
-        of_tiles = pulls.reshape(self.tiles.n_tiles, self.tiles.size, -1).sum(1)
-        total = offsets.T @ pulls + centres.T @ of_tiles
-        size = (offsets * pulls).sum(1).abs().sum() + (centres * of_tiles).sum(1).abs().sum()
+        """As `Half.scatter`: with the pulls P of all rows it is ``sum_i v_i P_i'``.
+
+        With offsets u from the centres c of tiles, and F the sums of the pulls between two tiles, ``F_IJ = -F_JI``, that is
+        ``sum_i u_i P_i' + sum_IJ (c_I - c_J) F_IJ' / 2``: centres that are far away do not multiply the rounding of P.
+        """
+        pulls, edges, offsets, centres = self._pulls(factors, values, True)
+        row = torch.repeat_interleave(torch.arange(self.tiles.n_tiles, device=centres.device), self._start.diff())
+        steps = 0.5 * (centres[row] - centres[self._list.long()])
+        total = offsets.T @ pulls + steps.T @ edges
+        size = (offsets * pulls).sum(1).abs().sum() + (steps * edges).sum(1).abs().sum()
         return 0.5 * (total + total.T), size
 
     def pull(self, factors: Factors) -> Tensor:
         """As `Half.pull`."""
-        return self.tiles.of_rows_given(self._pulls(factors, None)[0])
+        return self.tiles.of_rows_given(self._pulls(factors, None, False)[0])

@@ -162,13 +162,14 @@ def listed_sums(
 
 @triton.jit
 def listed_pulls(
-    U, UL, C, H, CODE, OUTSIDE, INSIDE, V, VL, CV, LIST, START, SHIFT, PULL, unit, n_places,
+    U, UL, C, H, CODE, OUTSIDE, INSIDE, V, VL, CV, LIST, START, SHIFT, PULL, EDGES, unit, n_places,
     D: tl.constexpr, DV: tl.constexpr, B: tl.constexpr, BJ: tl.constexpr, SPLIT: tl.constexpr, CLASSES: tl.constexpr,
-    SAME: tl.constexpr,
+    SAME: tl.constexpr, WITH_EDGES: tl.constexpr,
 ):  # fmt: skip
     """``sum_j M_ij (v_i - v_j)`` in parts: PULL (parts, n_places, DV), with M of `_triton_half.half_scatter`.
 
-    V and VL are offsets of values from their centres CV (tiles, DV), in float64; SAME says that they are U and C.
+    V and VL are offsets of values from their centres CV (tiles, DV), in float64; SAME says that they are U and C.  With
+    WITH_EDGES, EDGES (blocks of entries of the list, DV) is the sum over the rows of a tile and a block of columns.
     """
     b, part = tl.program_id(0), tl.program_id(1)
     i, kv = b * B + tl.arange(0, B), tl.arange(0, DV)
@@ -203,6 +204,9 @@ def listed_pulls(
             applied = tl.dot(high, vj, applied)
         else:
             applied = tl.dot(M, vj, input_precision="ieee", out_dtype=M.dtype)
-        pull += tl.sum(M, 1)[:, None] * (vi + of_values[None, :]) - applied
+        added = tl.sum(M, 1)[:, None] * (vi + of_values[None, :]) - applied
+        pull += added
+        if WITH_EDGES:
+            tl.store(EDGES + at * DV + kv, tl.sum(added, 0))
     to = part.to(tl.int64) * n_places + i
     tl.store(PULL + to[:, None] * DV + kv[None, :], pull)
