@@ -24,8 +24,8 @@ from vicinal._engine import (
     available_threads,
     in_order,
     one_blas_thread,
+    one_blas_thread_beside_pairs,
     prepare,
-    quiet_blas,
 )
 from vicinal._engine._backends import BACKENDS, backend_class
 from vicinal._engine._blocks import Blocks
@@ -254,10 +254,10 @@ def test_blas_is_restored_after_an_error():
 
 @pytest.mark.usefixtures("two_blas_threads")
 def test_blas_is_limited_where_its_products_are_small_beside_the_pairs():
-    with quiet_blas(400, 100):
+    with one_blas_thread_beside_pairs(400, 100):
         assert set(blas_threads()) == {1}
     assert set(blas_threads()) == {2}
-    with quiet_blas(399, 100):
+    with one_blas_thread_beside_pairs(399, 100):
         assert set(blas_threads()) == {2}
 
 

@@ -43,11 +43,11 @@ threads and partial results are added in the order of the rows, so an answer doe
 """
 
 from vicinal._engine._accuracy import TIED, products_are_accurate, robust_centre
-from vicinal._engine._choice import Work, choose, settled, which_engine
+from vicinal._engine._choice import Work, choose, resolved_engine, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
 from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._nearest import Neighbors
-from vicinal._engine._pool import available_threads, in_order, one_blas_thread, quiet_blas
+from vicinal._engine._pool import available_threads, in_order, one_blas_thread, one_blas_thread_beside_pairs
 from vicinal._engine._problem import Means, Placement, Problem, prepare
 from vicinal._engine._resident import forget, resident
 from vicinal._engine._settings import Engine, as_engine, engine_at, fit_engine, works_there
@@ -74,12 +74,12 @@ __all__ = [
     "forget",
     "in_order",
     "one_blas_thread",
+    "one_blas_thread_beside_pairs",
     "prepare",
     "products_are_accurate",
-    "quiet_blas",
     "resident",
+    "resolved_engine",
     "robust_centre",
-    "settled",
     "which_engine",
     "works_there",
 ]

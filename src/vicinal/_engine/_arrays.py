@@ -120,14 +120,14 @@ class BlockScores(Placed):
         queries: Queries,
         factors: np.ndarray | None,
         values: Values | None,
-        spread: Values | None = None,
+        query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
         scorer = self._scorer(queries)
         xp = array_namespace(self._images)
         f = None if factors is None else like(factors, self._images)
         theirs = None if values is None else self._values(values, self._images, self._rows)
-        mine = None if spread is None else self._values(spread, scorer.images, scorer.rows)
+        mine = None if query_values is None else self._values(query_values, scorer.images, scorer.rows)
         codes = self._codes(queries) if own_class else None
 
         def work(rows: slice) -> tuple[Array, Array | None, Array | None]:

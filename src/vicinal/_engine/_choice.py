@@ -45,7 +45,7 @@ def choose(engine: Engine, work: Work) -> Choice:
     return Choice("cpu", f"{amount} are enough to justify compiled kernels")
 
 
-def settled(engine: "Engine | str | None", work: Work) -> Engine:
+def resolved_engine(engine: "Engine | str | None", work: Work) -> Engine:
     """The engine with its backend chosen for some work, for a fit that prepares several problems."""
     engine = as_engine(engine)
     kind = choose(engine, work).backend

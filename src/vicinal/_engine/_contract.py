@@ -35,11 +35,11 @@ from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES, SEARCH_FROM_QUER
 
 Array = Any  # an array of some namespace (NumPy, torch)
 
-Of = Literal["images", "rows"]
+Space = Literal["images", "rows"]
 # Some of the listed pairs, and the images of their queries and of their points.
 ImagesOfPairs = tuple[slice, np.ndarray, np.ndarray]
 # What weights are applied to: given values, or the images or rows themselves (centred, with a last column of ones).
-Values = np.ndarray | Of
+Values = np.ndarray | Space
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Placed(Protocol):
         queries: Queries,
         factors: np.ndarray | None,
         values: Values | None,
-        spread: Values | None = None,
+        query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
         """Apply the weights ``w_ij = f_i p_ij``, with `factors` f of shape (m,), or None for 1.
@@ -185,7 +185,7 @@ class Placed(Protocol):
         With `own_class`, for queries that are resident rows, p_ij is the softmax over the points of the query's own
         class alone; a query without any gathers and gives 0.
 
-        ``gathered = sum_j w_ij values_j`` has shape (m, v) and ``received = sum_i w_ij spread_i`` shape (n, u), of
+        ``gathered = sum_j w_ij values_j`` has shape (m, v) and ``received = sum_i w_ij query_values_i`` shape (n, u), of
         values of the points and of the queries; empty (v or u = 0) where None is given.  The weights of a row sum to
         f_i to rounding, however far its neighbours are.
         """
@@ -205,10 +205,10 @@ class Placed(Protocol):
 
     # -- written once; a backend overrides these where a fused or symmetric sweep is faster ------------------------
 
-    def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
+    def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
         """Return the log-sums and the pooled scatter of the softmax weights, of the images or of the rows."""
-        theirs = self.coordinates(Queries(), of)
-        mine = theirs if queries.are_all else self.coordinates(queries, of)
+        theirs = self.coordinates(Queries(), space)
+        mine = theirs if queries.are_all else self.coordinates(queries, space)
         ones = np.ones((len(mine), 1))
 
         def scatter_of(some: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, float]:
@@ -217,7 +217,7 @@ class Placed(Protocol):
                 asked, u, r = queries.take(some, len(theirs)), mine[some], row_weights[some]
             if some is None and queries.rows is None:
                 # Resident rows lie about the origin, and need no copy that is less a centre.
-                centre, sums = np.zeros(u.shape[1]), self.softmax_sums(asked, r, of, ones)
+                centre, sums = np.zeros(u.shape[1]), self.softmax_sums(asked, r, space, ones)
             else:
                 centre = robust_centre(u)
                 sums = self.softmax_sums(asked, r, theirs - centre.astype(theirs.dtype), ones[: len(u)])
@@ -315,11 +315,11 @@ class Placed(Protocol):
                 found.append(to_images(rows, self.metric))
         return found
 
-    def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
+    def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
         """The images or the rows of the queries, as a NumPy array in the working precision."""
         rows = self.points.rows if queries.rows is None else queries.rows
         rows = rows if queries.positions is None else rows[queries.positions]
-        return rows if of == "rows" else to_images(rows, self.metric)
+        return rows if space == "rows" else to_images(rows, self.metric)
 
 
 class Backend(Protocol):

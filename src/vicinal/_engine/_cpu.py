@@ -17,13 +17,13 @@ from vicinal._engine._arrays import ArrayBackend, ArrayPlaced
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import (
     LogSums,
-    Of,
     Placed,
     Points,
     Pull,
     Queries,
     Scatter,
     SoftmaxSums,
+    Space,
     Values,
     to_images,
 )
@@ -161,9 +161,9 @@ class CpuPlaced(Placed):
         """Answers for the queries, in the order they were asked."""
         return self._outside(answers) if queries.are_all else answers
 
-    def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
-        if of == "rows" or queries.rows is not None:
-            return super().coordinates(queries, of)
+    def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
+        if space == "rows" or queries.rows is not None:
+            return super().coordinates(queries, space)
         if queries.are_all:
             return self._outside(self._images.rows(slice(0, self._images.n)))
         return np.ascontiguousarray(self._images.take(self._places(queries)))
@@ -243,21 +243,21 @@ class CpuPlaced(Placed):
         queries: Queries,
         factors: np.ndarray | None,
         values: Values | None,
-        spread: Values | None = None,
+        query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
         if own_class:  # only rows that kernels cannot do come here: `class_pull` has kernels of its own
-            return self._in_numpy().softmax_sums(queries, factors, values, spread, own_class)
+            return self._in_numpy().softmax_sums(queries, factors, values, query_values, own_class)
         n = self._images.n
         f = np.ones(queries.count(n)) if factors is None else np.asarray(factors, dtype=np.float64)
-        column = spread[:, 0] if isinstance(spread, np.ndarray) and spread.shape[1] == 1 else None
+        column = query_values[:, 0] if isinstance(query_values, np.ndarray) and query_values.shape[1] == 1 else None
         log_sums, gathered, received = self._softmax(queries, values, None if column is None else f * column)
         if factors is not None:
             gathered *= f[:, None]
-        if spread is None:
+        if query_values is None:
             return SoftmaxSums(log_sums, gathered, np.empty((n, 0)))
         if received is None:
-            return SoftmaxSums(log_sums, gathered, self._received(queries, f, log_sums, spread))
+            return SoftmaxSums(log_sums, gathered, self._received(queries, f, log_sums, query_values))
         return SoftmaxSums(log_sums, gathered, received[:, None])
 
     def candidates(
@@ -376,8 +376,10 @@ class CpuPlaced(Placed):
                 received += columns.ravel()
         return pairs.log_sums(log_sums), None if row_weights is None else received[: pairs.n]
 
-    def _received(self, queries: Queries, factors: np.ndarray, log_sums: np.ndarray, spread: Values) -> np.ndarray:
-        """``sum_i f_i p_ij spread_i`` of wide values, as sums of the transposed problem.
+    def _received(
+        self, queries: Queries, factors: np.ndarray, log_sums: np.ndarray, query_values: Values
+    ) -> np.ndarray:
+        """``sum_i f_i p_ij query_values_i`` of wide values, as sums of the transposed problem.
 
         With the queries as points of log-weight ``log f_i - log_sums_i``, what point j receives is the sum of its
         neighbours among them, ``exp(log_weights_j + log_sums'_j) mean'_j``.
@@ -389,11 +391,11 @@ class CpuPlaced(Placed):
             left = queries.left_out[queries.left_out >= 0]
             plain &= len(np.unique(left)) == len(left)
         some, others = np.flatnonzero(plain), np.flatnonzero(~plain & (factors != 0))
-        if isinstance(spread, str):
-            own = self.coordinates(queries, spread)
+        if isinstance(query_values, str):
+            own = self.coordinates(queries, query_values)
             values = np.hstack([own, np.ones((len(own), 1), dtype=own.dtype)])
         else:
-            values = spread
+            values = query_values
         received = np.zeros((n, values.shape[1]))
         if len(some):
             received += self._transposed(queries, some, np.log(factors[some]) - log_sums[some], values[some])
@@ -426,23 +428,23 @@ class CpuPlaced(Placed):
 
     # -- scatters and pulls ----------------------------------------------------------------------------------------
 
-    def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
-        packed_values = self._packed(of)
+    def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
+        packed_values = self._packed(space)
         n, k = self._images.n, self._images.k
         half = None
         if n >= HALF_SCATTER_FROM_ROWS_ALWAYS or (n >= HALF_SCATTER_FROM_ROWS and k >= HALF_SCATTER_FROM_COORDINATES):
             half = self._half(queries, packed_values, packed_values.shape[1])
         if half is None:
-            return super().scatter(queries, row_weights, of)
+            return super().scatter(queries, row_weights, space)
         with one_blas_thread():
             found = half.scatter(packed_values, self._inside(row_weights))
         log_sums, scatter, size = found.log_sums, found.scatter, found.size
         again = self._at_places(queries, found.underflowed)
         if not scatter_is_accurate(scatter, size, packed_values.dtype):
-            return super().scatter(queries, row_weights, of)
+            return super().scatter(queries, row_weights, space)
         log_sums = self._outside(log_sums)
         if len(found.underflowed):
-            more = super().scatter(again, row_weights[again.positions], of)
+            more = super().scatter(again, row_weights[again.positions], space)
             log_sums[again.positions] = more.log_sums
             scatter = scatter + more.scatter
         return Scatter(log_sums, scatter)

@@ -399,7 +399,7 @@ def _dot_all(weights, values, out):
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _spread_all(weights, queries, i, out):
+def _add_to_points(weights, queries, i, out):
     """out[k, j] += sum_r weights[r, j] queries[i + r, k]; weights of rows beyond the last query are zero."""
     d = queries.shape[1]
     last = queries.shape[0] - 1
@@ -691,7 +691,7 @@ def signed_rows(
                     else:
                         weights[r, :] = 0
                 _dot_all(weights, points[t], sums[g : g + ROWS])
-                _spread_all(weights, queries, first + g, on_points[t])
+                _add_to_points(weights, queries, first + g, on_points[t])
                 _add_columns(on_points[t, d], weights, ones)
         for r in range(in_group):
             for k in range(d):
@@ -756,7 +756,7 @@ def half_sums(
             else:
                 row_sums[place : place + ROWS, last] += totals
             if t > own:
-                _spread_all(scores, values, place, column_sums[t - from_tile])
+                _add_to_points(scores, values, place, column_sums[t - from_tile])
 
 
 @_kernel(_half_signature(lambda real: (real[:, :, ::1], real[::1], real[::1])))
@@ -889,7 +889,7 @@ def half_pull(
             _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
             _dot_one(scores, weights[columns], row_sums[place : place + ROWS], last)
             if t > own:
-                _spread_all(scores, values, place, column_sums[t - from_tile])
+                _add_to_points(scores, values, place, column_sums[t - from_tile])
 
 
 # -- the compiled passes between matrix products, for many coordinates -----------------------------------------

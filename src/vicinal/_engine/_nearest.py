@@ -126,7 +126,7 @@ def searched(
 ) -> Iterator[Pairs]:
     """Yield candidates by a search: a k-d tree for few coordinates, scikit-learn's matrix products for more.
 
-    A query is settled if the last point that the search lists is clearly farther than the k-th.  The others (there are
+    A query is decided if the last point that the search lists is clearly farther than the k-th.  The others (there are
     ties past the last place, or distances are lost in the rounding of products) get their candidates from ``scored``,
     which looks at the scores of all points.
     """
@@ -142,9 +142,9 @@ def searched(
         if queries.left_out is not None:
             squares[point == queries.left_out[some, None]] = np.inf
         kth = (np.partition(squares, k - 1, axis=1)[:, k - 1] + error) * (1.0 + 2.0 * TIED)
-        settled = (kth < last - error) | (reach == n)
-        left_open.append(some[~settled])
-        row, place = np.nonzero(settled[:, None] & (squares <= (kth + error)[:, None]) & (squares < np.inf))
+        decided = (kth < last - error) | (reach == n)
+        left_open.append(some[~decided])
+        row, place = np.nonzero(decided[:, None] & (squares <= (kth + error)[:, None]) & (squares < np.inf))
         yield some[row], point[row, place]
     rest = np.concatenate(left_open)
     if len(rest):

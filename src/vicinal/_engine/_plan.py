@@ -60,7 +60,9 @@ class Tiles:
     threads : int
     """
 
-    def __init__(self, images, log_weights, order, groups, threads):
+    def __init__(
+        self, images: np.ndarray, log_weights: np.ndarray | None, order: np.ndarray, groups: np.ndarray, threads: int
+    ) -> None:
         self.order, self.groups, self.dtype = order, groups, images.dtype
         self.n, self.k = images.shape
         self.images = np.ascontiguousarray(images[order])
@@ -71,7 +73,7 @@ class Tiles:
         weights = np.empty(0) if log_weights is None else log_weights[order]
         self._fill(weights.astype(self.dtype, copy=False), threads)
 
-    def _fill(self, log_weights, threads):
+    def _fill(self, log_weights: np.ndarray, threads: int) -> None:
         t, k, spans = self.n_tiles, self.k, -(-self.n_tiles // TILE_SPAN)
         self.packed = np.empty((t, k, PRUNED_TILE), self.dtype)
         self.centres, self.offsets = np.empty((t, k), self.dtype), np.empty((t, PRUNED_TILE), self.dtype)
@@ -79,7 +81,7 @@ class Tiles:
         low, high = np.full((spans, k, TILE_SPAN), np.inf), np.full((spans, k, TILE_SPAN), -np.inf)
         self.log_mass, self.heaviest = np.empty(t), np.empty(t)
 
-        def work(first):
+        def work(first: int) -> None:
             kernels.fill_tiles(
                 self.images, log_weights, self.starts, largest_accurate_square(self.dtype) / 4.0, first,
                 min(first + _TILES_AT_ONCE, t), self.packed, self.centres, self.offsets, self.wide, low, high,
@@ -91,7 +93,7 @@ class Tiles:
         self.boxes = low, high, np.ascontiguousarray(low.min(axis=2)), np.ascontiguousarray(high.max(axis=2))
 
     @property
-    def points(self):
+    def points(self) -> tuple[np.ndarray, ...]:
         """The points as the kernels take them."""
         return self.packed, self.centres, self.offsets, self.wide, self.starts
 
@@ -172,12 +174,12 @@ class Tiles:
             images, self._places(left_out, order), np.repeat(homes, np.diff(query_groups)), blocks, none, every, order
         )
 
-    def _nearest_tiles(self, images, query_groups, threads) -> np.ndarray:
+    def _nearest_tiles(self, images: np.ndarray, query_groups: np.ndarray, threads: int) -> np.ndarray:
         """For each query group, the tile whose box is nearest to its first query; among boxes that hold it, the smallest."""
         low, high = self.boxes[:2]
         homes = np.empty(len(query_groups) - 1, dtype=np.int64)
 
-        def work(first):
+        def work(first: int) -> None:
             some = slice(first, min(first + _TILES_AT_ONCE, len(homes)))
             kernels.home_tiles(images, query_groups[some], low, high, self.log_mass, homes[some])
 
@@ -185,7 +187,7 @@ class Tiles:
             pass
         return homes
 
-    def _places(self, left_out, order) -> np.ndarray:
+    def _places(self, left_out: np.ndarray | None, order: np.ndarray) -> np.ndarray:
         if left_out is None:
             return np.full(len(order), -1, dtype=np.int64)
         left_out = left_out[order]

@@ -21,7 +21,7 @@ from vicinal._engine._arrays import like
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import Work, choose
-from vicinal._engine._contract import Match, Of, Placed, Points, Pull, Queries, Scatter, by_metric, to_images
+from vicinal._engine._contract import Match, Placed, Points, Pull, Queries, Scatter, Space, by_metric, to_images
 from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._listed import Listed
 from vicinal._engine._nearest import ListedPairs, Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
@@ -315,18 +315,18 @@ class Placement:
         queries: ArrayLike | None = None,
         left_out: ArrayLike | None = None,
         *,
-        of: Of = "images",
+        space: Space = "images",
     ) -> Scatter:
         """Return the log-sums and the pooled scatter ``sum_ij r_i p_ij (u_i - u_j)(u_i - u_j)'``.
 
         Parameters
         ----------
         row_weights : array of shape (m,), optional
-        of : {"images", "rows"}
+        space : {"images", "rows"}
             What u is: the images under the metric, or the rows themselves.
         """
         asked = self.problem.queries(queries, left_out)
-        return self.placed.scatter(asked, _weights(row_weights, asked.count(self.problem.n_points)), of)
+        return self.placed.scatter(asked, _weights(row_weights, asked.count(self.problem.n_points)), space)
 
     def local_scatters(
         self, row_weights: ArrayLike | None = None, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
@@ -342,8 +342,8 @@ class Placement:
         mine = self.placed.coordinates(asked, "rows").astype(np.float64, copy=False)
         d = theirs.shape[1]
         first, second = np.tril_indices(d)
-        spread = np.hstack([np.ones((len(mine), 1)), mine, mine[:, first] * mine[:, second]])
-        found = self.placed.softmax_sums(asked, r, None, spread)
+        query_values = np.hstack([np.ones((len(mine), 1)), mine, mine[:, first] * mine[:, second]])
+        found = self.placed.softmax_sums(asked, r, None, query_values)
         counts, sums = found.received[:, 0], found.received[:, 1 : d + 1]
         scatters = np.empty((len(theirs), d, d))
         scatters[:, first, second] = scatters[:, second, first] = found.received[:, d + 1 :]

@@ -39,7 +39,7 @@ class PrunedHalf(Half):
         self._centres = tiles.centres * self._scale
         self._h = tiles.h.to(tiles.dtype)
         self.certificate = 0.0
-        self._list, self._start, self._rest = self._lists(error, shift)
+        self._list, self._list_starts, self._rest = self._lists(error, shift)
         self.share = len(self._list) / tiles.n_tiles**2
 
     @property
@@ -94,7 +94,7 @@ class PrunedHalf(Half):
         return [part.sum(0, dtype=torch.float64) for part in found]
 
     def _sums(self, codes: Tensor | None) -> list[Tensor]:
-        found, tiles = self._listed_sums(self._list, self._start, codes), self.tiles
+        found, tiles = self._listed_sums(self._list, self._list_starts, codes), self.tiles
         own = torch.zeros_like(tiles.h) if self._weights is None else tiles.lay(self._weights)
         skipped = self._rest.repeat_interleave(tiles.size) * torch.exp2(own)
         certificates = torch.where(tiles.present & (found[0] > 0), skipped / found[0].clamp(min=1e-300), 0.0)
@@ -109,7 +109,7 @@ class PrunedHalf(Half):
         width = offsets.shape[1]
         pulls = self._zeros(parts, tiles.n_places, width)
         kernels.listed_pulls[(tiles.n_tiles, parts)](
-            *self._u, self._centres, self._h, *laid, *v, (centres * scales).contiguous(), self._list, self._start,
+            *self._u, self._centres, self._h, *laid, *v, (centres * scales).contiguous(), self._list, self._list_starts,
             self._shift, pulls, self._unit, tiles.n_places,
             D=tiles.width, DV=width, CLASSES=of_classes, SAME=values is None, **self._options,
         )  # fmt: skip

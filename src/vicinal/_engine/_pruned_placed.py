@@ -12,13 +12,13 @@ import numpy as np
 
 from vicinal._engine._contract import (
     LogSums,
-    Of,
     Placed,
     Points,
     Pull,
     Queries,
     Scatter,
     SoftmaxSums,
+    Space,
     Values,
     to_images,
 )
@@ -64,7 +64,7 @@ class PrunedPlaced(Placed):
     threads : int
     orders : Orders
         Of the problem.
-    report : callable
+    certify : callable
         Is told the certificate of every sweep; 0.0 for a dense one.
     dense : callable
         Makes the dense placement, for what is not pruned.
@@ -72,11 +72,11 @@ class PrunedPlaced(Placed):
 
     def __init__(
         self, points: Points, metric: np.ndarray | None, error: float, threads: int, orders: Orders,
-        report: Callable[[float], None], dense: Callable[[], Placed],
+        certify: Callable[[float], None], dense: Callable[[], Placed],
     ):  # fmt: skip
         self.points = points
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
-        self._error, self._threads, self._orders, self._report = error, threads, orders, report
+        self._error, self._threads, self._orders, self._keep_certificate = error, threads, orders, certify
         self._make_dense = dense
         self.certificate = 0.0
 
@@ -105,9 +105,9 @@ class PrunedPlaced(Placed):
         images = self._mapped(self.points.rows)
         known = self._orders.whole
         everyone = np.array([0, len(images)])
-        if known is None:
-            self._orders.whole = spatial_order(images, everyone, self._threads)
-        sweeps = self._sweeps_over(Tiles(images, self.points.log_weights, self._orders.whole, everyone, self._threads))
+        whole = spatial_order(images, everyone, self._threads) if known is None else known
+        self._orders.whole = whole
+        sweeps = self._sweeps_over(Tiles(images, self.points.log_weights, whole, everyone, self._threads))
         shares = sweeps.expected_shares()
         if known is None:
             self._orders.visited = shares.visited
@@ -178,36 +178,36 @@ class PrunedPlaced(Placed):
 
     def _certify(self, certificate: float) -> None:
         self.certificate = certificate
-        self._report(certificate)
+        self._keep_certificate(certificate)
 
     def _told(self, sweeps: PrunedSweeps, answer: Any) -> Any:
         self._certify(sweeps.certificate)
         return answer
 
     def softmax_sums(
-        self, queries: Queries, factors: np.ndarray | None, values: Values | None, spread: Values | None = None,
+        self, queries: Queries, factors: np.ndarray | None, values: Values | None, query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:  # fmt: skip
         plan = self._plan(queries, own_class=own_class)
         if plan is None:
-            return self.dense.softmax_sums(queries, factors, values, spread, own_class)
+            return self.dense.softmax_sums(queries, factors, values, query_values, own_class)
         sweeps, query_groups = plan
         by_images = isinstance(values, str) and values == "images"
-        spread_images = isinstance(spread, str) and spread == "images"
+        query_images = isinstance(query_values, str) and query_values == "images"
         found = sweeps.sums(
-            query_groups, power=1.0 if by_images or spread_images else 0.0, relative=by_images, factors=factors,
+            query_groups, power=1.0 if by_images or query_images else 0.0, relative=by_images, factors=factors,
             values=None if by_images else self._given(values, Queries()),
-            spread=None if spread_images else self._given(spread, queries), spread_images=spread_images,
+            query_values=None if query_images else self._given(query_values, queries), query_images=query_images,
         )  # fmt: skip
         self._certify(sweeps.certificate)
         sees = (found.log_sums > -np.inf).astype(np.float64)[:, None]
         gathered = found.means
-        received = found.received if spread is not None else np.empty((sweeps.tiles.n_tiles, 0, PRUNED_TILE))
+        received = found.received if query_values is not None else np.empty((sweeps.tiles.n_tiles, 0, PRUNED_TILE))
         if by_images:
             gathered = np.hstack([gathered + sees * query_groups.given(query_groups.images), sees])
         if factors is not None:
             gathered = gathered * factors[:, None]
-        if spread_images:
+        if query_images:
             received = received.copy()
             received[:, :-1] += received[:, -1:] * sweeps.tiles.centres[:, :, None]
         return SoftmaxSums(found.log_sums, gathered, sweeps.tiles.unpack(received))
@@ -231,13 +231,13 @@ class PrunedPlaced(Placed):
         sweeps, query_groups = plan
         return self._told(sweeps, sweeps.sums(query_groups, entropies=True)).entropies
 
-    def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
+    def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
         plan = self._plan(queries)
         if plan is None:
-            return self.dense.scatter(queries, row_weights, of)
+            return self.dense.scatter(queries, row_weights, space)
         sweeps, query_groups = plan
         values = None
-        if of == "rows":
+        if space == "rows":
             values = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
         found = self._told(sweeps, sweeps.scatter(query_groups, row_weights, values))
         return Scatter(found.log_sums, found.scatter)
@@ -247,7 +247,7 @@ class PrunedPlaced(Placed):
         if plan is None:
             return self.dense.softmax_pull(queries, factors, own_class)
         sweeps, query_groups = plan
-        found = sweeps.sums(query_groups, power=1.0, relative=True, factors=factors, spread_images=True)
+        found = sweeps.sums(query_groups, power=1.0, relative=True, factors=factors, query_images=True)
         self._certify(sweeps.certificate)
         tiles = sweeps.tiles
         pull = tiles.unpack(found.received[:, -1:] * tiles.packed - found.received[:, :-1])
@@ -266,11 +266,11 @@ class PrunedPlaced(Placed):
         self._certify(every[0].certificate + mates[0].certificate)
         with np.errstate(invalid="ignore"):
             log_agreement = np.where(matched > -np.inf, np.minimum(matched - log_sums, 0.0), -np.inf)
-        underflowed = np.flatnonzero(
+        imprecise = np.flatnonzero(
             np.isfinite(log_sums) & (np.abs(log_sums) > _LARGEST_LOG_SUM[self.points.rows.dtype])
         )
-        if len(underflowed):
-            log_agreement[underflowed] = self.dense.class_agreement(queries.take(underflowed, n))[1]
+        if len(imprecise):
+            log_agreement[imprecise] = self.dense.class_agreement(queries.take(imprecise, n))[1]
         return log_sums, log_agreement
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:

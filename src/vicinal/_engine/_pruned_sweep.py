@@ -4,7 +4,7 @@ The rules are those of `_kernels.py`, whose functions are used here: after an ed
 disk cache does not notice edits in other files.
 
 The points of a tile are stored about the tile's centre c, and a score is taken by products there,
-``(q - c)'(z - c) - |z - c|^2 / 2``, which is the score plus ``|q - c|^2 / 2``: the digits that are underflowed are those of the
+``(q - c)'(z - c) - |z - c|^2 / 2``, which is the score plus ``|q - c|^2 / 2``: the digits that are lost are those of the
 distance, however far the data are from their origin.  A tile that is *wide* (it spans clusters) has c = 0 and takes
 differences instead.
 
@@ -17,7 +17,7 @@ For a group of queries (`sweep_group`):
 3. Of a tile that is visited, distances come first.  If no row of four can gain more than ``error / (2 n)`` of its sum
    from any point of it, neither exponentials nor sums are taken.
 
-What is skipped is added up in `underflowed`, relative to the sums: the certificate.  docs/engine.md has the proof.
+What is skipped is added up, relative to the sums: the certificate.  docs/engine.md has the proof.
 """
 
 import numpy as np
@@ -333,7 +333,7 @@ def _log_sum(scores, peak, top):
 
 
 @njit(**_OPTIONS)
-def make_space(n_tiles, d, n_values, queries):
+def make_workspace(n_tiles, d, n_values, queries):
     """What `sweep_group` works in: lists of tiles, scores, and what a query group keeps of each tile that it visits."""
     lists = (
         np.empty(n_tiles, np.int64), np.empty(n_tiles), np.empty(_BINS, np.int64), np.empty(_BINS),
@@ -364,19 +364,19 @@ def _back(then, now):
 @njit(fastmath={"contract"}, **_OPTIONS)
 def sweep_group(
     queries, first, in_group, left_out, low, points, plan, heavy, rule, spans, n_spans, first_tile, last_tile, values,
-    keep, with_logs, space, counts,
+    keep, with_logs, workspace, counts,
 ):  # fmt: skip
     """The exponentials of a query group against the tiles that matter to it; return how many tiles were taken.
 
-    rule = (error, power, log_unit, log_all, n_points).  Of the tiles taken, `space` has the numbers, which rows were,
+    rule = (error, power, log_unit, log_all, n_points).  Of the tiles taken, `workspace` has the numbers, which rows were,
     the shifts of the rows at the time, and the sums of the values, of the exponentials and of them times their
     logarithms; of the rows, the last shift and the total below it, and what was skipped relative to the total.
     """
     error, power, log_unit, log_all, n_points = rule
-    lists, scratch, kept, state, tails = space
+    lists, scratch, kept, state, tails = workspace
     spare, _, tops, peaks = scratch
     exponentials, tile_of, alive, shifts, sums = kept
-    shift, total, underflowed = state
+    shift, total, certificate = state
     d, n_values = queries.shape[1], values.shape[1]
     group_box = np.empty((2, d))
     _box(queries, first, first + in_group, group_box[0], group_box[1])
@@ -389,7 +389,7 @@ def sweep_group(
     log_share = np.log(0.5 * error / n_points) - SLACK
     for r in range(QUERY_GROUP):
         seen = r < in_group and low[r] > -np.inf
-        shift[r], total[r], underflowed[r] = low[r] if seen else 0.0, 0.0, 0.0
+        shift[r], total[r], certificate[r] = low[r] if seen else 0.0, 0.0, 0.0
         known[r] = log_share + low[r] if seen else np.inf
     if least == np.inf:  # nobody sees anybody
         return 0
@@ -461,7 +461,7 @@ def sweep_group(
     for r in range(in_group):
         if total[r] > 0.0:
             by_boxes = (far + rest) * np.exp(least - shift[r] - np.log(total[r]))
-            underflowed[r] = 1.03 * (by_boxes + 0.5 * error * skipped[r] / n_points)
+            certificate[r] = 1.03 * (by_boxes + 0.5 * error * skipped[r] / n_points)
     return taken
 
 
@@ -488,9 +488,9 @@ def start_block(queries, left_out, home, start, stop, first_tile, last_tile, poi
 
 
 @njit(**_OPTIONS)
-def exponentials_of_tile(queries, first, in_group, points, left_out, c, space):
+def exponentials_of_tile(queries, first, in_group, points, left_out, c, workspace):
     """The exponentials of the c-th tile that a query group took, below its shifts at the time: kept, or made again."""
-    _, scratch, kept, _, _ = space
+    _, scratch, kept, _, _ = workspace
     exponentials, tile_of, _, shifts, _ = kept
     if c < exponentials.shape[0]:
         return exponentials[c]

@@ -89,7 +89,7 @@ LARGEST_ERROR = 0.1
 # From this many points and queries on, pruned work is considered.
 PRUNED_FROM_POINTS = 4096
 PRUNED_FROM_QUERIES = 512
-SAMPLED_HANDS = 32  # query groups that tell what share of the pairs a pass would visit
+SAMPLED_GROUPS = 32  # query groups that tell what share of the pairs a pass would visit
 # What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in dense passes over all rows, for
 # sums alone and for scatters or means; and pruned, for its distance, for its exponential, and for the rest of a scatter.
 # Pruned work must promise this share of the dense cost to be taken.  Measured.

@@ -117,7 +117,7 @@ class DensityImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.density_ = clone(density)
         if self.density is None:
             check_rows(self.density_, known, reset=True, gaps=True)
-            fit_lca_to_gaps(self.density_, known, None, None, Structure("full"), of_spread=_SHARE)
+            fit_lca_to_gaps(self.density_, known, None, None, Structure("full"), data_share=_SHARE)
         else:
             self.density_.fit(known)
         return self

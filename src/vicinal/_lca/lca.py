@@ -19,7 +19,7 @@ from vicinal._checks import (
     check_weights,
 )
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, fit_engine, quiet_blas
+from vicinal._engine import Engine, Work, fit_engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
@@ -286,27 +286,27 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         self.__dict__.pop("_left_out_scores", None)  # of an earlier fit to rows with missing values
         X, reg = self._penalty(X, weight, structure, remedies)
         try:
-            path = self._climb(X, weight, reg, structure)
+            path = self._fit_metric(X, weight, reg, structure)
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
                 raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
             # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
             reg = least_penalty(*counted_rows(X, weight))
-            path = self._climb(X, weight, reg, structure)
+            path = self._fit_metric(X, weight, reg, structure)
         self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
         warn_if_not_converged("LCA", path, stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
 
-    def _climb(self, X, weight, reg, structure):
+    def _fit_metric(self, X, weight, reg, structure):
         """Find the metric under a penalty, and keep it with its density."""
         queries = self._pair_work(*X.shape).n_queries
         problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=_PASSES)
         self.engine_ = problem.pairs.backend
-        spread = scatter_of_rows(problem.rows, problem.weight)
+        covariance = scatter_of_rows(problem.rows, problem.weight)
         # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
-        start, record, neighbors = self._start(spread, reg, structure), Recorder.of(self), None
-        reference = self._spread_metric(spread, reg, structure)
+        start, record, neighbors = self._initial_metric(covariance, reg, structure), Recorder.of(self), None
+        reference = self._metric_of_data(covariance, reg, structure)
         start = self._choose_solver(problem, start, structure, reference)
         limits = self._limits(*_LIMITS[self.solver_ == "stochastic"])
         if self.solver_ == "stochastic":
@@ -316,12 +316,12 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
             # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
             # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
             steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
-            with quiet_blas(*problem.rows.shape):  # the algebra between the passes, too
+            with one_blas_thread_beside_pairs(*problem.rows.shape):  # the algebra between the passes, too
                 if self.solver_ == "em":
                     path = fixed_point(steps.em, start, record, **limits)
                 else:
                     path = accelerated_fixed_point(steps.displacement, steps.move, start, record, **limits)
-        self._keep(path.parameters, spread)
+        self._keep(path.parameters, covariance)
         self._keep_density(X.copy(), weight, problem, neighbors)
         return path
 
@@ -334,18 +334,18 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         self._stream = None
         return X, weight, structure
 
-    def _choose_solver(self, problem, start, structure, spread):
+    def _choose_solver(self, problem, start, structure, reference):
         """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
         n = len(problem.rows)
         self.solver_ = self._pick_solver(n)
         many = n > _EXACT_ROWS and isinstance(self.init, str)
-        with quiet_blas(*problem.rows.shape):
-            if self.solver == "auto" and many and predicted_pairs(problem, start, structure, spread) <= _EXACT_PAIRS:
+        with one_blas_thread_beside_pairs(*problem.rows.shape):
+            if self.solver == "auto" and many and predicted_pairs(problem, start, structure, reference) <= _EXACT_PAIRS:
                 self.solver_ = "accelerated"
             if self.verbose and self.solver == "auto":
                 self._say(f"solver={self.solver_!r} for {n} rows")
             if many and self.solver_ == "accelerated":
-                return multilevel_start(problem, start, structure, spread, self._say)
+                return multilevel_start(problem, start, structure, reference, self._say)
         return start
 
     def _say(self, text):
@@ -424,21 +424,21 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
             queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
         return Work(queries, n_samples, n_features, _PASSES)
 
-    def _start(self, spread, reg, structure):
+    def _initial_metric(self, data_covariance, reg, structure):
         """The metric to start from: the inverse root of a covariance of the structure."""
         if not isinstance(self.init, str):
             covariance = bandwidth_covariance(self.init, self.n_features_in_, name="init")
             covariance = covariance[np.ix_(self.active_features_, self.active_features_)]
             return inverse_root(nearest_structured(covariance, *structure))
         check_choice(self.init, "init", ("covariance",))
-        return self._spread_metric(spread, reg, structure)
+        return self._metric_of_data(data_covariance, reg, structure)
 
-    def _spread_metric(self, spread, reg, structure):
+    def _metric_of_data(self, covariance, reg, structure):
         """The metric of the data's own covariance."""
-        covariance = nearest_structured(spread + reg, *structure)
+        structured = nearest_structured(covariance + reg, *structure)
         if reg.any():
-            check_representable(covariance, "reg", self.reg)
-        return inverse_root(covariance)
+            check_representable(structured, "reg", self.reg)
+        return inverse_root(structured)
 
     def _limits(self, max_iter, tol):
         """The user's max_iter and tol, or these."""
@@ -467,10 +467,10 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         sample = np.sort(rng.choice(n, min(options.n_candidates or SAMPLE, n), replace=False))
         return path, sample
 
-    def _keep(self, metric, spread):
+    def _keep(self, metric, covariance):
         """Store the fitted metric."""
         diagonal = self.covariance_type in ("diag", "spherical")
-        metric = np.abs(metric) if diagonal else ordered_metric(metric, spread)
+        metric = np.abs(metric) if diagonal else ordered_metric(metric, covariance)
         inverse = np.linalg.inv(metric)
         self.components_ = self._in_all_columns(metric)
         self.covariance_, self.precision_ = inverse @ inverse.T, metric.T @ metric

@@ -38,27 +38,27 @@ def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: np.ndarray | None 
     return inverse_root(reg + factor * (inverse @ inverse.T - reg))
 
 
-def predicted_pairs(problem: LeaveOneOut, start: np.ndarray, structure: Structure, spread: np.ndarray) -> float:
+def predicted_pairs(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> float:
     """The pairs that an exact pass at the best metric is expected to visit: a function of the rows and parameters alone.
 
     The metric is that of a sample, narrowed to all rows; the share of the pairs is counted on a sample of rows.
     """
     n = len(problem.rows)
     size = min(FIRST_LEVEL, n)
-    metric = _fit_level(_sample(problem, size), start, structure, spread).parameters
+    metric = _fit_level(_sample(problem, size), start, structure, reference).parameters
     share = problem.pairs.at(narrowed(metric, size, n, problem.reg)).expected_share
     return share * float(n) ** 2
 
 
 def multilevel_start(
-    problem: LeaveOneOut, start: np.ndarray, structure: Structure, spread: np.ndarray,
+    problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray,
     say: Callable[[str], None] = lambda _: None,
 ) -> np.ndarray:  # fmt: skip
     """A metric close to the best for all rows, from a start at any distance."""
     n, metric = len(problem.rows), start
     sizes = level_sizes(n)
     for size, following in zip(sizes, [*sizes[1:], n], strict=True):
-        path = _fit_level(_sample(problem, size), metric, structure, spread)
+        path = _fit_level(_sample(problem, size), metric, structure, reference)
         say(f"{size} rows: {path.n_iter} passes to {path.objectives[-1]:.6f} nats per row")
         metric = narrowed(path.parameters, size, following, problem.reg)
     return metric
@@ -70,8 +70,8 @@ def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
     return some_rows(problem, np.sort(chosen))
 
 
-def _fit_level(problem: LeaveOneOut, start: np.ndarray, structure: Structure, spread: np.ndarray) -> FitPath:
-    steps = Steps(lambda metric: one_pass(problem, metric), structure, start, spread)
+def _fit_level(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> FitPath:
+    steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
     path = accelerated_fixed_point(
         steps.displacement, steps.move, start, Recorder(), max_iter=_LEVEL_PASSES, tol=_LEVEL_TOL
     )

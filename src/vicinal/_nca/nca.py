@@ -21,7 +21,7 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._engine import Engine, Work, fit_engine, quiet_blas
+from vicinal._engine import Engine, Work, fit_engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Reason, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import climb, relevance, value_after
@@ -252,9 +252,9 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             return self._climb_exactly(evaluate, rows, start, solver, objective.kind)
 
         # In the start and the optimiser, too; but for minibatches, which take more time for their products than for pairs.
-        with nullcontext() if solver == "stochastic" else quiet_blas(*rows.X.shape):
+        with nullcontext() if solver == "stochastic" else one_blas_thread_beside_pairs(*rows.X.shape):
             path = best_path(
-                climb_from(self._start(X, rows, starts.first, attempt)) for attempt in range(starts.n_starts)
+                climb_from(self._initial_metric(X, rows, starts.first, attempt)) for attempt in range(starts.n_starts)
             )
             self._store(X, rows, path)
         self.solver_, self.engine_ = solver, rows.problem.backend
@@ -331,7 +331,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     # -- the start -------------------------------------------------------------------------------------------
 
-    def _start(self, X, rows, init, attempt):
+    def _initial_metric(self, X, rows, init, attempt):
         n_features, diagonal = X.shape[1], self.structure == "diag"
         if attempt == 0 and self.warm_start and hasattr(self, "components_"):
             return given_start(self.components_, n_features, diagonal, "the components_ of the last fit")
