@@ -5,8 +5,20 @@ import warnings
 import numpy as np
 import pytest
 from campaigns import pruning
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
 
-from vicinal import LCA, NCA, Engine, ParzenWindows, which_engine
+from vicinal import (
+    LCA,
+    NCA,
+    RCA,
+    DensityClassifier,
+    DensityImputer,
+    DensityOutlierDetector,
+    Engine,
+    ParzenWindows,
+    which_engine,
+)
 from vicinal._engine import Match, prepare
 from vicinal._engine import _pruned_sweep as kernels
 from vicinal._engine._order import spatial_order
@@ -225,6 +237,47 @@ def test_which_engine_states_the_expected_share():
     assert "expected" not in which_engine(X, LCA(engine=Engine("cpu", error=0)))
     assert "expected" not in which_engine(X[:100], fitted)
     assert "expected" not in which_engine(np.zeros((9000, 2)), LCA())
+
+
+def test_which_engine_counts_under_the_bandwidth_that_is_used():
+    """Under its own guess at a kernel it said nothing of pairs that `score_samples` skips."""
+    X = clusters(9000, 3, width=1.0)
+    assert "expected to visit" in which_engine(X, ParzenWindows(bandwidth=0.05))
+    assert "expected to visit" not in which_engine(X, ParzenWindows(bandwidth=1e4))
+    fitted = ParzenWindows(bandwidth=0.05).fit(X[:100])
+    assert "expected to visit" in which_engine(X, fitted.set_params(bandwidth="loo"))
+
+
+def test_which_engine_answers_for_the_estimator_inside():
+    X = np.zeros((300, 5))
+    inner = which_engine(X, ParzenWindows())
+    for estimator in (
+        DensityClassifier(),
+        DensityOutlierDetector(ParzenWindows()),
+        make_pipeline(PCA(), ParzenWindows()),
+    ):
+        assert which_engine(X, estimator) == f"{inner}, in ParzenWindows of {type(estimator).__name__}"
+    assert which_engine(X, DensityImputer()).endswith("in LCA of DensityImputer")
+    assert which_engine(X, RCA()).startswith("none: RCA")
+    assert which_engine(X, PCA()).startswith("unknown: PCA is not an estimator of vicinal")
+    assert which_engine(X, Engine("cpu")) == "cpu: it was asked for"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("error", 0.0), ("precision", "float32"), ("threads", 2), ("memory", 2**24)]
+)
+def test_a_changed_field_of_the_engine_is_obeyed_at_the_next_score(field, value):
+    """The cache of placements held the record itself, which `set_params` changes: it never saw a difference."""
+    X = clusters(300, 3)
+    density = ParzenWindows(0.3, engine=Engine("cpu", error=1e-2)).fit(X)
+    placement = density.mixture_.placement(len(X))
+    assert density.mixture_.placement(len(X)) is placement
+    density.set_params(**{f"engine__{field}": value})
+    density.score_samples(X)
+    renewed = density.mixture_.placement(len(X))
+    assert renewed is not placement
+    assert getattr(renewed.problem.engine, field) == value
+    assert getattr(placement.problem.engine, field) != value
 
 
 @pytest.mark.parametrize("verb", ["log_sums", "scatter", "pull", "perplexities", "class_shares", "mean_shifts"])

@@ -231,7 +231,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         """
         rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         self._check_parameters()
-        density = as_density(self.density)
+        density = self._inner_estimator()
         if isinstance(density, FrozenEstimator):
             raise TypeError(
                 "density is frozen: it learns nothing from X, and so it cannot be fitted without a row of X either. Pass "
@@ -361,6 +361,10 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
             return scores
         lowest = min(float(self.training_scores_[np.isfinite(self.training_scores_)].min()), self.offset_) - 1.0
         return np.where(broken, np.minimum(scores, lowest), scores)
+
+    def _inner_estimator(self) -> Any:
+        """The density that is fitted, for `which_engine`."""
+        return as_density(self.density)
 
     def _constant_values(self) -> np.ndarray:
         """A row with the values of columns that are constant in the training rows, NaN in the others."""

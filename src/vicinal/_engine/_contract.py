@@ -285,35 +285,39 @@ class Placed(Protocol):
 
         return scores
 
+    @property
+    def n_coordinates(self) -> int:
+        """The number of coordinates of an image."""
+        return self.points.rows.shape[1] if self.metric is None or self.metric.ndim == 1 else len(self.metric)
+
     def float64_pairs(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], Iterator[ImagesOfPairs]]:
         """Return a function of listed pairs (query, point) that yields parts of them, with their images in float64.
 
-        Few queries list few points: no others are mapped.
+        Rows that are in no listed pair are not mapped, unless all images are small.
         """
-        rows = self.points.rows
-        few = queries.count(len(rows)) < SEARCH_FROM_QUERIES
-        mine, theirs = self.float64_images(queries, Queries(positions=np.empty(0, np.int64)) if few else Queries())
+        n, k = len(self.points.rows), self.n_coordinates
+        images: np.ndarray | None = None
+        if queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES:
+            images = self.float64_images(Queries())
 
         def images_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
-            images, place = theirs, point
-            if few:
-                listed, place = np.unique(point, return_inverse=True)
-                images = to_images(rows[listed].astype(np.float64, copy=False), self.metric)
-            for part in listed_parts(len(query), images.shape[1]):
-                yield part, mine[query[part]], images[place[part]]
+            for part in listed_parts(len(query), k):
+                if images is not None and queries.are_all:
+                    yield part, images[query[part]], images[point[part]]
+                    continue
+                asked, place = np.unique(query[part], return_inverse=True)
+                mine = self.float64_images(queries.take(asked, n))[place]
+                if images is not None:
+                    yield part, mine, images[point[part]]
+                else:
+                    listed, place = np.unique(point[part], return_inverse=True)
+                    yield part, mine, self.float64_images(Queries(positions=listed))[place]
 
         return images_of
 
-    def float64_images(self, *queries: Queries) -> list[np.ndarray]:
-        """The images of some queries each in float64, whatever the working precision."""
-        found: list[np.ndarray] = []
-        for asked in queries:
-            if asked.are_all and found and queries[0].are_all:
-                found.append(found[0])
-            else:
-                rows = self.coordinates(asked, "rows").astype(np.float64, copy=False)
-                found.append(to_images(rows, self.metric))
-        return found
+    def float64_images(self, queries: Queries) -> np.ndarray:
+        """The images of the queries in float64, whatever the working precision."""
+        return to_images(self.coordinates(queries, "rows").astype(np.float64, copy=False), self.metric)
 
     def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
         """The images or the rows of the queries, as a NumPy array in the working precision."""
@@ -360,6 +364,11 @@ def by_metric(pull: np.ndarray, rows: np.ndarray, metric: np.ndarray | None) -> 
     if rows.dtype == np.float32:  # a float64 copy of wide rows would cost more than all pair work
         return (pull.T.astype(np.float32) @ rows).astype(np.float64)
     return pull.T @ rows
+
+
+def finite(log_weights: np.ndarray) -> np.ndarray:
+    """Log-weights with 0 for points that weigh nothing, whose share is 0 anyway."""
+    return np.where(log_weights > -np.inf, log_weights, 0.0)
 
 
 def listed_parts(n_pairs: int, numbers_per_pair: int) -> Iterator[slice]:

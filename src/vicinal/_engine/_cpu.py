@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from vicinal._engine import _kernels as kernels
-from vicinal._engine._accuracy import scatter_is_accurate, score_error
+from vicinal._engine._accuracy import entropies_are_accurate, scatter_is_accurate, score_error
 from vicinal._engine._arrays import ArrayBackend, ArrayPlaced
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import (
@@ -25,6 +25,7 @@ from vicinal._engine._contract import (
     SoftmaxSums,
     Space,
     Values,
+    finite,
     to_images,
 )
 from vicinal._engine._families import Covariances, Frames, Kernel
@@ -37,6 +38,7 @@ from vicinal._engine._products import signed_by_products, softmax_by_products
 from vicinal._engine._pruned_placed import Orders, PrunedPlaced
 from vicinal._engine._settings import Engine
 from vicinal._engine._tuning import (
+    ALGEBRA_ROWS,
     COMPILED_BLOCK_PAIRS,
     FLOAT32,
     FLOAT64,
@@ -168,8 +170,15 @@ class CpuPlaced(Placed):
             return self._outside(self._images.rows(slice(0, self._images.n)))
         return np.ascontiguousarray(self._images.take(self._places(queries)))
 
+    def float64_images(self, queries: Queries) -> np.ndarray:
+        if self._images.dtype == FLOAT64:  # they are here already
+            return self.coordinates(queries, "images")
+        return super().float64_images(queries)
+
     def _packed(self, values: Values | None) -> np.ndarray:
         """Values of the points in tiles, in the inner order and the working precision; without a column of ones."""
+        if isinstance(values, np.ndarray) and values.ndim == 3:  # they are in tiles already
+            return values
         if values is None:
             return self._images.packed[:, :0]
         if isinstance(values, str):
@@ -425,6 +434,36 @@ class CpuPlaced(Placed):
         with np.errstate(under="ignore"):
             means *= np.exp(log_sums)[:, None]
         return self._outside(means)
+
+    def entropies(self, queries: Queries) -> np.ndarray | None:
+        """``H_i = log_sums_i - sum_j p_ij s_ij``, from softmax means of the images and of half their squares.
+
+        None where squares are so large that they would drown the entropy in rounding.
+        """
+        points, k = self._images, self._images.k
+        asked = self._pairs(queries).half_squares
+        largest = 2.0 * max(float(asked.max(initial=0.0)), 0.5 * points.largest)
+        if not entropies_are_accurate(largest, points.dtype):
+            return None
+        values = np.empty((len(points.packed), k + 1, TILE), dtype=points.dtype)
+        values[:, :k] = points.packed
+        offsets = (
+            points.half_squares if points.log_weights is None else points.half_squares - finite(points.log_weights)
+        )
+        values[:, k] = np.append(offsets, np.zeros(len(values) * TILE - points.n)).reshape(-1, TILE)
+        m = queries.count(points.n)
+        answer = np.empty(m)
+        # The means take as much memory as the images of the queries in float64.
+        at_once = m if 16 * m * (k + 1) <= self._memory else max(self._memory // (16 * (k + 1)), 1)
+        for part in Blocks(m, max(at_once, 1)):
+            some = queries if at_once == m else queries.take(np.arange(m)[part], points.n)
+            log_sums, means, _ = self._softmax(some, values)
+            answer[part] = log_sums + means[:, k]
+            for few in Blocks(len(means), ALGEBRA_ROWS):
+                mine = self.coordinates(some.take(np.arange(len(means))[few], points.n), "images").astype(np.float64)
+                places = slice(part.start + few.start, part.start + few.stop)
+                answer[places] -= (mine * means[few, :k]).sum(axis=1) - 0.5 * np.square(mine).sum(axis=1)
+        return answer
 
     # -- scatters and pulls ----------------------------------------------------------------------------------------
 

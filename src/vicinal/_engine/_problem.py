@@ -16,12 +16,19 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike, DTypeLike
 
-from vicinal._engine._accuracy import TIED, largest_square, robust_centre, round_centre, scatter_is_accurate
+from vicinal._engine._accuracy import (
+    TIED,
+    entropies_are_accurate,
+    largest_square,
+    robust_centre,
+    round_centre,
+    scatter_is_accurate,
+)
 from vicinal._engine._arrays import like
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import Work, choose
-from vicinal._engine._contract import Match, Placed, Points, Pull, Queries, Scatter, Space, by_metric, to_images
+from vicinal._engine._contract import Match, Placed, Points, Pull, Queries, Scatter, Space, by_metric, finite, to_images
 from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._listed import Listed
 from vicinal._engine._nearest import ListedPairs, Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
@@ -31,9 +38,6 @@ from vicinal._tensors import as_host, on_device, tensor_of
 
 if TYPE_CHECKING:
     from vicinal._engine._frames import PlacedFrames
-
-# Squares of images up to this multiple of 1/eps leave the entropy of a row enough digits.
-_ENTROPY_DIGITS = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-3}
 
 
 def prepare(
@@ -465,10 +469,10 @@ class Placement:
             return np.clip(np.exp(np.clip(entropies, 0.0, 700.0)), 1.0, np.maximum(most, 1))
         values = self._images_and_offsets()
         largest = max([2.0 * values[:, -1].max(), *(largest_square(mine) for _, mine in self._images_in_parts(asked))])
-        if np.finfo(values.dtype).eps * largest > _ENTROPY_DIGITS[values.dtype]:
+        if not entropies_are_accurate(largest, values.dtype):
             return self._listed_perplexities(asked)
         if self.problem.points.log_weights is not None:
-            values[:, -1] -= _finite(self.problem.points.log_weights)
+            values[:, -1] -= finite(self.problem.points.log_weights)
         found = self.placed.softmax_sums(asked, None, values)
         expected = -found.gathered[:, -1]
         for part, mine in self._images_in_parts(asked):
@@ -587,11 +591,6 @@ def _some(asked: Queries, some: np.ndarray, n: int) -> Queries:
 
 def _weights(row_weights: ArrayLike | None, m: int) -> np.ndarray:
     return np.ones(m) if row_weights is None else np.array(row_weights, dtype=np.float64)
-
-
-def _finite(log_weights: np.ndarray) -> np.ndarray:
-    """Log-weights with 0 for points that weigh nothing, whose share is 0 anyway."""
-    return np.where(log_weights > -np.inf, log_weights, 0.0)
 
 
 def _beside_targets(metric: np.ndarray | None, match: Match, n_features: int) -> np.ndarray:

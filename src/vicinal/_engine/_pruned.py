@@ -244,18 +244,22 @@ class PrunedSweeps:
         self.sums(tiles.some_rows(positions, positions, block=QUERY_GROUP), power=2.0)
         return self.shares
 
-    def pays(self, shares: Shares, work: Work, halves: bool) -> bool:
+    @staticmethod
+    def pays(n_coordinates: int, shares: Shares, work: Work, halves: bool) -> bool:
         """Whether pruned work with these shares is clearly less than a dense pass.
 
         Parameters
         ----------
+        n_coordinates : int
+            Of the images.
+        shares : Shares
         work : {"sums", "scatter"}
             Whether only sums are wanted, or values of pairs as well.
         halves : bool
             Whether a dense pass would see each pair once for both of its rows.
         """
         dense, visited, taken = (
-            fixed + per_coordinate * self.tiles.k
+            fixed + per_coordinate * n_coordinates
             for fixed, per_coordinate in (DENSE_COST[work], VISITED_COST, TAKEN_COST[work])
         )
         return shares.visited * visited + shares.taken * taken <= PRUNED_SAVING * dense * (1.0 if halves else 2.0)

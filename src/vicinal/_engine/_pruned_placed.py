@@ -1,7 +1,9 @@
 """A placement that prunes its pair work where that pays, and hands all other work to a dense one.
 
 Which of the two does a sum depends on the rows, the metric and the number of queries alone: a count on a sample of rows
-(`PrunedSweeps.expected_shares`) says what share of the pairs a pass would visit.
+(`PrunedSweeps.expected_shares`) says what share of the pairs a pass would visit.  That count takes a few per cent of a
+dense pass over some thousand rows; where those pairs alone that matter to a few rows (`_near_share`) are too many, it is
+not made.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +11,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
+from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import (
     LogSums,
     Placed,
@@ -27,12 +31,16 @@ from vicinal._engine._plan import QueryGroups, Tiles
 from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._pruned import PrunedSweeps, Shares, Work
 from vicinal._engine._tuning import (
+    ALGEBRA_ROWS,
+    COUNTED_FROM_POINTS,
     FLOAT32,
     FLOAT64,
     ORDER_WEARS,
     PRUNED_FROM_POINTS,
     PRUNED_FROM_QUERIES,
     PRUNED_TILE,
+    REFUSED_AGAIN,
+    SAMPLED_GROUPS,
 )
 
 # Log-sums up to this size keep the digits of their differences.
@@ -50,6 +58,8 @@ class Orders:
         self.whole: np.ndarray | None = None
         self.by_class: np.ndarray | None = None
         self.visited = 1.0  # the share that a pass visited when the order was made
+        # The share of pairs that matter when pruned work was last refused, by what was asked for.
+        self.refused: dict[tuple[Work, bool], float] = {}
 
 
 class PrunedPlaced(Placed):
@@ -82,7 +92,7 @@ class PrunedPlaced(Placed):
 
     @property
     def expected_share(self) -> float:  # type: ignore[override]
-        return 1.0 if self.sweeps is None or self._counted is None else float(self._counted[1].visited)
+        return 1.0 if self.sweeps is None else float(self._counted[1].visited)
 
     @cached_property
     def dense(self) -> Placed:
@@ -94,14 +104,48 @@ class PrunedPlaced(Placed):
     @property
     def sweeps(self) -> PrunedSweeps | None:
         """Pruned sweeps over all points; None where a scatter of all rows is dense."""
-        found = self._counted
-        return found[0] if found is not None and found[0].pays(found[1], "scatter", True) else None
+        return self._sweeps_for("scatter", True)
+
+    def _sweeps_for(self, work: Work, halves: bool) -> PrunedSweeps | None:
+        """Pruned sweeps over all points; None where they are not expected to save time."""
+        n, refused = len(self.points.rows), self._orders.refused
+        if n < PRUNED_FROM_POINTS:
+            return None
+        if n < COUNTED_FROM_POINTS and "_counted" not in self.__dict__:
+            near = self._near_share
+            if near > REFUSED_AGAIN * refused.get((work, halves), np.inf):
+                return None
+            if not PrunedSweeps.pays(self.n_coordinates, Shares(near, near), work, halves):
+                return None
+        sweeps, shares = self._counted
+        if sweeps.pays(self.n_coordinates, shares, work, halves):
+            return sweeps
+        if n < COUNTED_FROM_POINTS:
+            refused[work, halves] = self._near_share
+        return None
 
     @cached_property
-    def _counted(self) -> tuple[PrunedSweeps, Shares] | None:
-        """Return pruned sweeps over all points and the expected shares of pairs, or None where pruning never saves time."""
-        if len(self.points.rows) < PRUNED_FROM_POINTS:
-            return None
+    def _near_share(self) -> float:
+        """The share of the pairs that matter, one by one, to some rows: no plan visits fewer."""
+        rows, weights = self.points.rows, self.points.log_weights
+        some = np.arange(0, len(rows), max(len(rows) // SAMPLED_GROUPS, 1))
+        scores = np.empty((len(some), len(rows)))
+        with one_blas_thread():
+            mine = to_images(rows[some], self.metric)
+            for part in Blocks(len(rows), ALGEBRA_ROWS):
+                images = to_images(rows[part], self.metric)
+                scores[:, part] = mine @ images.T - 0.5 * np.einsum("ij,ij->i", images, images)
+        scores -= 0.5 * np.einsum("ij,ij->i", mine, mine)[:, None]
+        far = np.log(np.maximum(-2.0 * scores, 1.0))
+        scores += 0.0 if weights is None else weights
+        scores[np.arange(len(some)), some] = -np.inf
+        with np.errstate(invalid="ignore"):
+            matters = scores + far - logsumexp(scores, axis=1, keepdims=True) > np.log(self._error / (2.0 * len(rows)))
+        return float(matters.mean())
+
+    @cached_property
+    def _counted(self) -> tuple[PrunedSweeps, Shares]:
+        """Return pruned sweeps over all points, and the shares of pairs that they are expected to visit."""
         images = self._mapped(self.points.rows)
         known = self._orders.whole
         everyone = np.array([0, len(images)])
@@ -122,7 +166,7 @@ class PrunedPlaced(Placed):
                 sweeps, shares = renewed, again
         else:
             self._orders.visited = min(self._orders.visited, shares.visited)
-        return (sweeps, shares) if sweeps.pays(shares, "scatter", False) else None
+        return sweeps, shares
 
     @cached_property
     def _class_sweeps(self) -> PrunedSweeps:
@@ -149,11 +193,13 @@ class PrunedPlaced(Placed):
         self, queries: Queries, work: Work = "scatter", own_class: bool = False
     ) -> tuple[PrunedSweeps, QueryGroups] | None:
         """The sweeps for some queries, and the queries in query groups; None where the dense placement does the work."""
-        found = self._counted if queries.count(len(self.points.rows)) >= PRUNED_FROM_QUERIES else None
-        if found is None or not found[0].pays(found[1], work, queries.are_all):
+        sweeps = None
+        if queries.count(len(self.points.rows)) >= PRUNED_FROM_QUERIES:
+            sweeps = self._sweeps_for(work, queries.are_all)
+        if sweeps is None:
             self._certify(0.0)
             return None
-        sweeps = self._class_sweeps if own_class else found[0]
+        sweeps = self._class_sweeps if own_class else sweeps
         tiles, left_out = sweeps.tiles, queries.left_out
         if queries.rows is not None:
             return sweeps, tiles.new_rows(self._mapped(queries.rows), left_out, self._threads)

@@ -108,8 +108,8 @@ class Engine(Record):
 
 
 def as_engine(engine: "Engine | str | None") -> Engine:
-    """Return an Engine for None, a name or an Engine."""
-    return as_record(engine, Engine, "engine", (None, "auto", *BACKENDS))
+    """Return an Engine for None, a name or an Engine: a copy, because ``set_params(engine__error=...)`` changes the original."""
+    return replace(as_record(engine, Engine, "engine", (None, "auto", *BACKENDS)))
 
 
 def works_there(engine: "Engine | str | None") -> bool:
