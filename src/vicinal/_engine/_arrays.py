@@ -39,7 +39,6 @@ class ArrayBackend:
     def __init__(self, points: Points, engine: Engine):
         self.points, self.engine = points, engine
         self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
-        self.certified_row_error = 0.0
         self.rows = self.to_device(points.rows if points.tensor is None else points.tensor)
 
     def to_device(self, array: np.ndarray) -> Array:

@@ -23,7 +23,7 @@ log-sums of new rows that are a tensor on a device are a float64 tensor there.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -80,6 +80,17 @@ class Queries:
         return n if self.positions is None else len(self.positions)
 
 
+class Certificates:
+    """The largest bound of what skipped pairs would have added to the sum of any row, relative to the sum."""
+
+    def __init__(self) -> None:
+        self.largest = 0.0  # where every pair was visited
+
+    def add(self, certificate: float) -> None:
+        """Take in the certificate of a sweep."""
+        self.largest = max(self.largest, certificate)
+
+
 @dataclass(frozen=True)
 class Points:
     """The resident rows as a backend receives them, once per problem.
@@ -94,6 +105,8 @@ class Points:
     n_classes : int
     tensor : torch.Tensor, optional
         The rows on a device, where the user has them there already.
+    certificates : Certificates
+        Of all sweeps over these rows, reweighted or some of them.
     """
 
     rows: np.ndarray
@@ -101,6 +114,7 @@ class Points:
     classes: np.ndarray | None = None
     n_classes: int = 0
     tensor: Any = None
+    certificates: Certificates = field(default_factory=Certificates)
 
 
 class LogSums(NamedTuple):
@@ -264,6 +278,13 @@ class Placed(Protocol):
         pull[mine] += sums.gathered[:, -1:] * images[mine] - sums.gathered[:, :-1]
         return pull
 
+    def class_shares(self, queries: Queries) -> np.ndarray:
+        """Each class's share of the softmax weights, (m, n_classes): those of `log_sums`, to an absolute error."""
+        log_shares = self.log_sums(queries, by_class=True).log_shares
+        assert log_shares is not None
+        with np.errstate(under="ignore"):
+            return np.exp(log_shares)
+
     def entropies(self, queries: Queries) -> np.ndarray | None:
         """The entropies of the softmax weights p_i, (m,), where a backend has them from a sweep of its own, or None."""
         return None
@@ -330,8 +351,6 @@ class Backend(Protocol):
     """The resident rows on one kind of machine."""
 
     name: ClassVar[str]
-    # The largest relative error that skipped pairs may have left in the sum of any row, in the last sweep.
-    certified_row_error: float
 
     def __init__(self, points: Points, engine: Engine) -> None: ...
 

@@ -77,7 +77,6 @@ class CpuBackend:
     def __init__(self, points: Points, engine: Engine):
         self.points, self.engine = points, engine
         self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
-        self.certified_row_error = 0.0
         self.orders = Orders()
         self.order: np.ndarray | None = None
         self.log_weights = points.log_weights
@@ -97,15 +96,8 @@ class CpuBackend:
             return PlacedCovariances(self, kernel)
         error = self.engine.error_in(self.points.rows.dtype)
         if error == 0.0 or len(self.points.rows) < PRUNED_FROM_POINTS:
-            self.certify(0.0)
             return CpuPlaced(self, kernel)
-        return PrunedPlaced(
-            self.points, kernel, error, self.threads, self.orders, self.certify, lambda: CpuPlaced(self, kernel)
-        )
-
-    def certify(self, error: float) -> None:
-        """Remember the certificate of the last sweep."""
-        self.certified_row_error = error
+        return PrunedPlaced(self.points, kernel, error, self.threads, self.orders, lambda: CpuPlaced(self, kernel))
 
 
 class CpuPlaced(Placed):

@@ -98,7 +98,7 @@ class CudaPlaced(RowByRow):
     def _totals(self, half: Half, codes: Tensor | None = None) -> tuple[Tensor, Tensor, np.ndarray]:
         """The sums of the rows; what pruning may have left out of them is reported."""
         found = half.totals(codes)
-        self._backend.certified_row_error = half.certificate
+        self.points.certificates.add(half.certificate)
         return found
 
     def _few(self, queries: Queries, underflowed: np.ndarray) -> FewRows | None:

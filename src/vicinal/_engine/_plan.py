@@ -161,27 +161,32 @@ class Tiles:
             self.tiles_of_groups[groups], self.tiles_of_groups[groups + 1], order,
         )  # fmt: skip
 
-    def new_rows(self, images: np.ndarray, left_out: np.ndarray | None, threads: int) -> QueryGroups:
-        """New rows as queries, by their images."""
+    def new_rows(
+        self, images: np.ndarray, left_out: np.ndarray | None, threads: int, group: int | None = None
+    ) -> QueryGroups:
+        """New rows as queries, by their images; they see all points, or those of one group of places."""
         m = len(images)
         order = spatial_order(images, np.array([0, m]), threads)
         images = np.ascontiguousarray(images[order])
         blocks = np.append(np.arange(0, m, QUERY_BLOCK), m).astype(np.int64)
         query_groups = np.append(np.arange(0, m, QUERY_GROUP), m)
-        homes = self._nearest_tiles(images, query_groups, threads)
-        none, every = np.zeros(len(blocks) - 1, np.int64), np.full(len(blocks) - 1, self.n_tiles)
+        first, last = (0, self.n_tiles) if group is None else self.tiles_of_groups[[group, group + 1]]
+        homes = self._nearest_tiles(images, query_groups, threads, slice(first, last))
+        none, every = np.full(len(blocks) - 1, first), np.full(len(blocks) - 1, last)
         return QueryGroups(
             images, self._places(left_out, order), np.repeat(homes, np.diff(query_groups)), blocks, none, every, order
         )
 
-    def _nearest_tiles(self, images: np.ndarray, query_groups: np.ndarray, threads: int) -> np.ndarray:
+    def _nearest_tiles(self, images: np.ndarray, query_groups: np.ndarray, threads: int, seen: slice) -> np.ndarray:
         """For each query group, the tile whose box is nearest to its first query; among boxes that hold it, the smallest."""
         low, high = self.boxes[:2]
+        masses = np.full(self.n_tiles, -np.inf)
+        masses[seen] = self.log_mass[seen]
         homes = np.empty(len(query_groups) - 1, dtype=np.int64)
 
         def work(first: int) -> None:
             some = slice(first, min(first + _TILES_AT_ONCE, len(homes)))
-            kernels.home_tiles(images, query_groups[some], low, high, self.log_mass, homes[some])
+            kernels.home_tiles(images, query_groups[some], low, high, masses, homes[some])
 
         for _ in in_order(work, range(0, len(homes), _TILES_AT_ONCE), threads):
             pass

@@ -28,7 +28,19 @@ from vicinal._engine._arrays import like
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._choice import Work, choose
-from vicinal._engine._contract import Match, Placed, Points, Pull, Queries, Scatter, Space, by_metric, finite, to_images
+from vicinal._engine._contract import (
+    Certificates,
+    Match,
+    Placed,
+    Points,
+    Pull,
+    Queries,
+    Scatter,
+    Space,
+    by_metric,
+    finite,
+    to_images,
+)
 from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._listed import Listed
 from vicinal._engine._nearest import ListedPairs, Neighbors, groups_of_queries, listed_pairs, nearest, nearest_with_ties
@@ -65,7 +77,7 @@ def prepare(
     leave_one_out : bool
         Whether queries that are resident rows do not see themselves.
     match : Match, optional
-        Who agrees with whom, for `Placement.pull` and `Placement.class_log_sums`.
+        Who agrees with whom, for `Placement.pull` and `Placement.class_shares`.
     n_queries : int, optional
         Queries per pass; the default is all rows.
     n_dims : int, optional
@@ -101,6 +113,7 @@ class Problem:
         log_weights: np.ndarray | None = None,
         leave_one_out: bool = False,
         match: Match | None = None,
+        certificates: Certificates | None = None,
     ):
         real = np.dtype(engine.precision or points.dtype)
         engine.check_error(real)
@@ -116,15 +129,15 @@ class Problem:
         tensor = tensor_of(points) if backend == "torch" else None
         if tensor is not None:
             tensor = centred_tensor(tensor, self.centre, real)
-        self.points = Points(rows, log_weights, codes, n_classes, tensor)
+        self.points = Points(rows, log_weights, codes, n_classes, tensor, certificates or Certificates())
         self._rows = backend_class(backend)(self.points, engine)
         self._with_targets: Problem | None = None
         self._by_column: list[Problem] | None = None
 
     @property
     def certified_row_error(self) -> float:
-        """The largest relative error that skipped pairs may have left in the sum of any row, in the last pass."""
-        return float(self._rows.certified_row_error)
+        """The largest relative error that skipped pairs may have left in the sum of any row, in any pass so far."""
+        return float(self.points.certificates.largest)
 
     @property
     def given_match(self) -> Match:
@@ -186,7 +199,13 @@ class Problem:
         if self._with_targets is None:
             rows = np.hstack([self.points.rows, self.given_match.values])
             self._with_targets = Problem(
-                self.engine, self.backend, rows, self.points.log_weights, self.leave_one_out, None
+                self.engine,
+                self.backend,
+                rows,
+                self.points.log_weights,
+                self.leave_one_out,
+                None,
+                self.points.certificates,
             )
         return self._with_targets
 
@@ -278,10 +297,16 @@ class Placement:
 
     def class_shares(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
         """Return each class's share of the softmax neighbours, shape (m, n_classes)."""
-        found = self.placed.log_sums(self.problem.queries(queries, left_out), by_class=True)
-        assert found.log_shares is not None
-        with np.errstate(under="ignore"):
-            return np.exp(found.log_shares)
+        return self.placed.class_shares(self.problem.queries(queries, left_out))
+
+    def class_log_shares(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
+        """Return the logarithms of `class_shares`, to a relative error; -inf for a class without a point.
+
+        A share below the smallest number of the working precision may be -inf, too.
+        """
+        log_shares = self.placed.log_sums(self.problem.queries(queries, left_out), by_class=True).log_shares
+        assert log_shares is not None
+        return log_shares
 
     def softmax_means(
         self, values: ArrayLike, queries: ArrayLike | None = None, left_out: ArrayLike | None = None

@@ -43,6 +43,8 @@ from vicinal._engine._tuning import (
     SAMPLED_GROUPS,
 )
 
+# A sweep may spend 1.03 times its budget, and the shares of classes rest on two sweeps.
+_BUDGETS = 2.06
 # Log-sums up to this size keep the digits of their differences.
 _LARGEST_LOG_SUM = {FLOAT64: 1e4, FLOAT32: 1e2}
 
@@ -74,19 +76,17 @@ class PrunedPlaced(Placed):
     threads : int
     orders : Orders
         Of the problem.
-    certify : callable
-        Is told the certificate of every sweep; 0.0 for a dense one.
     dense : callable
         Makes the dense placement, for what is not pruned.
     """
 
     def __init__(
         self, points: Points, metric: np.ndarray | None, error: float, threads: int, orders: Orders,
-        certify: Callable[[float], None], dense: Callable[[], Placed],
+        dense: Callable[[], Placed],
     ):  # fmt: skip
         self.points = points
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
-        self._error, self._threads, self._orders, self._keep_certificate = error, threads, orders, certify
+        self._error, self._threads, self._orders = error / _BUDGETS, threads, orders
         self._make_dense = dense
         self.certificate = 0.0
 
@@ -214,17 +214,44 @@ class PrunedPlaced(Placed):
         if plan is None:
             return self.dense.log_sums(queries, by_class)
         sweeps, query_groups = plan
-        if not by_class:
-            return LogSums(self._told(sweeps, sweeps.sums(query_groups)).log_sums)
+        log_sums = self._told(sweeps, sweeps.sums(query_groups)).log_sums
+        return LogSums(log_sums, self._log_shares(queries, log_sums) if by_class else None)
+
+    def _log_shares(self, queries: Queries, log_sums: np.ndarray) -> np.ndarray:
+        """Each class by itself: its sum is certified relative to itself, however small it is."""
+        sweeps, codes = self._class_sweeps, self.points.classes
+        assert codes is not None
+        rows = self.coordinates(queries, "rows")
+        images, log_shares = self._mapped(rows), np.full((len(rows), self.points.n_classes), -np.inf)
+        certificate = 0.0
+        for group, c in enumerate(np.unique(codes)):
+            asked = sweeps.tiles.new_rows(images, queries.left_out, self._threads, group)
+            found = sweeps.sums(asked).log_sums
+            certificate = max(certificate, sweeps.certificate)
+            with np.errstate(invalid="ignore"):
+                log_shares[:, c] = np.where(found > -np.inf, np.minimum(found - log_sums, 0.0), -np.inf)
+        self._certify(self.certificate + certificate)
+        imprecise = self._imprecise(log_sums)
+        if len(imprecise):
+            log_shares[imprecise] = self.dense.log_sums(queries.take(imprecise, len(codes)), by_class=True).log_shares
+        return log_shares
+
+    def _imprecise(self, log_sums: np.ndarray) -> np.ndarray:
+        """Queries whose log-sums are so large that their differences have too few digits."""
+        return np.flatnonzero(np.isfinite(log_sums) & (np.abs(log_sums) > _LARGEST_LOG_SUM[self.points.rows.dtype]))
+
+    def class_shares(self, queries: Queries) -> np.ndarray:
+        plan = self._plan(queries, "sums")
+        if plan is None:
+            return self.dense.class_shares(queries)
+        sweeps, query_groups = plan
         codes = self.points.classes
         assert codes is not None
-        log_sums, shares = self._told(sweeps, sweeps.class_shares(query_groups, codes, self.points.n_classes))
-        with np.errstate(divide="ignore"):
-            return LogSums(log_sums, np.log(shares))
+        return self._told(sweeps, sweeps.class_shares(query_groups, codes, self.points.n_classes))[1]
 
     def _certify(self, certificate: float) -> None:
         self.certificate = certificate
-        self._keep_certificate(certificate)
+        self.points.certificates.add(certificate)
 
     def _told(self, sweeps: PrunedSweeps, answer: Any) -> Any:
         self._certify(sweeps.certificate)
@@ -312,9 +339,7 @@ class PrunedPlaced(Placed):
         self._certify(every[0].certificate + mates[0].certificate)
         with np.errstate(invalid="ignore"):
             log_agreement = np.where(matched > -np.inf, np.minimum(matched - log_sums, 0.0), -np.inf)
-        imprecise = np.flatnonzero(
-            np.isfinite(log_sums) & (np.abs(log_sums) > _LARGEST_LOG_SUM[self.points.rows.dtype])
-        )
+        imprecise = self._imprecise(log_sums)
         if len(imprecise):
             log_agreement[imprecise] = self.dense.class_agreement(queries.take(imprecise, n))[1]
         return log_sums, log_agreement

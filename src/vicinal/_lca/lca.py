@@ -162,7 +162,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
     engine_ : str
         The backend of the pair work.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log

@@ -106,7 +106,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     engine_ : str
         The backend of the pair work of the fit.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : FrameMixture, or SharedMixture with ``n_components=0``
         The density itself.

@@ -104,7 +104,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     engine_ : str
         The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
