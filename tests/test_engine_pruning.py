@@ -20,7 +20,8 @@ from vicinal import (
     which_engine,
 )
 from vicinal._engine import Match, prepare
-from vicinal._engine import _pruned_sweep as kernels
+from vicinal._engine import _pruned_boxes as kernels
+from vicinal._engine import _pruned_sweep as sweep
 from vicinal._engine._order import spatial_order
 from vicinal._engine._plan import Tiles, far_values
 
@@ -89,7 +90,7 @@ def test_the_reach_is_beyond_what_a_mass_can_contribute(power):
 
 def test_the_tangent_is_above_the_logarithm():
     squares = np.logspace(-3, 6, 200)
-    assert np.all(np.log(squares) <= squares / 64.0 + kernels._TANGENT + 1e-12)
+    assert np.all(np.log(squares) <= squares / 64.0 + sweep._TANGENT + 1e-12)
 
 
 # -- order and tiles --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine import _pruned_sweep as kernels
+from vicinal._engine import _pruned_boxes as kernels
 from vicinal._engine._accuracy import largest_accurate_square
 from vicinal._engine._order import spatial_order
 from vicinal._engine._pool import in_order
