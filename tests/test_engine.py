@@ -1059,3 +1059,19 @@ def test_classes_are_compared_where_the_points_are():
     assert isinstance(mine, torch.Tensor)
     assert isinstance(theirs, torch.Tensor)
     np.testing.assert_array_equal((mine[:, None] == theirs[None, :]).numpy(), codes[:7, None] == codes)
+
+
+# -- float32 rows in groups that are far apart ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("apart", [1e4, 1e6, 1e7])
+def test_float32_rows_keep_the_digits_of_groups_that_are_far_apart(backend, apart):
+    """Centred on the larger group, rows near 0 were rounded to the digits of the other one: off by 1 to 20 nats."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2)).astype(np.float32)
+    X[60:] += np.float32(apart)
+    expected = prepare("reference", X.astype(np.float64), leave_one_out=True).at(np.full(2, 3.0))
+    placed = prepare(backend, X, leave_one_out=True).at(np.full(2, 3.0))
+    np.testing.assert_allclose(placed.log_sums(), expected.log_sums(), atol=5e-3)
+    np.testing.assert_allclose(placed.log_sums(X[:50]), expected.log_sums(X[:50].astype(np.float64)), atol=5e-3)

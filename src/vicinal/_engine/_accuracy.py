@@ -113,24 +113,6 @@ def _some_columns(points: np.ndarray) -> np.ndarray:
 _SCATTER_TOLERANCE = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 2e-4}
 
 
-def centring_loses_digits(points: np.ndarray, centre: np.ndarray) -> bool:
-    """Whether float32 rows less a centre, in float32, lose digits that they have and that the distances of most rows show.
-
-    The typical distance is that from the centre, column by column; a row that is far from all others, and has no such
-    digits itself, does not matter.
-    """
-    some = _some_columns(points)
-    typical = np.median(np.abs(some - centre[:, None]), axis=1)
-    for start in range(0, len(points), ALGEBRA_ROWS):
-        rows = points[start : start + ALGEBRA_ROWS]
-        exact = rows - centre
-        with np.errstate(over="ignore", invalid="ignore"):
-            lost = np.abs(exact.astype(np.float32) - exact)
-        if (lost > np.maximum(np.spacing(np.abs(rows)), _VISIBLE_DIGITS * typical)).any():
-            return True
-    return False
-
-
 def scatter_is_accurate(scatter: np.ndarray, size: Number, dtype: DTypeLike) -> Any:
     """Whether a scatter (or each of a stack of them) assembled from terms of trace `size` kept its digits."""
     trace = np.trace(scatter, axis1=-2, axis2=-1)

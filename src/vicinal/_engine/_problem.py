@@ -8,16 +8,14 @@
 """
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike, DTypeLike
 
-from vicinal._engine._accuracy import (
-    centring_loses_digits,
-    round_centre,
-)
+from vicinal._engine._accuracy import round_centre
 from vicinal._engine._arrays import like
 from vicinal._engine._backends import backend_class
 from vicinal._engine._blocks import Blocks
@@ -28,12 +26,15 @@ from vicinal._engine._contract import (
     Points,
     Queries,
 )
-from vicinal._engine._families import Kernel
+from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._listed import Listed
 from vicinal._engine._placement import Placement
 from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import ALGEBRA_ROWS
 from vicinal._tensors import on_device, tensor_of
+
+# Rounding of images beyond this share of a kernel's width shows in log-sums.
+_VISIBLE_ROUNDING = 1e-3
 
 
 def prepare(
@@ -78,17 +79,6 @@ def prepare(
     return Problem(engine, name, rows, weights, leave_one_out, match)
 
 
-def _working_precision(engine: Engine, backend: str, points: np.ndarray, centre: np.ndarray) -> np.dtype[Any]:
-    """The precision that was asked for, or that of the rows.
-
-    Rows of float32 in groups that are far apart have digits, some near the origin of the data, that are lost when all are
-    centred on one point: they are worked on in float64.  On a GPU every tile has a centre of its own.
-    """
-    if engine.precision is not None or points.dtype != np.float32 or backend == "torch":
-        return np.dtype(engine.precision or points.dtype)
-    return np.dtype(np.float64 if centring_loses_digits(points, centre) else np.float32)
-
-
 def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Rows less a centre, in another precision, some at a time: there is no second copy in float64."""
     found = np.empty(rows.shape, dtype=dtype)
@@ -111,7 +101,7 @@ class Problem:
         certificates: Certificates | None = None,
     ):
         self.centre = round_centre(points)
-        real = _working_precision(engine, backend, points, self.centre)
+        real = np.dtype(engine.precision or points.dtype)
         engine.check_error(real)
         self.engine, self.backend = engine, backend
         self.n_points, self.n_features = points.shape
@@ -126,6 +116,10 @@ class Problem:
             tensor = centred_tensor(tensor, self.centre, real)
         self.points = Points(rows, log_weights, codes, n_classes, tensor, certificates or Certificates())
         self._rows = backend_class(backend)(self.points, engine)
+        # The rows as given, where their digits may be needed.  On a GPU every tile has a centre of its own.
+        plain = engine.precision is None and real == np.float32 and backend != "torch"
+        self._given = points if plain else None
+        self._in_float64: Problem | None = None
         self._with_targets: Problem | None = None
         self._by_column: list[Problem] | None = None
 
@@ -150,7 +144,31 @@ class Problem:
             A matrix A maps rows to images ``A x`` with the score ``-|A (x_i - x_j)|^2 / 2``; a vector is a diagonal
             matrix; None leaves the rows as they are.
         """
+        if self._given is not None and self._rounds_visibly(kernel):
+            if self._in_float64 is None:
+                engine = replace(self.engine, precision="float64")
+                self._in_float64 = Problem(
+                    engine, self.backend, self._given, self.points.log_weights, self.leave_one_out, self.match,
+                    self.points.certificates,
+                )  # fmt: skip
+            return self._in_float64.at(kernel)
         return Placement(self, self._rows.at(kernel), kernel)
+
+    def _rounds_visibly(self, kernel: Kernel) -> bool:
+        """Whether images in float32, all about one centre, may be off by a visible part of a kernel's width.
+
+        So are those of groups of rows that are a million widths apart, though the rows of a group differ by exact numbers.
+        """
+        if isinstance(kernel, (Covariances, Frames)):
+            return False
+        largest = 1.0 if kernel is None else float(np.linalg.norm(kernel))
+        return float(np.finfo(np.float32).eps) * largest * self._largest_norm > _VISIBLE_ROUNDING
+
+    @cached_property
+    def _largest_norm(self) -> float:
+        return max(
+            float(np.linalg.norm(self.points.rows[part], axis=1).max()) for part in Blocks(self.n_points, ALGEBRA_ROWS)
+        )
 
     def reweighted(self, log_weights: np.ndarray | None) -> "Problem":
         """The same rows with other log-weights, on the same backend."""
@@ -175,7 +193,8 @@ class Problem:
         other.__dict__.update(self.__dict__)
         other.points, other.match, other.n_points = points, match, len(points.rows)
         other._rows = backend_class(self.backend)(points, self.engine)
-        other._with_targets, other._by_column = None, None
+        other._with_targets, other._by_column, other._in_float64, other._given = None, None, None, None
+        other.__dict__.pop("_largest_norm", None)
         return other
 
     def listed(self, queries: np.ndarray, neighbors: np.ndarray) -> Listed:
