@@ -65,10 +65,10 @@ from vicinal._records import Record, RecordParametersMixin, as_record
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")
 _SOLVERS = ("auto", "em", "accelerated", "stochastic")
 
-# Up to here a pass over all pairs takes seconds on two cores, and the accelerated solver needs 10 to 30.
-_EXACT_ROWS = 20_000
-# Beyond, a pass must be expected to visit no more pairs than these.
+# The most pairs of a pass of an exact fit, which takes seconds on two cores; the accelerated solver needs 10 to 30.
 _EXACT_PAIRS = 2e9
+# From here on an exact fit starts from fits of samples.
+_LEVELS_FROM_ROWS = 20_000
 # The default max_iter and tol, exact and stochastic.
 _LIMITS = (500, 1e-8), (50, 1e-3)
 # Passes (or sweeps) that a fit makes, about; the engine chooses by it.
@@ -109,8 +109,8 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         fewer passes over the pairs, by quasi-Newton steps that EM safeguards. "stochastic" (sec. 5) sees
         minibatches of rows and samples of neighbours: time and memory are linear in n; its options are those of
         :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is
-        "accelerated" up to 20,000 rows, and beyond where a pass is expected to visit at most two billion pairs (most are
-        skipped where kernels are narrow, see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
+        "accelerated" where a pass is expected to visit at most two billion pairs: up to 44,721 rows, and beyond where kernels are
+        so narrow that most pairs are skipped (see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
     init : "covariance", float or array, default="covariance"
         The start: the covariance of the data, or a number or vector (standard deviations) or a matrix (a
         covariance).
@@ -338,10 +338,11 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
         n = len(problem.rows)
         self.solver_ = self._pick_solver(n)
-        many = n > _EXACT_ROWS and isinstance(self.init, str)
+        many = n > _LEVELS_FROM_ROWS and isinstance(self.init, str)
         with one_blas_thread_beside_pairs(*problem.rows.shape):
-            if self.solver == "auto" and many and predicted_pairs(problem, start, structure, reference) <= _EXACT_PAIRS:
-                self.solver_ = "accelerated"
+            if self.solver == "auto" and self.solver_ == "stochastic" and many:
+                if predicted_pairs(problem, start, structure, reference) <= _EXACT_PAIRS:
+                    self.solver_ = "accelerated"
             if self.verbose and self.solver == "auto":
                 self._say(f"solver={self.solver_!r} for {n} rows")
             if many and self.solver_ == "accelerated":
@@ -415,7 +416,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
             return "stochastic"
         if self.solver != "auto":
             return self.solver
-        return "accelerated" if n <= _EXACT_ROWS else "stochastic"
+        return "accelerated" if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
 
     def _pair_work(self, n_samples, n_features):
         """The pair work of a fit: all pairs in each pass, or those of a sweep."""
