@@ -340,9 +340,9 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         self.solver_ = self._pick_solver(n)
         many = n > _LEVELS_FROM_ROWS and isinstance(self.init, str)
         with one_blas_thread_beside_pairs(*problem.rows.shape):
-            if self.solver == "auto" and self.solver_ == "stochastic" and many:
-                if predicted_pairs(problem, start, structure, reference) <= _EXACT_PAIRS:
-                    self.solver_ = "accelerated"
+            unsure = self.solver == "auto" and self.solver_ == "stochastic" and many
+            if unsure and predicted_pairs(problem, start, structure, reference) <= _EXACT_PAIRS:
+                self.solver_ = "accelerated"
             if self.verbose and self.solver == "auto":
                 self._say(f"solver={self.solver_!r} for {n} rows")
             if many and self.solver_ == "accelerated":
