@@ -75,6 +75,8 @@ def prepare(
     n, width = rows.shape
     work = Work(n if n_queries is None else n_queries, n, width if n_dims is None else n_dims, passes)
     name = choose(engine, work).backend
+    if name != "reference":
+        engine.check_error(np.dtype(engine.precision or rows.dtype))
     weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
     return Problem(engine, name, rows, weights, leave_one_out, match)
 
@@ -102,7 +104,6 @@ class Problem:
     ):
         self.centre = round_centre(points)
         real = np.dtype(engine.precision or points.dtype)
-        engine.check_error(real)
         self.engine, self.backend = engine, backend
         self.n_points, self.n_features = points.shape
         self.leave_one_out, self.match = leave_one_out, match
