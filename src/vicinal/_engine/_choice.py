@@ -105,6 +105,11 @@ def which_engine(X: ArrayLike, estimator: Any = None) -> str:
     shape = np.shape(X)
     if len(shape) != 2:
         raise ValueError(f"X must have two dimensions (rows, columns), got shape {shape}.")
+    if isinstance(estimator, type):
+        raise TypeError(
+            f"estimator must be an estimator, an engine or None, got the class {estimator.__name__}. Pass an instance, "
+            f"{estimator.__name__}()."
+        )
     if hasattr(estimator, "get_params") and not isinstance(estimator, Engine):
         return _said_of_estimator(X, shape, estimator)
     return _said_of_work(X, as_engine(estimator), Work(shape[0], shape[0], shape[1]))

@@ -47,7 +47,7 @@ def _can_cache() -> bool:
     return True
 
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": _can_cache(), "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": _can_cache(), "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
 @intrinsic
