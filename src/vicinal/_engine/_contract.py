@@ -211,10 +211,10 @@ class Placed(Protocol):
         """Yield, for blocks of queries, pairs (query, point) as two integer arrays.
 
         With `k`, the pairs of each query contain its k best scores and all that tie with the k-th (their scores agree to
-        twice the relative difference `_accuracy.TIED`); with `floors`
-        (m,), all scores of at least ``floors_i``.  There may be more: a margin covers the rounding errors of fast
-        products, and the caller decides by scores in float64.  A query's pairs come together; queries come in any order.  Pairs that are left
-        out, or of weight 0, are not listed.
+        twice the relative difference `_accuracy.TIED`); with `floors` (m,), all scores of at least ``floors_i``.  There
+        may be more: a margin covers the rounding errors of fast products, and the caller decides by scores in float64.
+        A query's pairs come together; queries come in any order.  Pairs that are left out, or of weight 0, are not
+        listed.
         """
 
     # -- written once; a backend overrides these where a fused or symmetric sweep is faster ------------------------

@@ -346,7 +346,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
             if self.verbose and self.solver == "auto":
                 self._say(f"solver={self.solver_!r} for {n} rows")
             if many and self.solver_ == "accelerated":
-                return multilevel_start(problem, start, structure, reference, self._say)
+                return multilevel_start(problem, start, structure, reference, self._say if self.verbose else None)
         return start
 
     def _say(self, text):

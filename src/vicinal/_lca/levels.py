@@ -5,6 +5,7 @@ be skipped.  A fit to a sample is cheap, and its kernel is nearly that of all ro
 narrows with the number of rows n as ``n^(-2/(d+4))`` in its variances.
 """
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -52,14 +53,20 @@ def predicted_pairs(problem: LeaveOneOut, start: np.ndarray, structure: Structur
 
 def multilevel_start(
     problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] | None = None,
 ) -> np.ndarray:  # fmt: skip
     """A metric close to the best for all rows, from a start at any distance."""
     n, metric = len(problem.rows), start
     sizes = level_sizes(n)
     for size, following in zip(sizes, [*sizes[1:], n], strict=True):
-        path = _fit_level(_sample(problem, size), metric, structure, reference)
-        say(f"{size} rows: {path.n_iter} passes to {path.objectives[-1]:.6f} nats per row")
+        began, sample = time.perf_counter(), _sample(problem, size)
+        path = _fit_level(sample, metric, structure, reference)
+        if say is not None:
+            say(
+                f"{size} rows: {path.n_iter} passes to {path.objectives[-1]:.6f} nats per row in "
+                f"{time.perf_counter() - began:.1f} s; the last visited about "
+                f"{100 * sample.pairs.at(path.parameters).expected_share:.2g}% of the pairs"
+            )
         metric = narrowed(path.parameters, size, following, problem.reg)
     return metric
 
