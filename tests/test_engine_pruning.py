@@ -24,6 +24,7 @@ from vicinal._engine import _pruned_boxes as kernels
 from vicinal._engine import _pruned_sweep as sweep
 from vicinal._engine._order import spatial_order
 from vicinal._engine._plan import Tiles, far_values
+from vicinal._nca import nca
 
 
 @pytest.fixture
@@ -281,6 +282,63 @@ def test_a_changed_field_of_the_engine_is_obeyed_at_the_next_score(field, value)
     assert renewed is not placement
     assert getattr(renewed.problem.engine, field) == value
     assert getattr(placement.problem.engine, field) != value
+
+
+def test_every_sum_of_a_fit_counts_for_its_certificate(forced):
+    """A dense sweep at the end of a fit, and sums on derived problems, used to hide what had been skipped."""
+    X = clusters(700)
+    problem = prepare(Engine("cpu", error=1e-3), X, leave_one_out=True)
+    derived = problem.some(np.arange(300))
+    derived.at(None).log_sums()
+    certified = problem.certified_row_error
+    assert 0.0 < certified <= 1e-3
+    problem.points.certificates.add(0.0)
+    assert problem.certified_row_error == certified
+    soft = prepare(Engine("cpu", error=1e-3), X, leave_one_out=True, match=Match("gaussian", X[:, :1]))
+    soft.with_targets().at(None).log_sums()
+    assert 0.0 < soft.certified_row_error <= 1e-3
+
+
+def test_a_sum_of_two_sweeps_keeps_the_error_that_was_asked_for(forced):
+    match = Match("class", np.arange(700) % 3)
+    for error in (1e-1, 1e-3):
+        problem = prepare(Engine("cpu", error=error), clusters(700, width=0.1), leave_one_out=True, match=match)
+        problem.at(None).pull(objective="likelihood")
+        assert problem.certified_row_error <= error
+
+
+def test_logarithms_of_class_shares_are_certified_relative_to_themselves(forced):
+    """Only the shares themselves were: logarithms were off by hundreds of nats where a class is far away."""
+    X = clusters(700, width=0.5)
+    match = Match("class", (X[:, 0] > 0).astype(int) + 2 * (X[:, 1] > 0))
+    dense, pruned = (
+        prepare(Engine("cpu", error=error), X, leave_one_out=True, match=match).at(None) for error in (0.0, 1e-9)
+    )
+    for queries in (None, X[:80] + 0.1):
+        expected, got = dense.class_log_shares(queries), pruned.class_log_shares(queries)
+        sure = expected > -300.0
+        assert (expected[sure] < -40.0).any()
+        np.testing.assert_allclose(got[sure], expected[sure], atol=1e-8)
+
+
+def test_auto_of_nca_is_exact_where_few_pairs_have_to_be_visited(forced, monkeypatch):
+    X = clusters(500, 2, width=0.1)
+    y = np.arange(500) % 2
+    monkeypatch.setattr(nca, "_EXACT_ROWS", 300)
+    for pairs, solver in ((1e9, "lbfgs"), (1.0, "stochastic")):
+        monkeypatch.setattr(nca, "_EXACT_PAIRS", pairs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert NCA(engine="cpu", max_iter=1, random_state=0).fit(X, y).solver_ == solver
+
+
+def test_hopeless_pruning_is_not_counted_again():
+    """The count took a tenth of a dense pass over 10,000 x 128 rows, in every pass."""
+    X = np.random.default_rng(0).normal(size=(7000, 3))
+    placed = prepare(Engine("cpu"), X, leave_one_out=True).at(np.full(3, 0.1)).placed
+    assert placed.sweeps is None
+    assert "_counted" not in placed.__dict__
+    assert prepare(Engine("cpu"), clusters(7000), leave_one_out=True).at(None).placed.sweeps is not None
 
 
 @pytest.mark.parametrize("verb", ["log_sums", "scatter", "pull", "perplexities", "class_shares", "mean_shifts"])
