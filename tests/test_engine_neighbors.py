@@ -256,11 +256,11 @@ def test_neighbours_are_found_some_points_at_a_time(name, dtype, monkeypatch):
     rng = np.random.default_rng(0)
     X, A = rng.normal(size=(400, 15)).astype(dtype), rng.normal(size=(12, 15))
     problem = prepare(name, X, leave_one_out=True)
-    expected = problem.at(A).nearest(7)
+    expected = problem.at(A).nearest(7, np.arange(70))
     for module in (_contract, _nearest):
-        monkeypatch.setattr(module, "LISTED_BYTES", 8 * 12 * 90)
+        monkeypatch.setattr(module, "LISTED_BYTES", 8 * 12 * 200)
     monkeypatch.setattr(_nearest, "ALGEBRA_ROWS", 1)
-    found = problem.at(A).nearest(7)
+    found = problem.at(A).nearest(7, np.arange(70))
     np.testing.assert_array_equal(found.indices, expected.indices)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-12)
 
