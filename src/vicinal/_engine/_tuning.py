@@ -95,6 +95,7 @@ SAMPLED_GROUPS = 32  # query groups that tell what share of the pairs a pass wou
 # this share of what they were when the count last spoke against pruning.
 COUNTED_FROM_POINTS = 32_768
 REFUSED_AGAIN = 0.5
+NEAR_POINTS = 4096  # points of which that is counted
 # What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in dense passes over all rows, for
 # sums alone and for scatters or means; and pruned, for its distance, for its exponential, and for the rest of a scatter.
 # Pruned work must promise this share of the dense cost to be taken.  Measured.
