@@ -1,9 +1,4 @@
-"""The compiled CPU backend: Numba kernels and BLAS tiles, on our own threads.
-
-Few coordinates: whole reductions in one fused kernel (`_row_kernels.py`).  Many: BLAS for the products q'z and W V, compiled
-passes between them (`_products.py`).  Where products would lose digits (`_accuracy.py`), the fused kernels take
-differences.  Points against themselves are computed once for both rows of a pair (`_half.py`).
-"""
+"""The compiled CPU backend: Numba kernels and BLAS tiles, on our own threads; its sums are in `_compiled_rows.py`."""
 
 from collections.abc import Iterator
 from typing import ClassVar
