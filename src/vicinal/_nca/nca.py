@@ -289,7 +289,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         """The solver; "auto" is exact where few of the pairs have to be visited, counted on a sample of rows."""
         n, solver = len(rows.X), self._pick_solver(len(rows.X))
         if self.solver == "auto" and solver == "stochastic":
-            share = placed_at(rows.problem, start).expected_share
+            share = placed_at(rows.problem, start.components).expected_share
             return "lbfgs" if share * float(n) ** 2 <= _EXACT_PAIRS else solver
         return solver
 
