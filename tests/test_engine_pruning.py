@@ -284,6 +284,31 @@ def test_a_changed_field_of_the_engine_is_obeyed_at_the_next_score(field, value)
     assert getattr(placement.problem.engine, field) != value
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_neighbors_above_a_share_are_listed_from_near_tiles_alone(forced, dtype):
+    X = clusters(900).astype(dtype)
+    log_weights = np.random.default_rng(1).normal(size=900)
+    log_weights[::50] = -np.inf
+    engines = Engine("cpu", error=0.0, precision=dtype), Engine("cpu", error=1e-3, precision=dtype)
+    dense, pruned = (prepare(engine, X, log_weights=log_weights, leave_one_out=True).at(None) for engine in engines)
+    # Shares just below and above the least are told apart by different sums.
+    floors = dense.log_sums() - 12.0
+    for queries in (None, np.arange(0, 900, 2), X[:100] + 0.1):
+        asked = dense.problem.queries(queries, None)
+        m = asked.count(900)
+        listed = []
+        for placed in (dense.placed, pruned.placed):
+            pairs = [np.stack(block) for block in placed.candidates(asked, floors=floors[:m])]
+            assert all(
+                len(np.flatnonzero(np.diff(block[0]))) + 1 == len(np.unique(block[0])) for block in pairs if block.size
+            )
+            listed.append(np.concatenate(pairs, axis=1))
+        scores = [dense.placed.pair_scores(asked)(*pairs) for pairs in listed]
+        sure = [pairs[:, score >= floors[pairs[0]]] for pairs, score in zip(listed, scores, strict=True)]
+        assert len(sure[0][0]) < 0.3 * m * 900
+        assert np.array_equal(*(np.unique(900 * pairs[0] + pairs[1]) for pairs in sure))
+
+
 def test_every_sum_of_a_fit_counts_for_its_certificate(forced):
     """A dense sweep at the end of a fit, and sums on derived problems, used to hide what had been skipped."""
     X = clusters(700)

@@ -30,7 +30,7 @@
                             _order.py         a spatial order of the rows         _plan.py  tiles with boxes, groups of queries
                             _pruned_boxes.py  tiles, their boxes, and which are within reach (compiled)
                             _pruned_sweep.py  the tiles that a group of queries visits, and its exponentials (compiled)
-                            _pruned_kernels.py  what is done with them (compiled)
+                            _pruned_kernels.py  what is done with them (compiled)   _pruned_lists.py  pairs above a floor
       on a GPU:             _cuda.py     a shared metric (its overview is there)      _frames_cuda.py  frames
 
 A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).

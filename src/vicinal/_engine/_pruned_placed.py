@@ -29,6 +29,7 @@ from vicinal._engine._order import spatial_order
 from vicinal._engine._plan import QueryGroups, Tiles
 from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._pruned import PrunedSweeps, Shares, Work
+from vicinal._engine._pruned_lists import listed_by_boxes
 from vicinal._engine._tuning import (
     COUNTED_FROM_POINTS,
     FLOAT32,
@@ -294,7 +295,10 @@ class PrunedPlaced(Placed):
     def candidates(
         self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return self.dense.candidates(queries, k, floors)
+        plan = None if floors is None else self._plan(queries, "sums")
+        if floors is None or plan is None:
+            return self.dense.candidates(queries, k, floors)
+        return listed_by_boxes(plan[0].tiles, plan[1], self.points.log_weights, floors, self._threads)
 
     def entropies(self, queries: Queries) -> np.ndarray | None:
         plan = self._plan(queries, "sums")
