@@ -286,13 +286,12 @@ def test_a_changed_field_of_the_engine_is_obeyed_at_the_next_score(field, value)
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_neighbors_above_a_share_are_listed_from_near_tiles_alone(forced, dtype):
-    X = clusters(900).astype(dtype)
+    X = 10.0 * np.random.default_rng(0).normal(size=(900, 2)).astype(dtype)
     log_weights = np.random.default_rng(1).normal(size=900)
     log_weights[::50] = -np.inf
     engines = Engine("cpu", error=0.0, precision=dtype), Engine("cpu", error=1e-3, precision=dtype)
     dense, pruned = (prepare(engine, X, log_weights=log_weights, leave_one_out=True).at(None) for engine in engines)
-    # Shares just below and above the least are told apart by different sums.
-    floors = dense.log_sums() - 12.0
+    floors = dense.log_sums() - 80.0
     for queries in (None, np.arange(0, 900, 2), X[:100] + 0.1):
         asked = dense.problem.queries(queries, None)
         m = asked.count(900)
@@ -305,7 +304,7 @@ def test_neighbors_above_a_share_are_listed_from_near_tiles_alone(forced, dtype)
             listed.append(np.concatenate(pairs, axis=1))
         scores = [dense.placed.pair_scores(asked)(*pairs) for pairs in listed]
         sure = [pairs[:, score >= floors[pairs[0]]] for pairs, score in zip(listed, scores, strict=True)]
-        assert len(sure[0][0]) < 0.3 * m * 900
+        assert len(sure[0][0]) < 0.5 * m * 900
         assert np.array_equal(*(np.unique(900 * pairs[0] + pairs[1]) for pairs in sure))
 
 
