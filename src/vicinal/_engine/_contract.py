@@ -15,7 +15,7 @@ Symbols, the same everywhere:
 
 A backend implements four members: `Backend.at`, and on what that returns `Placed.log_sums`, `Placed.softmax_sums` and
 `Placed.candidates`.  Every other reduction follows from those by algebra that is written once: the methods of `Placed`
-that are not abstract, and `_problem.Placement`.  A backend may override a method where one fused sweep is faster.
+that are not abstract, and `_placement.Placement`.  A backend may override a method where one fused sweep is faster.
 
 Results are float64 NumPy arrays in the order of the points as they were given, whatever the backend and the precision;
 log-sums of new rows that are a tensor on a device are a float64 tensor there.
