@@ -170,8 +170,10 @@ def test_the_default_certifies_what_rounding_exceeds():
     ):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            prepare(Engine(error=error, precision=precision), X)
+            prepare(Engine("cpu", error=error, precision=precision), X)
+            prepare(Engine("reference", error=error, precision=precision), X)  # skips nothing anyway
         assert len(caught) == warns
+        assert all(warning.filename == __file__ for warning in caught)
 
 
 def test_every_pair_is_visited_where_nothing_may_be_skipped(forced):
