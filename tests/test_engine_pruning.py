@@ -189,7 +189,7 @@ def test_every_pair_is_visited_where_nothing_may_be_skipped(forced):
 
 def test_pruning_stands_back_where_it_would_not_pay():
     """One broad bump: nothing to skip, and the dense pass does it to the last bit."""
-    X = np.random.default_rng(0).normal(size=(4200, 3))
+    X = np.random.default_rng(0).normal(size=(6200, 3))
     placed = prepare(Engine("cpu", error=1e-9), X, leave_one_out=True).at(None)
     assert placed.placed.sweeps is None
     np.testing.assert_array_equal(
