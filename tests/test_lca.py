@@ -39,7 +39,6 @@ def expected_failures(estimator):
     failures = {
         "check_estimators_pickle": ONLY_FIT,
         "check_sample_weight_equivalence_on_dense_data": LEFT_OUT_WHOLLY,
-        "check_sample_weight_equivalence_on_sparse_data": LEFT_OUT_WHOLLY,
     }
     if estimator.reg == 0:
         failures |= {
