@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal import io as io
     from vicinal import plot as plot
     from vicinal import quality as quality
+    from vicinal import retrieval as retrieval
     from vicinal import tables as tables
     from vicinal._compare.compare import compare as compare
     from vicinal._compare.results import Comparison as Comparison
@@ -128,7 +129,7 @@ _HOME = {
     "simulate_teachers": "_supervision",
     "which_engine": "_engine",
 }
-_MODULES = {"datasets", "io", "plot", "quality", "tables"}
+_MODULES = {"datasets", "io", "plot", "quality", "retrieval", "tables"}
 
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])
 
