@@ -32,17 +32,18 @@ def by_hand(Q, X, similarity):
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
-def test_measures_are_those_of_ranx(similarity):
-    ranx = pytest.importorskip("ranx")
+def test_measures_are_those_of_trec_eval(similarity):
+    ir_measures = pytest.importorskip("ir_measures")  # whose provider of these measures is trec_eval itself
     Q, X, judgements = rows_of(30, seed=2), rows_of(200), judged(30, 200, 7)
     found = retrieval.evaluate(Q, X, judgements, similarity=similarity, k=(1, 5, 10), depth=50, n_bootstrap=10)
     order, scores = by_hand(Q, X, similarity)
-    qrels = ranx.Qrels({f"q{i}": {f"d{r}": int(g) for q, r, g in judgements if q == i} for i in range(30)})
-    run = ranx.Run({f"q{i}": {f"d{r}": float(scores[i, r]) for r in order[i, :50]} for i in range(30)})
-    theirs = {"recall@1": "recall@1", "recall@10": "recall@10", "precision@5": "precision@5", "nDCG@10": "ndcg@10",
-              "nDCG@5": "ndcg@5", "MRR@50": "mrr@50", "MAP@50": "map@50"}  # fmt: skip
+    qrels = {f"{i}": {f"d{r}": int(g) for q, r, g in judgements if q == i} for i in range(30)}
+    run = {f"{i}": {f"d{r}": float(scores[i, r]) for r in order[i, :50]} for i in range(30)}
+    theirs = {"recall@1": "R@1", "recall@10": "R@10", "precision@5": "P@5", "nDCG@10": "nDCG@10", "nDCG@5": "nDCG@5",
+              "MRR@50": "RR@50", "MAP@50": "AP@50"}  # fmt: skip
     for ours, name in theirs.items():
-        np.testing.assert_allclose(found.per_query[ours], ranx.evaluate(qrels, run, name, return_mean=False), rtol=1e-9)
+        values = {one.query_id: one.value for one in ir_measures.iter_calc([ir_measures.parse_measure(name)], qrels, run)}
+        np.testing.assert_allclose(found.per_query[ours], [values[f"{i}"] for i in range(30)], rtol=1e-9, err_msg=ours)
 
 
 def test_ndcg_is_that_of_scikit_learn():

@@ -196,7 +196,7 @@ _OWN: dict[str, dict[str, list]] = {
     "ParzenMeanShift": {"merge_distance": [NUMBER], "step_tol": [NUMBER]},
     "ParzenWindows": {"bandwidth": [one_of("loo", "scott", "silverman"), NUMBER, NUMBERS]},
     "TableEncoder": {"one_hot": ["boolean"], "random_state": [INTEGER], "types": [None, _KINDS_OF_COLUMNS]},
-    "RCA": {"alpha": [NUMBER], "shrinkage": [one_of("auto"), NUMBER], "unbiased": ["boolean"]},
+    "RCA": {"alpha": [NUMBER], "shrinkage": [one_of("auto", "cv"), NUMBER], "unbiased": ["boolean"]},
     "sklearn.LinearDiscriminantAnalysis": {"covariance_estimator": [None, _ESTIMATOR]},
     "sklearn.MinMaxScaler": {"feature_range": [_TWO_NUMBERS]},
     "sklearn.Pipeline": {"steps": [_STEPS], "transform_input": [None, _TEXTS]},

@@ -538,6 +538,7 @@ STATES: dict[str, State] = {
             "total_covariance_": floats("d", "d"),
             "mean_": floats("d"),
             "shrinkage_": number(least=0, most=1),
+            "shrinkage_path_": maybe(floats("g", 3, least=0)),
             "rank_": count(least=1),
             "n_chunklets_": count(),
             "n_points_": count(),
