@@ -73,6 +73,7 @@ HOW_TO_FIT = {
         lambda: vicinal.LocalLCA(0.5, pool=3, max_iter=500, reg=0.0).fit(TABLE),
     ],
     "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(structure="diag").fit(TABLE, NAMES)],
+    "AnchorNCA": [lambda: vicinal.AnchorNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "PairNCA": [lambda: vicinal.PairNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "ManifoldParzen": [
         lambda: ManifoldParzen(selection=vicinal.Selection()).fit(TABLE),

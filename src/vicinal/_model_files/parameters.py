@@ -141,6 +141,13 @@ _SHARED: dict[str, list] = {
 
 # Of single classes. Where the class is one of scikit-learn, these replace what it declares.
 _OWN: dict[str, dict[str, list]] = {
+    "AnchorNCA": {
+        "hard_negatives": [INTEGER],
+        "init": [one_of("rca", "identity"), NUMBERS],
+        "similarity": [one_of("cosine", "distance")],
+        "solver": [one_of("adam"), record("Adam")],
+        "temperature": [NUMBER],
+    },
     "BinnedTargetMetric": {"n_bins": [INTEGER]},
     "ConstrainedGaussianMixture": {
         "covariance_type": [one_of("full", "tied", "diag", "spherical")],

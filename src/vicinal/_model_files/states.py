@@ -151,6 +151,16 @@ _BEST_PARAMS = mapping(n_components=count(), n_neighbors=count(least=1), noise=n
 # -- the classes -------------------------------------------------------------------------------------------------------
 
 STATES: dict[str, State] = {
+    "AnchorNCA": State(
+        {
+            **ROWS,
+            **_PATH,
+            "components_": floats("k", "d"),
+            "held_out_pairs_": integers("h"),
+            "random_state_": RANDOM_STATE,
+        },
+        [_PATH_WITH_AN_END],
+    ),
     "BinnedTargetMetric": State(
         {
             **ROWS,
