@@ -1,0 +1,266 @@
+"""Adapters for embeddings, side by side: does a map learned from pairs search better than the raw rows?
+
+    VICINAL_DATA=/path/to/data python benchmarks/adapters.py few [--sets usps,yale] [--draws 20] [--seconds 600]
+    VICINAL_DATA=/path/to/data python benchmarks/adapters.py side [--sets usps,glove] [--quick]
+    python benchmarks/adapters.py speed [--quick]
+
+few: RCA(shrinkage="cv") from 30, 100 and 500 pairs against the raw rows, draw by draw (sets with at least 256 columns).
+side: all methods on one split of each set.  speed: times beside NumPy's and torch's on this machine, in one run.
+Each part writes benchmarks/results/adapters-PART.json after every set, so that an interrupted run loses nothing.
+
+Sets, all compared by cosine: GloVe words (alike: a word and its forms in -s, -ed, -ing), MNIST and USPS pixels (alike: the
+same digit), Yale B and Olivetti faces at 32 x 32 (alike: the same person), and a synthetic set.  Synthetic: 768 columns;
+things are 32 standard normal numbers, seen through a random 32 x 768 matrix; each of three views of a thing adds 64
+nuisance directions, common to all rows, of three times the size, and white noise of standard deviation 1.
+"""
+
+import argparse
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, Normalizer, normalize
+
+from vicinal import NCA, RCA, AnchorNCA, retrieval
+
+RESULTS = Path(__file__).parent / "results"
+SIZES = (30, 100, 500)
+WIDE = ("usps", "mnist", "yale", "olivetti", "synthetic")
+CLASSES = ("usps", "mnist", "yale", "olivetti")
+
+
+def load(name):
+    """Rows and what groups them (-1: alone)."""
+    if name == "synthetic":
+        rng = np.random.default_rng(0)
+        thing = np.repeat(np.arange(2000), 3)
+        X = rng.normal(size=(2000, 32))[thing] @ rng.normal(size=(32, 768))
+        X += 3.0 * rng.normal(size=(6000, 64)) @ rng.normal(size=(64, 768)) + rng.normal(size=(6000, 768))
+        return X.astype(np.float32), thing
+    folder = Path(os.environ["VICINAL_DATA"])
+    if name == "glove":
+        return glove(np.load(folder / "glove_100d_100k_int8.npz"))
+    if name in ("usps", "mnist"):
+        data = np.load(folder / f"{name}.npz")
+        some = np.random.default_rng(0).permutation(len(data["X_train"]))[:6000]
+        return data["X_train"][some].astype(np.float32) - (-1000 if name == "usps" else 0), data["y_train"][some]
+    if name == "yale":
+        data = np.load(folder / "yaleb_32x32.npz")
+        return data["X"].astype(np.float32), data["y"]
+    data = np.load(folder / "olivetti_faces.npz")
+    X = data["X"].reshape(-1, 32, 2, 32, 2).mean(axis=(2, 4)).reshape(len(data["X"]), -1)
+    return X.astype(np.float32), np.repeat(np.arange(40), 10)
+
+
+def glove(data):
+    words = data["words"].tobytes().decode("utf-8").split("\n")[:30_000]
+    place = {word: i for i, word in enumerate(words)}
+    group = np.full(len(words), -1)
+    for i, word in enumerate(words):
+        forms = [place[word + end] for end in ("s", "ed", "ing") if word + end in place]
+        if word.isalpha() and len(word) > 3 and forms and group[i] < 0:
+            group[[i, *(form for form in forms if group[form] < 0)]] = i
+    return data["X"][: len(words)].astype(np.float32) * 0.032, group
+
+
+def halves(y, classes, rng):
+    """Two halves: rows of every class in both, or whole groups in either; rows alone go to both."""
+    if classes:
+        return np.array_split(rng.permutation(len(y)), 2)
+    groups = np.unique(y[y >= 0])
+    first = rng.permutation(groups)[: len(groups) // 2]
+    return [np.flatnonzero((y < 0) | (np.isin(y, first) == side)) for side in (True, False)]
+
+
+def draw_pairs(y, count, rng):
+    pairs = []
+    known = np.flatnonzero(y >= 0)
+    while len(pairs) < count:
+        one = rng.choice(known)
+        mates = np.flatnonzero(y == y[one])
+        if len(mates) > 1:
+            pairs.append((one, rng.choice(mates[mates != one])))
+    return np.array(pairs)
+
+
+def judge(X, y, queries, model=None):
+    return retrieval.evaluate(queries, X, np.where(y < 0, -1, y), model=model, n_bootstrap=20, depth=10).mean
+
+
+def adapter(method):
+    return make_pipeline(Normalizer(), method, Normalizer())
+
+
+def few(sets, draws, seconds):
+    found, end = earlier("few", sets), time.monotonic() + seconds
+    rows_of = {name: load(name) for name in sets}
+    for draw in range(draws):
+        for name in sets:
+            X, y = rows_of[name]
+            rng = np.random.default_rng(draw)
+            fit, test = halves(y, name in CLASSES, rng)
+            asked = rng.permutation(np.flatnonzero(np.isin(y[test], y[test][y[test] >= 0])))[:300]
+            raw = judge(X[test], y[test], asked)
+            for size in SIZES:
+                model = adapter(RCA(shrinkage="cv")).fit(X[fit], draw_pairs(y[fit], size, rng))
+                mine = judge(X[test], y[test], asked, model)
+                row = [raw["recall@10"], mine["recall@10"], raw["precision@10"], mine["precision@10"], model[1].shrinkage_]
+                found.setdefault(name, {}).setdefault(str(size), []).append([round(float(v), 5) for v in row])
+                rows = np.array(found[name][str(size)])
+                gain = rows[:, 1] - rows[:, 0]
+                error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.nan
+                print(f"{name:10} {size:4} pairs, draw {draw}: raw {rows[:, 0].mean():.4f}, RCA {rows[:, 1].mean():.4f}, mean gain "
+                      f"{gain.mean():+.4f} (se {error:.4f}), worst {gain.min():+.4f}, raw kept {rows[:, 4].mean():.2f}", flush=True)  # fmt: skip
+            (RESULTS / "adapters-few.json").write_text(json.dumps(found, indent=1))
+            if time.monotonic() > end:
+                return
+
+
+def without_top(X, n=3):
+    pca = PCA(n).fit(X)
+    return FunctionTransformer(lambda rows: (rows - pca.mean_) - (rows - pca.mean_) @ pca.components_.T @ pca.components_)
+
+
+def whitened(X):
+    pca = PCA(min(len(X) // 4, X.shape[1], 256), whiten=True).fit(X)
+    return FunctionTransformer(pca.transform)
+
+
+def torch_adapter(X, pairs, rank, start, seconds=60.0, temperature=0.05):
+    """A linear map trained in torch: Adam, batches of 512, the best of five learning rates, early stopping."""
+    import torch
+
+    torch.manual_seed(0)
+    order = np.random.default_rng(0).permutation(len(pairs))
+    held, train = pairs[order[: len(pairs) // 10]], pairs[order[len(pairs) // 10 :]]
+    X = torch.from_numpy(X)
+
+    def score(A):
+        Z = torch.nn.functional.normalize(X[held.ravel()] @ A.T, dim=1)
+        near = Z[::2] @ Z[1::2].T
+        rank_of = (near > near.diag()[:, None]).sum(1)
+        return float((1 / torch.log2(2.0 + rank_of)).mean())
+
+    best, best_time, began = (-1.0, None), 0.0, time.perf_counter()
+    for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2):
+        A = torch.tensor(start, dtype=torch.float32, requires_grad=True)
+        optimiser, idle, top = torch.optim.Adam([A], lr=rate * float(A.detach().square().mean().sqrt()) * 10), 0, -1.0
+        lap = time.perf_counter()
+        for _ in range(30):
+            for part in np.array_split(np.random.permutation(len(train)), max(len(train) // 512, 1)):
+                a, b = (torch.nn.functional.normalize(X[train[part, side]] @ A.T, dim=1) for side in (0, 1))
+                loss = torch.nn.functional.cross_entropy(a @ b.T / temperature, torch.arange(len(part)))
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+            with torch.no_grad():
+                now = score(A)
+            idle = 0 if now > top + 1e-4 else idle + 1
+            if now > top:
+                top = now
+                if now > best[0]:
+                    best, best_time = (now, A.detach().numpy().copy()), time.perf_counter() - lap
+            if idle >= 3 or time.perf_counter() - began > seconds:
+                break
+    return best[1], best[0], best_time
+
+
+def linear(A):
+    return FunctionTransformer(lambda rows: rows @ A.T.astype(rows.dtype))
+
+
+def earlier(part, sets):
+    """What an earlier run has found on other sets."""
+    path = RESULTS / f"adapters-{part}.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    return {name: rows for name, rows in known.items() if name not in sets}
+
+
+def side(sets, quick):
+    table = earlier("side", sets)
+    for name in sets:
+        X, y = load(name)
+        rng = np.random.default_rng(0)
+        fit, test = halves(y, name in CLASSES, rng)
+        if quick:
+            fit, test = fit[:1500], test[:1500]
+        U, pairs = normalize(X[fit]), draw_pairs(y[fit], 500, rng)
+        asked = rng.permutation(np.flatnonzero(y[test] >= 0))[:300]
+        rank = min(64, X.shape[1])
+        start = RCA(rank, shrinkage="cv").fit(U, pairs).components_
+        methods = {
+            "raw cosine": (1, lambda: None),
+            "whitening": (2, lambda: make_pipeline(Normalizer(), whitened(U), Normalizer())),
+            "top 3 directions removed": (3, lambda: make_pipeline(Normalizer(), without_top(U), Normalizer())),
+            "RCA, 500 pairs": (1, lambda: adapter(RCA(shrinkage="cv")).fit(X[fit], pairs)),
+            "AnchorNCA, 500 pairs": (1, lambda: make_pipeline(Normalizer(), AnchorNCA(rank, init=start, random_state=0).fit(U, pairs=pairs), Normalizer())),
+            "torch adapter, 500 pairs": (25, lambda: make_pipeline(Normalizer(), linear(torch_adapter(U, pairs, rank, start)[0]), Normalizer())),
+        }  # fmt: skip
+        if name in CLASSES:
+            methods["LDA, labels"] = (1, lambda: adapter(LinearDiscriminantAnalysis()).fit(X[fit], y[fit]))
+            methods["RCA, labels"] = (1, lambda: adapter(RCA()).fit(X[fit], y[fit]))
+            methods["NCA, labels"] = (1, lambda: adapter(NCA(32, solver="stochastic", max_iter=20, random_state=0)).fit(X[fit], y[fit]))
+        for method, (lines, make) in methods.items():
+            began = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = make()
+            took = time.perf_counter() - began
+            mean = judge(X[test], y[test], asked, model)
+            table.setdefault(name, {})[method] = {
+                **{key: round(mean[key], 4) for key in ("recall@1", "recall@10", "precision@10", "nDCG@10")},
+                "fit_seconds": round(took, 2), "lines": lines,
+            }  # fmt: skip
+            print(name, method, table[name][method], flush=True)
+        (RESULTS / "adapters-side.json").write_text(json.dumps(table, indent=1))
+
+
+def speed(quick):
+    rng, found = np.random.default_rng(0), {}
+    n, m = (20_000, 200) if quick else (100_000, 1000)
+    X = normalize(rng.normal(size=(n, 768)).astype(np.float32))
+    Q = normalize(rng.normal(size=(m, 768)).astype(np.float32))
+    laps = {"numpy": [], "evaluate": []}
+    for _ in range(3):
+        began = time.perf_counter()
+        np.argpartition(-(Q @ X.T), 99, axis=1)[:, :100]
+        laps["numpy"].append(time.perf_counter() - began)
+        began = time.perf_counter()
+        retrieval.evaluate(Q, X, np.column_stack([np.arange(m), np.arange(m)]), n_bootstrap=100)
+        laps["evaluate"].append(time.perf_counter() - began)
+    found["evaluate over NumPy"] = round(min(laps["evaluate"]) / min(laps["numpy"]), 2)
+    began = time.perf_counter()
+    RCA().fit(X[:20_000], rng.permutation(20_000)[:800].reshape(400, 2))
+    found["RCA auto, 20,000 x 768, 400 pairs, s"] = round(time.perf_counter() - began, 2)
+    began = time.perf_counter()
+    RCA(shrinkage="cv").fit(X[:20_000], rng.permutation(20_000)[:800].reshape(400, 2))
+    found["RCA cv, 20,000 x 768, 400 pairs, s"] = round(time.perf_counter() - began, 2)
+    print(found, flush=True)
+    (RESULTS / "adapters-speed.json").write_text(json.dumps(found, indent=1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("few", "side", "speed"))
+    parser.add_argument("--sets")
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    chosen = options.sets.split(",") if options.sets else None
+    if options.part == "few":
+        few(chosen or WIDE, options.draws, options.seconds)
+    elif options.part == "side":
+        side(chosen or ("glove", *WIDE), options.quick)
+    else:
+        speed(options.quick)
+
+
+if __name__ == "__main__":
+    main()
