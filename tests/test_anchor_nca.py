@@ -76,7 +76,9 @@ def found(model, queries=None):
 
 @pytest.mark.parametrize("similarity", ["cosine", "distance"])
 def test_pairs_make_the_search_better(similarity):
-    unit = make_pipeline(Normalizer(), AnchorNCA(8, similarity=similarity, random_state=0, max_iter=100, init="identity"))
+    unit = make_pipeline(
+        Normalizer(), AnchorNCA(8, similarity=similarity, random_state=0, max_iter=100, init="identity")
+    )
     unit.fit(X, anchornca__pairs=PAIRS)
     assert found(None) < 0.2
     assert found(unit) > 0.5
@@ -87,12 +89,16 @@ def test_pairs_make_the_search_better(similarity):
 def test_queries_in_a_table_of_their_own_and_weights():
     model = AnchorNCA(8, random_state=0, max_iter=60)
     model.fit(X[1::2], queries=X[::2], pairs=np.repeat(np.arange(150), 2).reshape(150, 2))
-    after = retrieval.evaluate(X[::2], X[1::2], np.repeat(np.arange(150), 2).reshape(150, 2), model=model, k=1, n_bootstrap=2)
+    after = retrieval.evaluate(
+        X[::2], X[1::2], np.repeat(np.arange(150), 2).reshape(150, 2), model=model, k=1, n_bootstrap=2
+    )
     assert after.mean["recall@1"] > 0.8
     # Pairs of weight 0 do not count.
     wrong = np.vstack([PAIRS, np.random.default_rng(2).permutation(300).reshape(150, 2)])
     weight = np.repeat([1.0, 0.0], 150)
-    one = AnchorNCA(3, random_state=0, max_iter=5, tol=0.1, solver=Adam(n_iter_no_change=1)).fit(X, pairs=wrong, pair_weight=weight)
+    one = AnchorNCA(3, random_state=0, max_iter=5, tol=0.1, solver=Adam(n_iter_no_change=1)).fit(
+        X, pairs=wrong, pair_weight=weight
+    )
     other = AnchorNCA(3, random_state=0, max_iter=5, tol=0.1, solver=Adam(n_iter_no_change=1)).fit(X, pairs=PAIRS)
     np.testing.assert_array_equal(one.components_, other.components_)
 

@@ -42,7 +42,9 @@ def test_measures_are_those_of_trec_eval(similarity):
     theirs = {"recall@1": "R@1", "recall@10": "R@10", "precision@5": "P@5", "nDCG@10": "nDCG@10", "nDCG@5": "nDCG@5",
               "MRR@50": "RR@50", "MAP@50": "AP@50"}  # fmt: skip
     for ours, name in theirs.items():
-        values = {one.query_id: one.value for one in ir_measures.iter_calc([ir_measures.parse_measure(name)], qrels, run)}
+        values = {
+            one.query_id: one.value for one in ir_measures.iter_calc([ir_measures.parse_measure(name)], qrels, run)
+        }
         np.testing.assert_allclose(found.per_query[ours], [values[f"{i}"] for i in range(30)], rtol=1e-9, err_msg=ours)
 
 
@@ -73,7 +75,12 @@ def test_labels_pairs_judgements_and_mappings_say_the_same():
     X, labels = rows_of(60, seed=4), np.arange(60) % 12
     pairs = [(i, j) for i in range(60) for j in range(60) if i < j and labels[i] == labels[j]]
     both = [(i, j) for i in range(60) for j in range(60) if i != j and labels[i] == labels[j]]
-    ways = [labels, np.array(pairs), np.array([(i, j, 1) for i, j in both]), {i: [j for a, j in both if a == i] for i in range(60)}]
+    ways = [
+        labels,
+        np.array(pairs),
+        np.array([(i, j, 1) for i, j in both]),
+        {i: [j for a, j in both if a == i] for i in range(60)},
+    ]
     results = [retrieval.evaluate(None, X, way, k=5, depth=20, n_bootstrap=20) for way in ways]
     for other in results[1:]:
         assert other.mean == results[0].mean

@@ -111,10 +111,12 @@ def _parts_of_pairs(pairs: np.ndarray, n_rows: int, queries: Any, seed: int) -> 
 
     if queries is None:
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    moved = pairs + [0 if queries is None else n_rows, 0]
+    moved = pairs + np.array([0 if queries is None else n_rows, 0])
     component = chunklets_from_pairs(moved, n_rows + (0 if queries is None else len(queries)))[moved[:, 1]]
     n_components = component.max(initial=-1) + 1
-    return [pairs[part] for part in _thirds(np.random.default_rng(seed).permutation(n_components)[component], n_components)]
+    return [
+        pairs[part] for part in _thirds(np.random.default_rng(seed).permutation(n_components)[component], n_components)
+    ]
 
 
 def _thirds(numbers: np.ndarray, size: int) -> list[np.ndarray]:
@@ -174,7 +176,9 @@ def _evaluated(known: Known, part: np.ndarray, model: Any, engine: Any) -> Any:
 
     asked = np.random.default_rng(0).permutation(_asked(known, part))[:_MOST_ASKED]
     if known.queries is None:
-        return retrieval.evaluate(asked, known.corpus, part if known.codes is None else known.codes, model=model, engine=engine)
+        return retrieval.evaluate(
+            asked, known.corpus, part if known.codes is None else known.codes, model=model, engine=engine
+        )
     number = np.full(len(known.queries), -1)
     number[asked] = np.arange(len(asked))
     kept = part[number[part[:, 0]] >= 0]
@@ -231,7 +235,10 @@ def _changed(known: Known, model: Any, texts: list[Any] | None, engine: Any, mos
     asked = _asked(known, known.test)[:200]
     own = known.queries is None
     given = asked if own else known.queries[asked]  # type: ignore[index]
-    before, after = (retrieval.search(given, known.corpus, min(5, len(known.corpus) - 1), model=m, engine=engine).indices for m in (None, model))
+    before, after = (
+        retrieval.search(given, known.corpus, min(5, len(known.corpus) - 1), model=m, engine=engine).indices
+        for m in (None, model)
+    )
 
     def relevant(query: int, row: int) -> bool:
         if known.codes is not None:
@@ -259,7 +266,11 @@ def _changed(known: Known, model: Any, texts: list[Any] | None, engine: Any, mos
 
 
 def _said(summary: dict[str, Any]) -> str:
-    lines = [summary["verdict"], "", f"{'':>14}  {'before':>8}  {'after':>8}   on {summary['pairs']['test']} pairs that nothing has seen"]
+    lines = [
+        summary["verdict"],
+        "",
+        f"{'':>14}  {'before':>8}  {'after':>8}   on {summary['pairs']['test']} pairs that nothing has seen",
+    ]
     for name, before in summary["before"]["measures"].items():
         lines.append(f"{name:>14}  {before['mean']:8.4f}  {summary['after']['measures'][name]['mean']:8.4f}")
     if summary["raw_kept"] is not None:

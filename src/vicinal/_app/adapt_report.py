@@ -69,4 +69,4 @@ def _examples(changed: list[dict[str, Any]]) -> str:
 
 
 def _listed(found: list[dict[str, Any]]) -> str:
-    return "".join(f'<li{" class=hit" if row["relevant"] else ""}>{escape(row["text"])}</li>' for row in found)
+    return "".join(f"<li{' class=hit' if row['relevant'] else ''}>{escape(row['text'])}</li>" for row in found)

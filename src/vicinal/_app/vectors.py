@@ -30,7 +30,9 @@ def read_vectors(path: str, console: Any, vector: str | None = None) -> np.ndarr
             raise DataFailure(f"{path}: row {bad} holds NaN or infinity. Drop such rows, or fill them.")
         if not part.any(axis=1).all():
             bad = int((~part.any(axis=1)).argmax()) + start
-            raise DataFailure(f"{path}: row {bad} is zero and has no direction. Drop such rows (texts that were empty?).")
+            raise DataFailure(
+                f"{path}: row {bad} is zero and has no direction. Drop such rows (texts that were empty?)."
+            )
     return rows
 
 
@@ -38,10 +40,14 @@ def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
     listed = [name for name in frame if frame[name].map(lambda value: isinstance(value, (list, np.ndarray))).all()]
     if vector is not None:
         if vector not in listed:
-            raise DataFailure(f"--vector {vector}: {path} has no such column of vectors; it has {shown(listed) or 'none'}.")
+            raise DataFailure(
+                f"--vector {vector}: {path} has no such column of vectors; it has {shown(listed) or 'none'}."
+            )
         listed = [vector]
     if len(listed) > 1:
-        raise DataFailure(f"{path} has {count(len(listed), 'column')} of vectors: {shown(listed)}. Choose one with --vector.")
+        raise DataFailure(
+            f"{path} has {count(len(listed), 'column')} of vectors: {shown(listed)}. Choose one with --vector."
+        )
     if listed:
         try:
             return np.stack([np.asarray(value, dtype=np.float32) for value in frame[listed[0]]])
@@ -49,7 +55,9 @@ def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
             raise DataFailure(f"{path}: the vectors in {listed[0]!r} do not all have the same length.") from error
     text = [name for name in frame if frame[name].dtype.kind not in "iuf"]
     if text:
-        raise DataFailure(f"{path}: the columns {shown(text)} are not numbers. Expected a column of vectors, or numbers only.")
+        raise DataFailure(
+            f"{path}: the columns {shown(text)} are not numbers. Expected a column of vectors, or numbers only."
+        )
     return frame.to_numpy(dtype=np.float32)
 
 

@@ -246,7 +246,12 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         k = check_size(self.n_components, d, False)
         if not isinstance(self.init, str):
             A = np.asarray(self.init, dtype=np.float64)
-            if A.ndim != 2 or A.shape[1] != d or (self.n_components is not None and len(A) != k) or not np.isfinite(A).all():
+            if (
+                A.ndim != 2
+                or A.shape[1] != d
+                or (self.n_components is not None and len(A) != k)
+                or not np.isfinite(A).all()
+            ):
                 raise ValueError(f"init must be a finite matrix of shape ({k}, {d}), got shape {A.shape}.")
             return A
         if self.init == "identity":
@@ -310,7 +315,9 @@ def _climb(
             values: list[float] = []
             batches = anchored.batches(train, options.batch_size, random, mined)
             for number, batch in enumerate(batches, 1):
-                found = anchor_objective(A, *rows.of(batch), batch.positives, batch.masked, weights=batch.weights, **settings)
+                found = anchor_objective(
+                    A, *rows.of(batch), batch.positives, batch.masked, weights=batch.weights, **settings
+                )
                 A = A + step * adam.direction(found.gradient - options.weight_decay * A)
                 values.append(found.value)
                 last = number * options.batch_size >= len(train)
@@ -359,7 +366,9 @@ def _held_out(anchored: AnchorPairs, options: Adam, random: RandomState) -> tupl
 class _Look:
     """The held-out pairs among other rows, gathered once."""
 
-    def __init__(self, rows: _Rows, anchored: AnchorPairs, held_out: Array, similarity: str, random: RandomState) -> None:
+    def __init__(
+        self, rows: _Rows, anchored: AnchorPairs, held_out: Array, similarity: str, random: RandomState
+    ) -> None:
         some = random.permutation(held_out)[:_MOST_HELD_OUT]
         others = random.permutation(anchored.shape[1])[:_OTHERS]
         self._batch = anchored.batch(*anchored.pairs[some].T, others)
@@ -372,9 +381,7 @@ class _Look:
         return held_out_gain(A, self._anchors, self._candidates, batch.positives, batch.masked, self._similarity)
 
 
-def _hard_negatives(
-    rows: _Rows, anchored: AnchorPairs, A: Array, estimator: AnchorNCA, random: RandomState
-) -> Array:
+def _hard_negatives(rows: _Rows, anchored: AnchorPairs, A: Array, estimator: AnchorNCA, random: RandomState) -> Array:
     """For each pair, rows near its anchor that are not known to be positives; -1 where there are fewer."""
     some = np.sort(random.permutation(anchored.shape[1])[:_MINED_FROM])
     images = _images(rows.gather(rows.X, some), A, estimator.similarity)

@@ -76,7 +76,9 @@ def anchor_objective(
     return Evaluation(value, by_query.T @ anchors + by_point.T @ candidates)
 
 
-def held_out_gain(A: Array, anchors: Array, candidates: Array, positives: Array, masked: Array, similarity: str) -> float:
+def held_out_gain(
+    A: Array, anchors: Array, candidates: Array, positives: Array, masked: Array, similarity: str
+) -> float:
     """The mean of ``1 / log2(1 + rank)`` of the positives among the candidates: nDCG with one relevant row."""
     queries, points = anchors @ A.T, candidates @ A.T
     if similarity == "cosine":

@@ -47,7 +47,11 @@ class AnchorPairs:
     ) -> None:  # fmt: skip
         self.pairs, self.weights, self.own_table, self.codes = pairs, weights, own_table, codes
         self.shape = (n_anchors, n_rows)
-        listed = pairs if own_table else np.concatenate([pairs, pairs[:, ::-1], np.repeat(np.arange(n_rows), 2).reshape(-1, 2)])
+        listed = (
+            pairs
+            if own_table
+            else np.concatenate([pairs, pairs[:, ::-1], np.repeat(np.arange(n_rows), 2).reshape(-1, 2)])
+        )
         self.known = _lists(listed, self.shape)
         self.negatives = _lists(negatives, self.shape)
         self._place = np.full(n_rows, -1)
@@ -77,7 +81,9 @@ class AnchorPairs:
             more = [self._some_negatives(anchors, random)]
             if mined is not None:
                 more.append(mined[some].ravel())
-            yield self.batch(anchors, positives, np.concatenate(more), None if self.weights is None else self.weights[some])
+            yield self.batch(
+                anchors, positives, np.concatenate(more), None if self.weights is None else self.weights[some]
+            )
 
     def batch(self, anchors: Array, positives: Array, more: Array, weights: Array | None = None) -> Batch:
         """The batch of some anchors, with their positives and further rows as candidates."""
@@ -123,7 +129,9 @@ def read_anchor_pairs(
         # Rows in no group compete with all.
         codes = np.where(codes >= 0, codes, -2 - np.arange(n_rows))
     elif pairs is not None:
-        listed = check_pairs(pairs, n_rows, "pairs") if not own_table else _positions(pairs, (n_anchors, n_rows), "pairs", 2)
+        listed = (
+            check_pairs(pairs, n_rows, "pairs") if not own_table else _positions(pairs, (n_anchors, n_rows), "pairs", 2)
+        )
     else:
         three = _positions(triplets, (n_anchors, n_rows, n_rows), "triplets", 3)
         listed, unlike = three[:, :2], np.concatenate([unlike, three[:, [0, 2]]])
@@ -134,7 +142,13 @@ def read_anchor_pairs(
     if not kept.any():
         raise ValueError("AnchorNCA needs at least one pair of different rows, got none.")
     return AnchorPairs(
-        listed[kept], None if weights is None else weights[kept], unlike, n_anchors, n_rows, own_table=own_table, codes=codes
+        listed[kept],
+        None if weights is None else weights[kept],
+        unlike,
+        n_anchors,
+        n_rows,
+        own_table=own_table,
+        codes=codes,
     )
 
 

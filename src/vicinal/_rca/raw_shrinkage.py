@@ -167,7 +167,9 @@ def _mate_scores(products: _Products, fold: Fold, cosine: bool) -> Array:
             others = np.sort(near[i, ~mates[i]])
             mine = np.flatnonzero(mates[i])
             theirs = near[i, mine[mine != i]]  # the first rows that may be found are the queries themselves
-            ahead = len(others) - 0.5 * (np.searchsorted(others, theirs) + np.searchsorted(others, theirs, side="right"))
+            ahead = len(others) - 0.5 * (
+                np.searchsorted(others, theirs) + np.searchsorted(others, theirs, side="right")
+            )
             gained.append(np.mean(1.0 / np.log2(2.0 + ahead)))
         scores.append(np.mean(gained))
     return np.array(scores)

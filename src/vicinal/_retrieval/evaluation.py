@@ -57,7 +57,9 @@ class Evaluation:
                 f"a difference needs evaluations of the same queries, got {len(self.queries)} and {len(other.queries)} "
                 "queries that are not the same. Evaluate both with the same queries and relevant rows."
             )
-        shared = {name: self.per_query[name] - other.per_query[name] for name in self.per_query if name in other.per_query}
+        shared = {
+            name: self.per_query[name] - other.per_query[name] for name in self.per_query if name in other.per_query
+        }
         return summarise(shared, self.queries, self.n_without_relevant, self.confidence, self._draws)
 
     def to_dict(self) -> dict[str, Any]:

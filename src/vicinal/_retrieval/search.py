@@ -1,6 +1,7 @@
 """Exact search in a corpus that may be larger than memory: block by block, by the engine's neighbours."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,7 +65,11 @@ def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: A
     for start, rows in _blocks(corpus, queries.shape[1], k, settings):
         images = space.images(rows, "corpus").astype(queries.dtype, copy=False)
         placed = prepare(settings, images, n_queries=m).at()
-        here = None if left_out is None else np.where((left_out >= start) & (left_out < start + len(rows)), left_out - start, -1)
+        here = (
+            None
+            if left_out is None
+            else np.where((left_out >= start) & (left_out < start + len(rows)), left_out - start, -1)
+        )
         if largest or best.indices.shape[1] < k:
             most = min(k, len(rows) - (here is not None))
             found = placed.nearest(most, queries, here, by="product" if largest else "distance")
@@ -83,7 +88,7 @@ def _blocks(corpus: Any, n_dims: int, k: int, engine: Engine) -> Iterator[tuple[
     # Blocks of one size: a short last one could hold fewer rows than neighbours are asked for.
     count = max(n // size, 1)
     bounds = np.linspace(0, n, count + 1).astype(np.int64)
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in pairwise(bounds):
         yield int(start), corpus[start:stop]
 
 
