@@ -105,14 +105,14 @@ def evaluate(
         raise ValueError(f"confidence must be a number between 0 and 1, got {confidence!r}.")
     rows, positions = _rows_and_positions(queries, corpus)
     n_queries = len(rows) if positions is None else len(positions)
-    relevance = read_relevance(relevant, Asked(n_queries, len(corpus), positions))  # type: ignore[arg-type]
+    relevance = read_relevance(relevant, Asked(n_queries, len(corpus), positions))
     answered = np.flatnonzero(relevance.totals > 0)
     if not len(answered):
         raise ValueError(
             f"none of the {n_queries} queries has a relevant row in the corpus, so there is nothing to measure. Check the "
             "positions or labels in relevant."
         )
-    reach = len(corpus) - (positions is not None)  # type: ignore[arg-type]
+    reach = len(corpus) - (positions is not None)
     if max(ks) > reach:
         raise ValueError(f"k={max(ks)} needs at least as many rows to find, got {reach}. Lower k or add rows.")
     found = search(

@@ -280,8 +280,7 @@ class _Rows:
 
     def of(self, batch: Batch) -> tuple[Array, Array]:
         """The anchors and the candidates of a batch."""
-        found = self.gather(self.anchors, batch.anchors), self.gather(self.X, batch.candidates)
-        return found
+        return self.gather(self.anchors, batch.anchors), self.gather(self.X, batch.candidates)
 
     def gather(self, table: Array, positions: Array) -> Array:
         """Some rows, refusing what is not finite (memory maps are not looked through before)."""
@@ -304,7 +303,7 @@ def _climb(
     A = start.astype(rows.dtype)
     size = float(np.sqrt(np.mean(np.square(A))))
     step, idle = options.learning_rate * size, 0
-    settings = {"similarity": estimator.similarity, "temperature": estimator.temperature}
+    settings: dict[str, Any] = {"similarity": estimator.similarity, "temperature": estimator.temperature}
     record = Recorder.of(estimator, as_matrix)
     if look is not None:
         record.begin(A, look.score(A))
@@ -371,7 +370,7 @@ class _Look:
     ) -> None:
         some = random.permutation(held_out)[:_MOST_HELD_OUT]
         others = random.permutation(anchored.shape[1])[:_OTHERS]
-        self._batch = anchored.batch(*anchored.pairs[some].T, others)
+        self._batch = anchored.batch(anchored.pairs[some, 0], anchored.pairs[some, 1], others)
         self._anchors, self._candidates = rows.of(self._batch)
         self._similarity = similarity
 

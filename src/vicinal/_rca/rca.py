@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
-from vicinal._checks import check_integer, check_magnitude, check_spread, shown_columns
+from vicinal._checks import check_integer, check_magnitude, check_spread, shown_columns, validate_data
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._rca.raw_shrinkage import choose_raw_shrinkage, held_out_score
 from vicinal._scatter import chunklet_scatter
@@ -171,9 +171,9 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
     def _fit_raw_shrinkage(self, X: ArrayLike, y: ArrayLike, sums: Any, report: Any) -> Self:
         """Choose the share of the raw metric by cross-validation, and say so where the reduction costs more than it gains."""
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
-        entries = read_chunklets(y, len(X))[0]
-        choice = choose_raw_shrinkage(X, entries)
+        rows = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+        entries = read_chunklets(y, len(rows))[0]
+        choice = choose_raw_shrinkage(rows, entries)
         self._solve(sums, report, raw_share=choice.shrinkage)
         self.shrinkage_path_ = choice.path
         if len(choice.path) == 1:
@@ -184,7 +184,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
                 stacklevel=3,
             )
         elif len(self.components_) < self.rank_:
-            self._warn_of_reduction(X, entries, raw=float(choice.path[-1, 1]))
+            self._warn_of_reduction(rows, entries, raw=float(choice.path[-1, 1]))
         return self
 
     def _warn_of_reduction(self, X: Any, entries: Any, raw: float) -> None:
