@@ -30,6 +30,7 @@ _FOLDS = 5
 _QUERIES = 500  # held-out rows that look for their mates, over all folds
 _PER_CHUNKLET = 8  # of one chunklet, so that a large class does not count alone
 _OTHERS = 2000  # rows that the mates are ranked among
+_SURE = 1.64  # standard errors; the one-sided 5 % point of the normal distribution
 # Rows whose lengths differ by less than this, relative, are directions, to be compared by their cosine.
 _UNIT = 1e-3
 
@@ -56,7 +57,8 @@ def choose_raw_shrinkage(X: Array, entries: ChunkletRows) -> ShrinkageChoice:
 
     A held-out row ranks its mates among other rows, and scores :math:`1 / \\log_2(1 + rank)`, averaged over its chunklet;
     chosen is the share closest to the raw metric whose mean score is within one standard error (of the paired
-    differences) of the best.  With a single chunklet nothing can be held out, and the raw metric is kept.
+    differences) of the best.  The raw metric itself is left only for a gain that is 1.64 standard errors above zero: chance
+    alone leaves it in one of twenty cases per share.  With a single chunklet nothing can be held out, and it is kept.
 
     Parameters
     ----------
@@ -73,8 +75,10 @@ def choose_raw_shrinkage(X: Array, entries: ChunkletRows) -> ShrinkageChoice:
     best = int(np.argmax(mean))
     behind = scores[:, [best]] - scores
     error = _standard_error(behind)
+    path = np.column_stack([SHARES, mean, np.minimum(_standard_error(scores - scores[:, [-1]]), 1.0)])
+    if behind[:, -1].mean() <= _SURE * error[-1]:
+        return ShrinkageChoice(1.0, path)
     within = np.flatnonzero(behind.mean(axis=0) <= error)
-    path = np.column_stack([SHARES, mean, _standard_error(scores - scores[:, [-1]])])
     return ShrinkageChoice(float(SHARES[within[-1]]), path)
 
 
@@ -105,8 +109,9 @@ def chunklet_folds(entries: ChunkletRows, n_rows: int) -> Iterator[Fold]:
         chunklet = np.full(n_rows, -1)
         chunklet[entries.rows] = entries.ids
         more = np.setdiff1d(others, queries)
+        numbered = np.unique(entries.ids[~held_out], return_inverse=True)[1]
         yield Fold(
-            ChunkletRows(entries.rows[~held_out], entries.ids[~held_out]),
+            ChunkletRows(entries.rows[~held_out], numbered),
             queries,
             np.append(queries, more),
             ids,

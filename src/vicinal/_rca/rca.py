@@ -50,7 +50,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         one observation, not two).  With many more contrasts than features it is close to 0.  "cv" shrinks towards the raw
         metric, ``(1 - s) C + s mu I``, where s = 1 changes no neighbour, and chooses s by cross-validation over chunklets:
         the share closest to raw whose held-out rows find their mates as well as under the best share, to one standard
-        error.  Use it for embeddings, with few pairs and many columns; rows of unit length are compared by their cosine.
+        error; raw itself is left only for a gain that is hardly chance.  Use it for embeddings, with few pairs and many columns; rows of unit length are compared by their cosine.
 
     Attributes
     ----------
