@@ -3,9 +3,11 @@
     VICINAL_DATA=/path/to/data python benchmarks/adapters.py few [--sets usps,yale] [--draws 20] [--seconds 600]
     VICINAL_DATA=/path/to/data python benchmarks/adapters.py side [--sets usps,glove] [--quick]
     python benchmarks/adapters.py speed [--quick]
+    python benchmarks/adapters.py tables
 
 few: RCA(shrinkage="cv") from 30, 100 and 500 pairs against the raw rows, draw by draw (sets with at least 256 columns).
-side: all methods on one split of each set.  speed: times beside NumPy's and torch's on this machine, in one run.
+side: all methods on one split of each set.  speed: times beside NumPy's and torch's on this machine, in one run.  tables: prints the
+tables of docs/adapters.md.
 Each part writes benchmarks/results/adapters-PART.json after every set, so that an interrupted run loses nothing.
 
 Sets, all compared by cosine: GloVe words (alike: a word and its forms in -s, -ed, -ing), MNIST and USPS pixels (alike: the
@@ -296,9 +298,32 @@ def speed(quick):
     (RESULTS / "adapters-speed.json").write_text(json.dumps(found, indent=1))
 
 
+def tables():
+    """Print what was found as the tables of docs/adapters.md."""
+    few, sides = earlier("few", ()), earlier("side", ())
+    print(
+        "| set | pairs | draws | raw recall@10 | RCA recall@10 | mean gain (standard error) | worst draw | raw kept |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for name, sizes in few.items():
+        for size, rows in sizes.items():
+            rows = np.array(rows)
+            gain = rows[:, 1] - rows[:, 0]
+            error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else 0.0
+            print(f"| {name} | {size} | {len(rows)} | {rows[:, 0].mean():.4f} | {rows[:, 1].mean():.4f} | {gain.mean():+.4f} ({error:.4f}) "
+                  f"| {gain.min():+.4f} | {100 * rows[:, 4].mean():.0f} % |")  # fmt: skip
+    print(
+        "\n| set | method | recall@1 | recall@10 | precision@10 | nDCG@10 | fit, s | lines |\n|---|---|---|---|---|---|---|---|"
+    )
+    for name, methods in sides.items():
+        for method, found in methods.items():
+            cells = [f"{found[key]:.4f}" for key in ("recall@1", "recall@10", "precision@10", "nDCG@10")]
+            print(f"| {name} | {method} | {' | '.join(cells)} | {found['fit_seconds']} | {found['lines']} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("few", "side", "speed"))
+    parser.add_argument("part", choices=("few", "side", "speed", "tables"))
     parser.add_argument("--sets")
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=3600.0)
@@ -309,6 +334,8 @@ def main():
         few(chosen or WIDE, options.draws, options.seconds)
     elif options.part == "side":
         side(chosen or ("glove", *WIDE), options.quick)
+    elif options.part == "tables":
+        tables()
     else:
         speed(options.quick)
 
