@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import check_grad
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import Adam, AnchorNCA, retrieval
 from vicinal._nca.anchor_objective import anchor_objective, held_out_gain
@@ -14,6 +15,12 @@ rng = np.random.default_rng(0)
 THINGS, NOISE = rng.normal(size=(150, 8)), rng.normal(size=(300, 9)) * 3.0
 X = np.hstack([np.repeat(THINGS, 2, axis=0) + 0.1 * rng.normal(size=(300, 8)), NOISE])
 PAIRS = np.arange(300).reshape(150, 2)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks([AnchorNCA(max_iter=2, random_state=0)])
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
 
 
 def read(n_rows=300, n_queries=None, **given):
@@ -126,7 +133,7 @@ def test_held_out_gain_counts_places():
 @pytest.mark.parametrize(
     ("parameters", "given", "words"),
     [
-        ({}, {}, "got none"),
+        ({}, {}, "requires y to be passed"),
         ({}, {"pairs": PAIRS, "y": np.zeros(300)}, "y and pairs"),
         ({}, {"pairs": [[0, 300]]}, "0 to 299"),
         ({}, {"pairs": [[3, 3]]}, "different rows"),

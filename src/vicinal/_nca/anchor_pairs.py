@@ -113,10 +113,12 @@ def read_anchor_pairs(
 ) -> AnchorPairs:  # fmt: skip
     """Read what was passed to ``AnchorNCA.fit``."""
     given = [name for name, value in (("y", y), ("pairs", pairs), ("triplets", triplets)) if value is not None]
-    if len(given) != 1:
+    if not given:
         raise ValueError(
-            f"AnchorNCA requires y to be passed, or else pairs or triplets, and one of them alone, got {' and '.join(given) or 'none'}."
+            "AnchorNCA requires y to be passed, but the target y is None, and neither pairs nor triplets are given. Pass one."
         )
+    if len(given) > 1:
+        raise ValueError(f"AnchorNCA takes one of y, pairs and triplets, got {' and '.join(given)}. Pass one of them.")
     n_anchors, own_table = (n_rows, False) if n_queries is None else (n_queries, True)
     unlike = _positions(negatives, (n_anchors, n_rows), "negatives", 2)
     codes = None
