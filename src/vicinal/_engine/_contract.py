@@ -279,18 +279,27 @@ class Placed(Protocol):
         def scores(query: np.ndarray, point: np.ndarray) -> np.ndarray:
             found = np.empty(len(query))
             for part, mine, theirs in images_of(query, point):
-                difference = mine - theirs
+                difference = np.subtract(mine, theirs, dtype=np.float64)
                 found[part] = -0.5 * np.einsum("ij,ij->i", difference, difference)
             return found if log_weights is None else found + log_weights[point]
 
         return scores
 
     def float64_pairs(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], Iterator[ImagesOfPairs]]:
-        """Return a function of listed pairs (query, point) that yields parts of them, with their images in float64.
+        """Return a function of listed pairs (query, point) that yields parts of them, with their images.
 
+        Images are in float64, but for rows that no metric maps: these are yielded as they are, for arithmetic in float64.
         Few queries list few points: no others are mapped.
         """
         rows = self.points.rows
+        if self.metric is None:
+            given = self.coordinates(queries, "rows")
+
+            def rows_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
+                for part in listed_parts(len(query), rows.shape[1]):
+                    yield part, given[query[part]], rows[point[part]]
+
+            return rows_of
         few = queries.count(len(rows)) < SEARCH_FROM_QUERIES
         mine, theirs = self.float64_images(queries, Queries(positions=np.empty(0, np.int64)) if few else Queries())
 
