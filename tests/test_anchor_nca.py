@@ -8,6 +8,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import Adam, AnchorNCA, retrieval
+from vicinal._nca.anchor_nca import _hard_negatives, _Rows
 from vicinal._nca.anchor_objective import anchor_objective, held_out_gain
 from vicinal._nca.anchor_pairs import read_anchor_pairs
 
@@ -121,6 +122,20 @@ def test_a_memory_map_gives_what_an_array_gives(tmp_path):
     there = np.load(tmp_path / "x.npy", mmap_mode="r")
     fits = [AnchorNCA(2, random_state=0, max_iter=60).fit(rows, pairs=PAIRS) for rows in (there, X.astype(np.float32))]
     np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
+
+
+def test_mined_negatives_are_near_and_no_positives():
+    rows = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [9.0]])
+    tables = _Rows(rows, rows)
+    for anchored, expected in (
+        (read(6, pairs=[[0, 1], [3, 4]]), [[2, 3], [2, 5]]),
+        (read(6, y=[0, 0, 0, 1, 1, -1]), {0: [3, 4], 1: [3, 4], 2: [3, 4], 3: [2, 5], 4: [2, 5]}),
+    ):
+        model = AnchorNCA(similarity="distance", hard_negatives=2)
+        mined = np.sort(_hard_negatives(tables, anchored, np.eye(1), model, np.random.RandomState(0)), axis=1)
+        for (anchor, _), found, i in zip(anchored.pairs, mined.tolist(), range(len(mined)), strict=True):
+            wanted = expected[i] if isinstance(expected, list) else expected[int(anchor)]
+            assert found == wanted or (anchor == 4 and found == [2, 5])
 
 
 def test_held_out_gain_counts_places():

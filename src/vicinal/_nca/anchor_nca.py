@@ -35,6 +35,7 @@ _MOST_HELD_OUT = 1000
 _OTHERS = 4000  # rows that held-out positives are ranked among
 _STEPS_IN_ROUND = 200  # between two looks at the held-out pairs, at most
 _MINED_FROM = 20_000  # rows that hard negatives are looked for in
+_SPARE_OF_GROUP = 50  # more of the nearest are looked at where these may all be of the anchor's group
 _START_ROWS = 50_000  # rows that the start is computed from
 _RAW_SHARE = 0.1  # of the raw metric in the start
 _MOMENTUM, _MEMORY = 0.9, 0.999
@@ -304,7 +305,7 @@ def _climb(
     size = float(np.sqrt(np.mean(np.square(A))))
     step, idle = options.learning_rate * size, 0
     settings: dict[str, Any] = {"similarity": estimator.similarity, "temperature": estimator.temperature}
-    record = Recorder.of(estimator, as_matrix)
+    record = Recorder.of(estimator, lambda found: as_matrix(found.astype(np.float64)))
     if look is not None:
         record.begin(A, look.score(A))
     adam = _Moments(A)
@@ -386,14 +387,13 @@ def _hard_negatives(rows: _Rows, anchored: AnchorPairs, A: Array, estimator: Anc
     images = _images(rows.gather(rows.X, some), A, estimator.similarity)
     asking, number = np.unique(anchored.pairs[:, 0], return_inverse=True)
     queries = _images(rows.gather(rows.anchors, asking), A, estimator.similarity)
-    count = min(2 * estimator.hard_negatives + 2, len(some))  # some of the nearest are positives
-    found = prepare(estimator.engine, images, n_queries=len(queries)).at().nearest(count, queries).indices
-    near = some[found]
-    # Positives are masked in the batch anyway; leaving them out here makes room for negatives.
+    # Some of the nearest are positives; of a group there may be many.
+    spare = _SPARE_OF_GROUP if anchored.codes is not None else 2
+    count = min(2 * estimator.hard_negatives + spare, len(some))
+    near = some[prepare(estimator.engine, images, n_queries=len(queries)).at().nearest(count, queries).indices]
     taken = np.full((len(asking), estimator.hard_negatives), -1)
     for i, anchor in enumerate(asking):
-        known = anchored.known.indices[anchored.known.indptr[anchor] : anchored.known.indptr[anchor + 1]]
-        kept = near[i][~np.isin(near[i], known)][: estimator.hard_negatives]
+        kept = near[i][~anchored.is_positive(anchor, near[i])][: estimator.hard_negatives]
         taken[i, : len(kept)] = kept
     return taken[number]
 

@@ -100,6 +100,12 @@ class AnchorPairs:
         self._place[candidates] = -1
         return Batch(anchors, candidates, own, masked, weights)
 
+    def is_positive(self, anchor: int, rows: Array) -> Array:
+        """Which of some rows an anchor is known to belong to, itself included."""
+        if self.codes is not None:
+            return self.codes[rows] == self.codes[anchor]
+        return np.isin(rows, self.known.indices[self.known.indptr[anchor] : self.known.indptr[anchor + 1]])
+
     def _some_negatives(self, anchors: Array, random: np.random.RandomState) -> Array:
         """One of the given negatives of each anchor that has any."""
         starts, counts = self.negatives.indptr[anchors], np.diff(self.negatives.indptr)[anchors]
