@@ -1,6 +1,7 @@
 """Exact search in a corpus that may be larger than memory: block by block, by the engine's neighbours."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ Array = NDArray[Any]
 SIMILARITIES = ("cosine", "dot", "euclidean")
 # Copies of a block that its search holds, in bytes per number: the images, packed and centred in float32, and in float64.
 _BYTES_PER_NUMBER = 4 + 4 + 4 + 8
-_LEAST_ROWS = 4096
+_LEAST_ROWS = 1024
+_LEAST_MEMORY = 2**20  # what an Engine needs
 
 
 class Found(NamedTuple):
@@ -61,6 +63,8 @@ def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: A
     """
     m, largest = len(queries), space.similarity == "dot"
     settings = as_engine(engine)
+    # One half of the memory is for a block and its copies, the other for the scores of queries with it.
+    settings = replace(settings, memory=max(settings.memory_bytes // 2, _LEAST_MEMORY))
     best = Found(np.empty((m, 0), dtype=np.int64), np.empty((m, 0)))
     for start, rows in _blocks(corpus, queries.shape[1], k, settings):
         images = space.images(rows, "corpus").astype(queries.dtype, copy=False)
