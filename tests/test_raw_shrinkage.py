@@ -57,7 +57,7 @@ def test_pairs_that_say_something_are_used():
 
 def test_pairs_that_say_nothing_leave_the_raw_metric():
     kept = []
-    for seed in range(8):
+    for seed in range(4):
         X, _ = things(150, seed=seed)
         X = normalize(X)
         rca = RCA(shrinkage="cv").fit(X, np.random.default_rng(seed).permutation(300)[:60].reshape(30, 2))
@@ -65,7 +65,7 @@ def test_pairs_that_say_nothing_leave_the_raw_metric():
         if rca.shrinkage_ == 1.0:
             near = retrieval.search(None, X, 10).indices
             np.testing.assert_array_equal(retrieval.search(None, X, 10, model=rca).indices, near)
-    assert sum(share == 1.0 for share in kept) >= 7  # chance may find something in one of them
+    assert sum(share == 1.0 for share in kept) >= 3  # chance may find something in one of them
 
 
 def test_folds_are_cut_between_chunklets():
