@@ -1,6 +1,7 @@
 """`vicinal adapt`: from files of vectors and pairs to a model, a report and an honest answer."""
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,17 @@ def test_formats_of_vectors_queries_and_labels(folder, kind, capsys):
     found = json.loads(capsys.readouterr().out)
     # A query in a table of its own may find its own row of the corpus, which is no answer here.
     assert found["after"]["measures"]["recall@10"]["mean"] > 0.7
+
+
+def test_a_map_to_fewer_columns_is_measured_saved_and_used(folder, monkeypatch, capsys):
+    monkeypatch.setattr("vicinal._app.adapt._LARGEST_RANK", 8)
+    assert main(["adapt", "corpus.npy", "--pairs", "pairs.csv", "--methods", "anchors", "-o", "a.vicinal", "-q"]) == OK
+    model, (X, _) = io.load("a.vicinal"), things()
+    assert model.transform(X).shape == (300, 8)
+    capsys.readouterr()
+    assert main(["neighbors", "a.vicinal", "corpus.npy", "-k", "1", "-q"]) == OK
+    found = pd.read_csv(StringIO(capsys.readouterr().out))
+    np.testing.assert_array_equal(found["neighbor"], retrieval.search(None, X, 1, model=model).indices[:, 0])
 
 
 def test_chains_of_pairs_stay_together():

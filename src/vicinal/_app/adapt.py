@@ -145,7 +145,7 @@ def _fitted(name: str, known: Known, seed: int, console: Any) -> Any:
                 method.fit(rows, **{"pairs" if known.codes is None else "y": alike})
     except (ValueError, np.linalg.LinAlgError) as error:
         raise FitFailure(f"{name}: {one_line(error)}") from error
-    return make_pipeline(unit, method, Normalizer().fit(method.components_))
+    return make_pipeline(unit, method, Normalizer().fit(method.transform(rows[:1])))
 
 
 def _stacked(known: Known) -> tuple[np.ndarray, np.ndarray]:
