@@ -1,5 +1,7 @@
 """`vicinal.retrieval`: measures against other people's code and literal oracles, and an exact search in blocks."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score
@@ -119,6 +121,20 @@ def test_a_memory_map_is_searched_as_an_array_is(tmp_path):
     np.save(tmp_path / "corpus.npy", X)
     there = np.load(tmp_path / "corpus.npy", mmap_mode="r")
     np.testing.assert_array_equal(retrieval.search(X[:9], there, 5).indices, retrieval.search(X[:9], X, 5).indices)
+
+
+def test_a_search_keeps_to_its_memory(tmp_path):
+    X = rows_of(20_000, 128, dtype=np.float32)  # 10 MB on the disk
+    np.save(tmp_path / "corpus.npy", X)
+    queries, there = X[:100].copy(), np.load(tmp_path / "corpus.npy", mmap_mode="r")
+    del X
+    retrieval.search(queries, there[:5000], 10)  # what is imported and compiled does not count
+    tracemalloc.start()
+    found = retrieval.search(queries, there, 10, engine=Engine(memory="6 MB", threads=1))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(found.indices[:, 0], np.arange(100))
+    assert peak < 6 * 2**20
 
 
 def test_the_model_maps_queries_and_corpus():
