@@ -69,8 +69,9 @@ def choose_raw_shrinkage(X: Array, entries: ChunkletRows) -> ShrinkageChoice:
     folds = list(chunklet_folds(entries, len(X)))
     if not folds:
         return ShrinkageChoice(1.0, np.array([[1.0, 0.0, 0.0]]))
-    centre, cosine = _centre_of(X), _are_directions(X)
-    scores = np.concatenate([_scores_of_shares(X - centre if not cosine else X, fold, cosine) for fold in folds])
+    cosine = _are_directions(X)
+    centre = np.zeros(X.shape[1]) if cosine else _centre_of(X)
+    scores = np.concatenate([_scores_of_shares(X, centre, fold, cosine) for fold in folds])
     mean = scores.mean(axis=0)
     best = int(np.argmax(mean))
     behind = scores[:, [best]] - scores
@@ -87,7 +88,7 @@ def held_out_score(X: Array, entries: ChunkletRows, fitted: Callable[[ChunkletRo
     cosine, scores = _are_directions(X), []
     for fold in chunklet_folds(entries, len(X)):
         A = fitted(fold.train)
-        Q, F = X[fold.queries] @ A.T, X[fold.found] @ A.T
+        Q, F = X[fold.queries].astype(np.float64) @ A.T, X[fold.found].astype(np.float64) @ A.T
         products = _Products(Q @ F.T, np.square(Q).sum(axis=1), np.square(F).sum(axis=1))
         scores.append(_mate_scores(products, fold, cosine))
     return float(np.concatenate(scores).mean())
@@ -127,9 +128,9 @@ class _Products(NamedTuple):
     found: Array
 
 
-def _scores_of_shares(X: Array, fold: Fold, cosine: bool) -> Array:
+def _scores_of_shares(X: Array, centre: Array, fold: Fold, cosine: bool) -> Array:
     """Scores of the held-out chunklets (rows) for every share (columns)."""
-    Q, F = X[fold.queries].astype(np.float64), X[fold.found].astype(np.float64)
+    Q, F = X[fold.queries] - centre, X[fold.found] - centre
     directions, variances, mu = _spectrum(X, fold.train)
     raw = _Products(Q @ F.T, np.square(Q).sum(axis=1), np.square(F).sum(axis=1))
     if mu == 0.0:  # the chunklets to learn from hold equal rows
