@@ -7,7 +7,7 @@ from collections.abc import Iterable
 _CONTROLS = (*range(9), *range(11, 32), *range(127, 160))
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _ESCAPES = {code: f"\\u{code:04x}" for code in (*_CONTROLS, *_DIRECTIONS)}
-_PLURALS = {"pass": "passes", "entry": "entries", "class": "classes"}
+_PLURALS = {"pass": "passes", "entry": "entries", "class": "classes", "query": "queries"}
 
 
 def shown(names: Iterable[object], most: int = 8) -> str:
