@@ -6,6 +6,7 @@ import pytest
 from campaigns import harness, tables
 
 from vicinal._app.errors import DATA
+from vicinal._app.tables import TableOptions, read_table
 from vicinal.cli import main
 
 
@@ -57,6 +58,17 @@ def test_damage_is_exit_code_3_and_one_sentence(ending, content, tmp_path, capsy
     assert said.count("\n") == 1
     assert f"table.{ending}" in said
     assert not (tmp_path / "m.vicinal").exists()
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_numbers_are_read_to_the_last_bit(decimal, tmp_path):
+    """With pandas 2 the last bit could differ, so that `score` took training rows for new ones."""
+    rows = np.random.default_rng(0).normal(size=(300, 2)) * 10.0 ** np.random.default_rng(1).uniform(
+        -9, 9, size=(300, 2)
+    )
+    pd.DataFrame(rows, columns=["a", "b"]).to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=decimal)
+    options = TableOptions(sep=";", decimal=decimal)
+    np.testing.assert_array_equal(read_table(str(tmp_path / "t.csv"), options).to_numpy(), rows)
 
 
 def test_names_that_turn_the_text_around_are_escaped(tmp_path, capsys, monkeypatch):

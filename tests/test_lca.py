@@ -541,7 +541,10 @@ def test_bad_data(rows, change, message):
     ("weight", "message"),
     [
         (-np.ones(90), "must not be negative"),
-        (np.zeros(90), "at least one non-zero|must not be all zero"),  # the words of newer versions of scikit-learn, or ours
+        (
+            np.zeros(90),
+            "at least one non-zero|must not be all zero",
+        ),  # the words of newer versions of scikit-learn, or ours
         (np.r_[1.0, np.zeros(89)], "at least 2 rows"),
         (np.ones(3), "sample_weight.shape"),
     ],
