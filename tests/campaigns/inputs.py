@@ -29,6 +29,7 @@ QUESTIONS = {
     "get_mahalanobis_matrix": False, "sample": False,
 }  # fmt: skip
 ESTIMATORS = {
+    "AnchorNCA": lambda: v.AnchorNCA(max_iter=2, random_state=0),
     "BinnedTargetMetric": lambda: v.BinnedTargetMetric(v.RCA(), n_bins=3),
     "ConstrainedGaussianMixture": lambda: v.ConstrainedGaussianMixture(2, max_iter=20),
     "ConstrainedKMeans": lambda: v.ConstrainedKMeans(2, n_init=1),
@@ -52,6 +53,7 @@ ESTIMATORS = {
     "ParzenWindows, scott": lambda: v.ParzenWindows("scott"),
     "ParzenWindows, wide": lambda: v.ParzenWindows(1e100),
     "RCA": lambda: v.RCA(),
+    "RCA, cross-validated": lambda: v.RCA(shrinkage="cv"),
     "SoftNeighborsClassifier": lambda: v.SoftNeighborsClassifier(),
     "SoftNeighborsRegressor": lambda: v.SoftNeighborsRegressor(),
     "TableEncoder": lambda: v.TableEncoder(),
