@@ -33,6 +33,7 @@ from vicinal._model_files.fields import (
 from vicinal._model_files.option_states import OPTION_STATES
 from vicinal._model_files.parameters import BACKENDS, ENGINE
 from vicinal._model_files.relations import (
+    are_directions,
     are_kinds,
     are_parts,
     fits_type,
@@ -318,11 +319,7 @@ STATES: dict[str, State] = {
                 "from one to d directions per row, in the precision of centres",
                 lambda frames, centres: 0 < len(frames) <= centres.shape[1] and frames.dtype == centres.dtype,
             ),
-            relation(
-                "frames",
-                "directions of length one",
-                lambda frames: np.all(np.square(frames, dtype=np.float64).sum(axis=2) <= 1.001),
-            ),
+            relation("frames", "directions of length one", are_directions),
         ],
     ),
     "LCA": State(
