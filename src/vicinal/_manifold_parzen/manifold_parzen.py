@@ -11,14 +11,14 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_integer, check_rows, check_spread, check_weights
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._density.neighbors import nearest_neighbors
+from vicinal._density.noise_choice import SLACK, check_noise, choose_noise
 from vicinal._density.selection import Selection
 from vicinal._engine import Engine, Work, available_threads, fit_engine, settled
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
 from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
 from vicinal._manifold_parzen.inputs import check_soft_rows, clone_but_keep_metric, in_bandwidths, rows_under_metric
-from vicinal._manifold_parzen.neighbors import nearest_neighbors
-from vicinal._manifold_parzen.noise_choice import SLACK, check_noise, choose_noise
 from vicinal._manifold_parzen.search import ParameterSearch
 from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
