@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
@@ -31,6 +32,11 @@ _MANY_ROWS = 4096
 _FOLDS_OF_MANY = 2
 _TABLES = 8 * 20  # combinations of depth and size, times tables, that a search makes in a fold, about
 _FOLDS = 5
+
+
+def _knows_its_rows(estimator: "LocalLCA") -> bool:
+    """Whether rows can be held out: a model of version 1 does not know what its covariances were made from."""
+    return not isinstance(getattr(estimator, "mixture_", None), LocalMixture)
 
 
 class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
@@ -369,6 +375,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
             return self._mixture().left_out_scores_of(self._rows)
         return super().score_samples(X)
 
+    @available_if(_knows_its_rows)
     def held_out_score_samples(self) -> NDArray[Any]:
         """Return the log-density of each training row under kernels that were made without its fold.
 
@@ -380,11 +387,6 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        if isinstance(self.mixture_, LocalMixture):
-            raise ValueError(
-                "this LocalLCA comes from a model file of version 1, which does not hold how its kernels were made. Fit it "
-                "again to hold rows out."
-            )
         X, weight = self._rows, self._weight
         engine = settled(fit_engine(self), self._pair_work(*X.shape))
         choice = Choice(self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_)
