@@ -208,9 +208,9 @@ def test_held_out_rows_are_those_of_fixed_folds(rows):
 def test_passes_end_where_held_out_rows_gain_no_more(rows):
     model = LocalLCA(1, 6, 0, shared=0.2, center="row", reg=0.0).fit(rows)
     gains = np.diff(model.objectives_)
-    assert np.all(gains[: model.n_iter_] > 1e-3)
+    assert np.all(gains[: model.n_iter_] > 5e-3)
     assert len(gains) == model.n_iter_ + 1
-    assert gains[-1] <= 1e-3
+    assert gains[-1] <= 5e-3
     assert model.converged_
     assert model.best_score_ == model.objectives_[model.n_iter_]
 

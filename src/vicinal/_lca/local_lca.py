@@ -70,7 +70,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     max_iter : int, default=5
         Most passes in which the vicinities adapt: after a pass, the vicinity of row j are the k nearest rows in its own
         metric :math:`C_j^{-1}`, among the 4 k nearest rows in the shared metric. A pass is kept if held-out rows gain more
-        than 0.001 nats per row. 0 keeps the vicinities of the shared metric.
+        than 0.005 nats per row. 0 keeps the vicinities of the shared metric.
     selection : Selection, optional
         How the parameters that are "auto" are chosen: the folds, and grids for the first three parameters; see
         :class:`vicinal.Selection`. The default holds out 1,024 rows at most, in five folds, of which two are used where

@@ -21,7 +21,7 @@ from scipy.stats import rankdata
 from vicinal._lca.local_folds import Choice, LocalFold
 from vicinal._lca.local_kernels import Shared
 
-_GAIN = 1e-3  # nats per row: what a pass must gain
+_GAIN = 5e-3  # nats per row: what a pass must gain
 _NEARBY = 2  # positions on a path around the best
 _SUMS = (0.25, 0.5, 1.0)  # multiples of the sum of the best members of both paths
 _FEW = 2  # sizes of the vicinity in the first round
