@@ -36,7 +36,7 @@ DENSITIES = {
     "ParzenWindows": (ParzenWindows(), SharedMixture),
     "LCA": (LCA(reg=0.0), SharedMixture),
     "LCAGauss": (LCAGauss(reg=0.0, reg_gauss=0.0), SharedMixture),
-    "LocalLCA": (LocalLCA(2, 8, 0.05, shared=0.5, center="mean", max_iter=1, reg=0.0), LocalFrameMixture),
+    "LocalLCA": (LocalLCA(2, 8, 0.05, shared=0.5, center="mean", reg=0.0), LocalFrameMixture),
     "ManifoldParzen": (ManifoldParzen(2, 8, 0.05), FrameMixture),
 }
 

@@ -67,7 +67,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         :math:`c_j`.
     reg : "auto", float or array, default="auto"
         The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
-    max_iter : int, default=5
+    max_iter : int, default=10
         Most passes in which the vicinities adapt: after a pass, the vicinity of row j are the k nearest rows in its own
         metric :math:`C_j^{-1}`, among the 4 k nearest rows in the shared metric. A pass is kept if held-out rows gain more
         than 0.005 nats per row. 0 keeps the vicinities of the shared metric.
@@ -151,7 +151,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         shared: float | str = "auto",
         center: str = "auto",
         reg: str | float | ArrayLike = "auto",
-        max_iter: int = 5,
+        max_iter: int = 10,
         selection: Selection | None = None,
         engine: Engine | str | None = None,
         verbose: int | bool = 0,
