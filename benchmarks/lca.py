@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 from run import machine
-from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
 from vicinal import LCA, LCAGauss, ParzenWindows, StochasticEM, datasets
