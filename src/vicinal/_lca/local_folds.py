@@ -59,6 +59,7 @@ class LocalFold:
         self._sigma = cache(lambda: none if base is None else fold_covariance(train, weight, base, engine))
         self._coordinates = cache(self._make_coordinates)
         self._near: dict[Shared, np.ndarray] = {}
+        self._adapted: dict[Choice, tuple[int, Kernels]] = {}
         shares = np.full(len(train), 1.0 / len(train)) if weight is None else weight / weight.sum()
         self._log_weights = np.log(shares)
 
@@ -98,12 +99,19 @@ class LocalFold:
         """Log-densities of test rows after so many passes in which vicinities follow the rows' own metrics."""
         shape = Shared(choice.shared, choice.noise)
         coordinates, Z = self._coordinates(shape)
-        start = self._neighbors(shape, choice.n_neighbors)
-        candidates = start
+        known, kernels = self._adapted.get(choice, (0, None))
+        if kernels is None or known > passes:
+            neighbors = self._neighbors(shape, choice.n_neighbors)
+            known, kernels = 0, make_kernels(Z, neighbors, *self._making(choice))
         if passes:
             candidates = self._neighbors(shape, count_candidates(choice.n_neighbors, len(Z)))
-        kernels = adapted_kernels(Z, start, candidates, choice, self._weight, passes, self._engine).kernels
+            for _ in range(known, passes):
+                kernels, _ = adapted(Z, kernels, candidates, choice.n_neighbors, *self._making(choice))
+        self._adapted[choice] = passes, kernels  # the next pass goes on from here
         return self._scores(kernels, coordinates, test, [choice.n_components], factors)[0]
+
+    def _making(self, choice: Choice) -> tuple[int, np.ndarray | None, str, Engine]:
+        return choice.n_components, self._weight, choice.center, self._engine
 
     def _scores(
         self,
@@ -120,43 +128,32 @@ class LocalFold:
         return sums - coordinates.log_det - 0.5 * test.shape[1] * LOG_2PI
 
 
-class Adapted(NamedTuple):
-    """Kernels, and the vicinities that made them."""
-
-    kernels: Kernels
-    neighbors: np.ndarray
-
-
-def adapted_kernels(
+def adapted(
     Z: np.ndarray,
-    neighbors: np.ndarray,
+    kernels: Kernels,
     candidates: np.ndarray,
-    choice: Choice,
+    k: int,
+    depth: int,
     weight: np.ndarray | None,
-    passes: int,
+    center: str,
     engine: Engine,
-) -> Adapted:
-    """The kernels of the nearest rows, and of the vicinities in the rows' own metrics after so many passes.
+) -> tuple[Kernels, np.ndarray]:
+    """One pass: the vicinities in the rows' own metrics, and the kernels that they make.
 
     Parameters
     ----------
     Z : array of shape (n, D)
         The rows where the shared covariance is the identity.
-    neighbors : integer array of shape (n, k)
-        In the shared metric.
+    kernels : Kernels
+        Those that the metrics come from.
     candidates : integer array of shape (n, m)
         The rows that may become neighbours.
-    choice : Choice
-    weight : array of shape (n,), optional
-    passes : int
-    engine : Engine
+    k : int
+    depth, weight, center, engine
+        As in `make_kernels`.
     """
-    depth, center = choice.n_components, choice.center
-    kernels = make_kernels(Z, neighbors, depth, weight, center, engine)
-    for _ in range(passes):
-        neighbors = adapted_neighbors(Z, kernels, candidates, choice.n_neighbors, 1.0)
-        kernels = make_kernels(Z, neighbors, depth, weight, center, engine)
-    return Adapted(kernels, neighbors)
+    neighbors = adapted_neighbors(Z, kernels, candidates, k, 1.0)
+    return make_kernels(Z, neighbors, depth, weight, center, engine), neighbors
 
 
 def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, engine: Engine) -> np.ndarray:

@@ -13,10 +13,12 @@ from vicinal._engine import Engine
 from vicinal._lca.local_kernels import CENTERS, Shared
 from vicinal._lca.local_search import Grid
 
-_NEIGHBORS = (5, 10, 20, 40, 80)
+_NEIGHBORS = (5, 10, 20, 40, 80, 160)
+_PLENTY = 10  # rows per row of a vicinity, beyond 80
 _MOST_DIRECTIONS = 32
 _NOISES = 16
-# Multiples of LCA's covariance, a factor of 10^(1/4) apart; 1 is at an even place, where the first round of a search looks.
+# Multiples of LCA's covariance, a factor of 10^(1/4) apart; 1 is at a place that
+# the first round of a search looks at.
 _MULTIPLES = tuple(10.0 ** (e / 4.0) for e in range(-12, 3))
 
 
@@ -37,7 +39,8 @@ def local_grid(
     """
     neighbors = _values(parameters.n_neighbors, selection.n_neighbors)
     if neighbors is None:
-        neighbors = [k for k in _NEIGHBORS if k < smallest] or [max(smallest - 1, 1)]
+        neighbors = [k for k in _NEIGHBORS if k < (smallest if k <= 80 else smallest / _PLENTY)]
+        neighbors = neighbors or [max(smallest - 1, 1)]
     neighbors = sorted({check_integer(k, "n_neighbors") for k in neighbors})
     D = X.shape[1]
     depths = _values(parameters.n_components, selection.n_components)

@@ -20,7 +20,7 @@ from vicinal._scatter import local_frames
 
 CENTERS = ("row", "mean")
 # Of so many times k rows that are near in the shared metric, the k nearest in a row's own metric are its vicinity.
-_CANDIDATES = 4
+_CANDIDATES = 3
 
 
 class Shared(NamedTuple):
@@ -111,7 +111,7 @@ def vicinity_means(Z: np.ndarray, members: np.ndarray, weight: np.ndarray | None
 
 
 def adapted_neighbors(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, k: int, noise: float) -> np.ndarray:
-    """The k nearest of the candidates of each row in the row's own metric, nearest first.
+    """The k nearest of the candidates of each row in the row's own metric, nearest first; k is at most their number.
 
     Parameters
     ----------
@@ -132,8 +132,9 @@ def adapted_neighbors(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, k
         squares = np.square(differences).sum(axis=2) / noise
         along = differences @ kernels.frames[:, part].transpose(1, 2, 0)
         squares -= np.einsum("nml,ln->nm", np.square(along), gains[:, part])
-        order = np.argsort(squares, axis=1, kind="stable")[:, :k]
-        found[part] = np.take_along_axis(near, order, axis=1)
+        some = np.argpartition(squares, k - 1, axis=1)[:, :k]
+        order = np.argsort(np.take_along_axis(squares, some, axis=1), axis=1, kind="stable")
+        found[part] = np.take_along_axis(near, np.take_along_axis(some, order, axis=1), axis=1)
     return found
 
 

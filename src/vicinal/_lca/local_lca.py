@@ -16,9 +16,17 @@ from vicinal._density.selection import Selection, fixed_folds
 from vicinal._engine import Engine, fit_engine, settled
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
-from vicinal._lca.local_folds import Choice, LocalFold, adapted_kernels
+from vicinal._lca.local_folds import Choice, LocalFold, adapted
 from vicinal._lca.local_grid import local_grid
-from vicinal._lca.local_kernels import CENTERS, Coordinates, Kernels, Shared, count_candidates, find_neighbors
+from vicinal._lca.local_kernels import (
+    CENTERS,
+    Coordinates,
+    Kernels,
+    Shared,
+    count_candidates,
+    find_neighbors,
+    make_kernels,
+)
 from vicinal._lca.local_metric import LocalMetricMixin
 from vicinal._lca.local_search import HeldOut, LocalSearch
 from vicinal._lca.penalty import check_reg
@@ -26,10 +34,10 @@ from vicinal._mixtures import LocalFrameMixture, LocalMixture, SharedMixture, ch
 from vicinal._records import Record, RecordParametersMixin
 
 _REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
-_HELD_OUT_ROWS = 1024
-# Of more rows than this, two of the five folds are enough: they hold out as many rows, and learn from as many.
-_MANY_ROWS = 4096
+# Of more rows than this, 512 rows that are held out in two of the five folds are enough to choose by; of fewer, all are.
+_MANY_ROWS = 1500
 _FOLDS_OF_MANY = 2
+_HELD_OUT_ROWS = 512
 _TABLES = 8 * 20  # combinations of depth and size, times tables, that a search makes in a fold, about
 _FOLDS = 5
 
@@ -69,12 +77,12 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
     max_iter : int, default=10
         Most passes in which the vicinities adapt: after a pass, the vicinity of row j are the k nearest rows in its own
-        metric :math:`C_j^{-1}`, among the 4 k nearest rows in the shared metric. A pass is kept if held-out rows gain more
+        metric :math:`C_j^{-1}`, among the 3 k nearest rows in the shared metric. A pass is kept if held-out rows gain more
         than 0.005 nats per row. 0 keeps the vicinities of the shared metric.
     selection : Selection, optional
         How the parameters that are "auto" are chosen: the folds, and grids for the first three parameters; see
-        :class:`vicinal.Selection`. The default holds out 1,024 rows at most, in five folds, of which two are used where
-        there are more than 4,096 rows. The criterion must be "log_likelihood".
+        :class:`vicinal.Selection`. The default holds out every row once, in five folds; of more than 1,500 rows, 512 rows
+        in two of the five folds. The criterion must be "log_likelihood".
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
     verbose : int, default=0
@@ -244,11 +252,12 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> list[HeldOut]:
         """The folds of the search with the rows that they hold out."""
-        selection = Selection(max_rows=_HELD_OUT_ROWS) if self.selection is None else self.selection
+        many = self.selection is None and len(X) > _MANY_ROWS
+        of_five = Selection(max_rows=_HELD_OUT_ROWS * _FOLDS // _FOLDS_OF_MANY if many else None)
+        selection = of_five if self.selection is None else self.selection
         splits = selection.splits(X, np.zeros(len(X), dtype=int))
-        if self.selection is None and len(X) > _MANY_ROWS:
-            half = Selection(max_rows=_HELD_OUT_ROWS * len(splits) // _FOLDS_OF_MANY)
-            splits = half.splits(X, np.zeros(len(X), dtype=int))[:_FOLDS_OF_MANY]
+        if many:
+            splits = splits[:_FOLDS_OF_MANY]
         folds = []
         for train, test in splits:
             if weight is not None:
@@ -290,7 +299,11 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         """The kernels in the coordinates Z, and the vicinities."""
         k, counted = choice.n_neighbors, len(Z) if weight is None else np.count_nonzero(weight)
         candidates = find_neighbors(Z, count_candidates(k, counted) if self.n_iter_ else k, weight, engine)
-        return adapted_kernels(Z, candidates[:, :k], candidates, choice, weight, self.n_iter_, engine)
+        neighbors, making = candidates[:, :k], (choice.n_components, weight, choice.center, engine)
+        kernels = make_kernels(Z, neighbors, *making)
+        for _ in range(self.n_iter_):
+            kernels, neighbors = adapted(Z, kernels, candidates, k, *making)
+        return kernels, neighbors
 
     def _check_parameters(self) -> None:
         """Refuse parameters that no data would make right."""
@@ -348,7 +361,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     def _pair_work(self, n_samples, n_features):
         """The pair work of a fit, after LCA's own."""
-        scored = min(n_samples, _HELD_OUT_ROWS)
+        scored = n_samples if n_samples <= _MANY_ROWS else _HELD_OUT_ROWS
         return frame_work(scored, (min(n_features, 8), n_samples, n_features), _TABLES)
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):

@@ -4,7 +4,7 @@ The family has two paths along which the shared covariance only changes its size
 over the pairs serve all sizes and all numbers of directions: multiples of LCA's covariance, and multiples of the
 identity (the noise of Manifold Parzen). The search
 
-1. tries both paths with both centres, for few sizes of the vicinity and every second multiple;
+1. tries both paths with both centres, for two sizes of the vicinity and every third multiple;
 2. then, around the best of these, all sizes of the vicinity and all multiples nearby;
 3. then sums of the best members of the two paths;
 4. then lets the vicinities follow the metric of each row, as long as held-out rows gain.
@@ -77,7 +77,7 @@ class LocalSearch:
         for shape, factors in grid.paths:
             for held_out in self._folds:
                 held_out.fold.prepare_neighbors(shape, max(grid.neighbors))
-            few = factors[::2] if len(factors) > 4 else factors
+            few = factors[::3] if len(factors) > 4 else factors
             for center in grid.centers:
                 for k in self._few_neighbors():
                     self._try(shape, few, k, center)
