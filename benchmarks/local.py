@@ -32,6 +32,7 @@ from vicinal import (
 )
 
 ROWS, TEST_ROWS = 300, 500
+MOST_COLUMNS = 64
 MARGIN = 0.1
 RIVALS = ("Scott", "LCA()", "LCAGauss()", "ManifoldParzen()")
 RIVALS_RAW = ("Scott", "LCA()", "LCAGauss()", "ManifoldParzen(), raw")
@@ -344,7 +345,11 @@ def main():
                 show(known[what])
         return
     run, show = WHAT[arguments.what]
-    tables = {} if arguments.what == "cost" else defaults.tables()
+    tables = (
+        {}
+        if arguments.what == "cost"
+        else {n: t for n, t in defaults.tables().items() if t[0].shape[1] <= MOST_COLUMNS}
+    )
     names = arguments.tables or [n for n in (*tables, *MADE, *PICTURES) if n not in known[arguments.what]]
     show(run(names, arguments.draws, tables, known[arguments.what]))
 

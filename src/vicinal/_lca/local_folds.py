@@ -91,7 +91,7 @@ class LocalFold:
     ) -> np.ndarray:
         """Log-densities of test rows for all depths and all multiples of a shape, shape (depths, factors, tests)."""
         coordinates, Z = self._coordinates(shape)
-        neighbors = self._neighbors(shape, k) if depths[-1] or center == "mean" else np.empty((len(Z), 0), dtype=int)
+        neighbors = self._neighbors(shape, k) if depths[-1] else np.empty((len(Z), 0), dtype=int)
         kernels = make_kernels(Z, neighbors, depths[-1], self._weight, center, self._engine)
         return self._scores(kernels, coordinates, test, depths, factors)
 

@@ -50,6 +50,8 @@ def local_grid(
     depths = sorted({check_integer(d, "n_components", least=0) for d in depths})
     _check_sizes(depths, neighbors, D, smallest)
     centers = CENTERS if parameters.center == "auto" else (parameters.center,)
+    if max(depths) == 0:
+        centers = CENTERS[:1]  # the only one without directions
     paths, sums = _paths(parameters, selection, X, weight, engine)
     return Grid(neighbors, depths, centers, paths, sums)
 

@@ -84,14 +84,14 @@ def make_kernels(
     Z : array of shape (n, D)
     neighbors : integer array of shape (n, k)
     depth : int
-        At most min(k, D).
+        At most min(k, D). Without directions the centres are the rows.
     weight : array of shape (n,), optional
     center : {"row", "mean"}
         "mean" is the mean of the row and its neighbours, about which the scatter is taken, too.
     engine : Engine
         For its memory and threads.
     """
-    if depth == 0 and center == "row":
+    if depth == 0:
         return Kernels(Z, np.empty((0, *Z.shape)), np.empty((0, len(Z))))
     options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
     centres = Z

@@ -72,7 +72,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     shared : float or "auto", default="auto"
         a, the weight of LCA's covariance, which may be 0. `noise` and `shared` must not both be 0.
     center : {"auto", "row", "mean"}, default="auto"
-        :math:`c_j`.
+        :math:`c_j`. Without directions it is the row.
     reg : "auto", float or array, default="auto"
         The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
     max_iter : int, default=10
@@ -283,7 +283,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         self._rows, self._weight = X.copy(), weight
-        if choice.n_components == 0 and choice.center == "row":
+        if choice.n_components == 0:
             self._neighbors = None
             self.mixture_: Any = SharedMixture(self._rows, covariance, log_weights, self.engine, self._active_names)
             return
@@ -327,6 +327,10 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         ):
             raise ValueError("noise and shared must not both be 0: kernels without width have no density.")
         check_choice(self.center, "center", ("auto", *CENTERS))
+        if self.center == "mean" and not isinstance(self.n_components, str) and self.n_components == 0:
+            raise ValueError(
+                "center='mean' needs n_components of at least 1: without directions kernels are at the rows."
+            )
         check_integer(self.max_iter, "max_iter", least=0)
         if self.selection is not None:
             if not isinstance(self.selection, Selection):
@@ -347,7 +351,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
             raise ValueError(
                 f"n_components={d} needs at least {d} features that vary, got {X.shape[1]}. Lower n_components."
             )
-        if d == 0 and choice.center == "row":
+        if d == 0:
             return
         if d > k:
             raise ValueError(
@@ -430,5 +434,5 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         """The vicinity of each row, nearest first, shape (n_samples, n_neighbors)."""
         check_is_fitted(self)
         if getattr(self, "_neighbors", None) is None:
-            raise AttributeError("neighbors_ exists only where kernels have directions or centres of their own.")
+            raise AttributeError("neighbors_ exists only where kernels have directions.")
         return self._neighbors

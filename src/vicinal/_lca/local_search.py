@@ -97,7 +97,7 @@ class LocalSearch:
 
     def _try(self, shape: Shared, factors: Sequence[float], k: int, center: str) -> None:
         """Score all numbers of directions and all multiples of a shape, unless all are known."""
-        depths = [depth for depth in self._grid.depths if depth <= k]
+        depths = [depth for depth in self._grid.depths if depth <= k and (depth or center == "row")]
         members = [[Choice(*shape.times(f), k, depth, center) for f in factors] for depth in depths]
         if not depths or all(member in self._scores for row in members for member in row):
             return
