@@ -294,7 +294,7 @@ def with_entry(value):
         ("LCA", changed_array("mixture_.cholesky", lambda A: A.T), "SharedMixture has cholesky=.*the Cholesky factor"),
         ("LCA:stream", changed_field("stream", {"is": "dict", "items": []}), "LCA has stream=a dict, expected None or"),
         ("LocalLCA", changed_array("mixture_.covariance", lambda C: -C), "LocalFrameMixture has covariance=.*positive def"),
-        ("LocalLCA", changed_field("rows", None), "LocalLCA has mixture_=a LocalFrameMixture, expected a mixture with all"),
+        ("LocalLCA", changed_field("rows_", None), "LocalLCA has mixture_=a LocalFrameMixture, expected a mixture with all"),
         ("LocalLCA", changed_field("base_", None), "LocalLCA has mixture_=a LocalFrameMixture, expected a mixture with all"),
         ("LocalLCA:noise", changed_array("neighbors", lambda A: A[:, :3]), "expected a mixture with all that its kernels"),
         ("LocalLCA:noise", changed_array("mixture_.frames", lambda A: 2 * A), "LocalFrameMixture has frames=.*of length one"),

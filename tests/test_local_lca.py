@@ -1,3 +1,4 @@
+import copy
 import pickle
 import tracemalloc
 
@@ -7,21 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import LCA, Engine, LocalLCA, ManifoldParzen, Selection, io, which_engine
+from vicinal import LCA, DensityOutlierDetector, Engine, LocalLCA, ManifoldParzen, Selection, io, which_engine
 from vicinal._lca import local_folds
 from vicinal._lca.local_folds import Choice, LocalFold
 from vicinal._lca.local_kernels import adapted_neighbors, make_kernels
-from vicinal._mixtures import LocalFrameMixture, LocalMixture
+from vicinal._mixtures import LocalFrameMixture, LocalMixture, column_conditionals
 from vicinal.datasets import make_spiral
 
 GIVEN = {"shared": 0.5, "center": "mean", "max_iter": 0, "reg": 0.1}
 
 
-@parametrize_with_checks([LocalLCA(), LocalLCA(1, 3, 0.01, **GIVEN)])
+SMALL_SEARCH = Selection(cv=2, n_neighbors=[2, 3], n_components=[0, 1])
+
+
+@parametrize_with_checks([LocalLCA(reg=0.1, selection=SMALL_SEARCH), LocalLCA(1, 3, 0.01, **GIVEN)])
 @pytest.mark.filterwarnings("ignore:.*held-out rows score higher:UserWarning", "ignore:.*exact twin:UserWarning")
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
@@ -239,6 +243,35 @@ def test_the_metric_at_a_point_is_the_mean_of_the_kernels_by_their_shares(rows):
     np.testing.assert_allclose(model.local_distances(NEW[0], rows), expected, rtol=1e-9)
     shared = LocalLCA(0, 5, 0, shared=1, center="row").fit(rows)
     np.testing.assert_allclose(shared.local_metric(NEW)[3], shared.base_.covariance_, rtol=1e-12)
+
+
+def test_explanations_are_the_mixtures_own_conditionals(rows):
+    """Each column given the others: near rows by the short way, a far one by conditionals; the kernels differ."""
+    rng = np.random.default_rng(0)
+    X = np.c_[rows, rows[:, 0] + 0.2 * rng.normal(size=60)]
+    mixture = LocalLCA(2, 9, 0.01, **GIVEN).fit(X, None, WEIGHT).mixture_
+    asked = np.r_[X[:3] + 0.1, [[1e6, 0.0, 3.0]]]
+    found = column_conditionals(mixture, asked, np.array([0, 1, 2, 5]), (0.05, 0.5))
+    for i, own in enumerate([0, 1, 2, 5]):
+        rest = copy.copy(mixture)
+        rest.log_weights = mixture.log_weights.copy()
+        rest.log_weights[own] = -np.inf
+        rest.log_weights -= logsumexp(rest.log_weights)
+        for k in range(3):
+            one = rest.conditional({j: asked[i, j] for j in range(3) if j != k})
+            assert found.surprises[i, k] == pytest.approx(-one.score_samples(asked[i : i + 1, k : k + 1])[0], rel=1e-7)
+            below = np.exp(one.log_weights) @ norm.cdf(
+                found.quantiles[:, i, k][None] - one.centres, scale=np.sqrt(one.covariances[:, 0])
+            )
+            np.testing.assert_allclose(below, [0.05, 0.5], atol=1e-5)
+
+
+def test_a_detector_explains_by_it(rows):
+    detector = DensityOutlierDetector(LocalLCA(1, 7, 0.01, **GIVEN)).fit(rows)
+    strange = np.array([[3.0, 5.5]])  # far above the arc
+    assert detector.p_values(strange)[0] < 0.05
+    assert detector.explain(strange).ranking()[0][0] == 1
+    assert np.isfinite(detector.explain().surprises).all()
 
 
 # -- what is passed in, and what goes out ------------------------------------------------------------------------------

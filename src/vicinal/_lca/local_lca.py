@@ -92,6 +92,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     ----------
     n_components_, n_neighbors_, noise_, shared_, center_
         The values in use.
+    rows_ : ndarray of shape (n_samples, n_active)
+        The training rows; the centres of the kernels may have moved away from them.
     base_ : LCA or None
         The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`. None where ``shared=0``.
     neighbors_ : ndarray of shape (n_samples, n_neighbors)
@@ -282,14 +284,14 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
             ) from None
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
-        self._rows, self._weight = X.copy(), weight
+        self.rows_, self._weight = X.copy(), weight
         if choice.n_components == 0:
             self._neighbors = None
-            self.mixture_: Any = SharedMixture(self._rows, covariance, log_weights, self.engine, self._active_names)
+            self.mixture_: Any = SharedMixture(self.rows_, covariance, log_weights, self.engine, self._active_names)
             return
         Z = coordinates.of(X)
         kernels, self._neighbors = self._kernels(Z, weight, choice, engine)
-        parts = coordinates.back(kernels.centres) if choice.center == "mean" else self._rows, covariance
+        parts = coordinates.back(kernels.centres) if choice.center == "mean" else self.rows_, covariance
         rest = kernels.frames, kernels.variances, log_weights, self.engine, self._active_names
         self.mixture_ = LocalFrameMixture(*parts, *rest)
 
@@ -389,7 +391,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         """
         check_is_fitted(self)
         if X is None and isinstance(self.mixture_, LocalFrameMixture):
-            return self._mixture().left_out_scores_of(self._rows)
+            return self._mixture().left_out_scores_of(self.rows_)
         return super().score_samples(X)
 
     @available_if(_knows_its_rows)
@@ -404,7 +406,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        X, weight = self._rows, self._weight
+        X, weight = self.rows_, self._weight
         engine = settled(fit_engine(self), self._pair_work(*X.shape))
         choice = Choice(self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_)
         scores = np.full(len(X), np.nan)

@@ -431,14 +431,14 @@ STATES: dict[str, State] = {
                 None, Kind("cv_results_ of c members, as in GridSearchCV", _is_local_results, sized=True)
             ),
             "best_score_": maybe(None, number(finite=False)),
-            "rows": private("_rows", None, floats("n", "a", least=-_LARGEST, most=_LARGEST)),
+            "rows_": field(None, floats("n", "a", least=-_LARGEST, most=_LARGEST)),
             "sample_weight": private("_weight", None, floats("n", least=0)),
             "neighbors": private("_neighbors", None, integers("n", "k", below="n")),
         },
         [
             _ACTIVE_HOLD,
             relation(
-                "mixture_, rows, neighbors, base_, n_components_?, n_neighbors_?, noise_?, shared_?, center_?",
+                "mixture_, rows_, neighbors, base_, n_components_?, n_neighbors_?, noise_?, shared_?, center_?",
                 "a mixture with all that its kernels were made from, or one of version 1",
                 is_local_mixture,
             ),

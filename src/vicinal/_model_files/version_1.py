@@ -44,7 +44,7 @@ _FIELDS: dict[str, dict[str, str]] = {
 _ADDED: dict[str, dict[str, None]] = {
     name: {"constants": None} for name in ("LCA", "LCAGauss", "LocalLCA", "ManifoldParzen", "ParzenWindows")
 }
-_ADDED["LocalLCA"] |= {"rows": None, "sample_weight": None, "neighbors": None}
+_ADDED["LocalLCA"] |= {"rows_": None, "sample_weight": None, "neighbors": None}
 # Fields that are made from others now.
 _MADE: dict[str, tuple[str, ...]] = {"LocalLCA": ("local_covariances_",)}
 _OF_EVERY_CLASS = {"_sklearn_output_config": "set_output"}
