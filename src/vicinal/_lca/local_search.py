@@ -127,8 +127,7 @@ class LocalSearch:
             pure = [m for m in self._scores if getattr(m, name) == m.shared + m.noise and m.n_components > 0]
             parts.append(getattr(self._best(pure), name) if pure else 0.0)
         if min(parts) > 0:
-            for k in {best.n_neighbors, *self._few_neighbors()}:
-                self._try(Shared(*parts), _SUMS, k, best.center)
+            self._try(Shared(*parts), _SUMS, best.n_neighbors, best.center)
 
     def _adapt(self, best: Choice) -> Found:
         """Let vicinities follow the rows' own metrics, while held-out rows gain."""
