@@ -97,7 +97,8 @@ class LocalFrameMixture(MixtureBase):
         origin, units = robust_centre(self.centres), self.kernel_units
         if isinstance(rows, np.ndarray):
             return (rows.astype(np.float64, copy=False) - origin) @ units.T
-        origin, units = (rows.new_tensor(part) for part in (origin, units))  # a tensor on a GPU
+        rows = rows.double()  # a tensor on a GPU
+        origin, units = (rows.new_tensor(part) for part in (origin, units))
         return (rows - origin) @ units.T
 
     def _in_z(self, turn: np.ndarray | None = None) -> FrameMixture:
