@@ -20,7 +20,7 @@ from vicinal._scatter import local_frames
 
 CENTERS = ("row", "mean")
 # Of so many times k rows that are near in the shared metric, the k nearest in a row's own metric are its vicinity.
-_CANDIDATES = 3
+_CANDIDATES = 2
 
 
 class Shared(NamedTuple):

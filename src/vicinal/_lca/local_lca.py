@@ -34,9 +34,8 @@ from vicinal._mixtures import LocalFrameMixture, LocalMixture, SharedMixture, ch
 from vicinal._records import Record, RecordParametersMixin
 
 _REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
-# Of more rows than this, 512 rows that are held out in two of the five folds are enough to choose by; of fewer, all are.
+# Of more rows than this, 512 rows that are held out once are enough to choose by; of fewer, all are, in five folds.
 _MANY_ROWS = 1500
-_FOLDS_OF_MANY = 2
 _HELD_OUT_ROWS = 512
 _TABLES = 8 * 20  # combinations of depth and size, times tables, that a search makes in a fold, about
 _FOLDS = 5
@@ -77,12 +76,12 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
     max_iter : int, default=10
         Most passes in which the vicinities adapt: after a pass, the vicinity of row j are the k nearest rows in its own
-        metric :math:`C_j^{-1}`, among the 3 k nearest rows in the shared metric. A pass is kept if held-out rows gain more
+        metric :math:`C_j^{-1}`, among the 2 k nearest rows in the shared metric. A pass is kept if held-out rows gain more
         than 0.005 nats per row. 0 keeps the vicinities of the shared metric.
     selection : Selection, optional
         How the parameters that are "auto" are chosen: the folds, and grids for the first three parameters; see
-        :class:`vicinal.Selection`. The default holds out every row once, in five folds; of more than 1,500 rows, 512 rows
-        in two of the five folds. The criterion must be "log_likelihood".
+        :class:`vicinal.Selection`. The default holds out every row once, in five folds; of more than 1,500 rows it holds
+        out 512, all at once. The criterion must be "log_likelihood".
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
     verbose : int, default=0
@@ -254,12 +253,13 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
 
     def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> list[HeldOut]:
         """The folds of the search with the rows that they hold out."""
-        many = self.selection is None and len(X) > _MANY_ROWS
-        of_five = Selection(max_rows=_HELD_OUT_ROWS * _FOLDS // _FOLDS_OF_MANY if many else None)
-        selection = of_five if self.selection is None else self.selection
-        splits = selection.splits(X, np.zeros(len(X), dtype=int))
-        if many:
-            splits = splits[:_FOLDS_OF_MANY]
+        everyone = np.arange(len(X))
+        if self.selection is not None:
+            splits = self.selection.splits(X, np.zeros(len(X), dtype=int))
+        else:
+            many = len(X) > _MANY_ROWS
+            parts = fixed_folds(X, 1 if many else _FOLDS, _HELD_OUT_ROWS if many else None)
+            splits = [(np.setdiff1d(everyone, part, assume_unique=True), part) for part in parts]
         folds = []
         for train, test in splits:
             if weight is not None:
