@@ -7,7 +7,8 @@ identity (the noise of Manifold Parzen). The search
 1. tries both paths with both centres, for two sizes of the vicinity and every third multiple;
 2. then, around the best of these, all sizes of the vicinity and all multiples nearby;
 3. then sums of the best members of the two paths;
-4. then lets the vicinities follow the metric of each row, as long as held-out rows gain.
+4. then, from the best member and from the best of each path, lets the vicinities follow the metric of each row, as long as
+   held-out rows gain.
 
 LCA (its own covariance, no directions) and the grid of Manifold Parzen are among the members that it compares.
 """
@@ -88,7 +89,7 @@ class LocalSearch:
             self._try(shape, nearby, k, best.center)
         if grid.sums:
             self._try_sums()
-        return self._adapt(self._best())
+        return self._adapt()
 
     def _few_neighbors(self) -> Sequence[int]:
         """Sizes spread over all of them."""
@@ -119,30 +120,39 @@ class LocalSearch:
         )
         return next(places)
 
+    def _best_of_path(self, name: str) -> Choice | None:
+        """The best member with directions whose shared covariance has the part of this name alone."""
+        pure = [m for m in self._scores if getattr(m, name) == m.shared + m.noise and m.n_components > 0]
+        return self._best(pure) if pure else None
+
     def _try_sums(self) -> None:
         """Sums of the best multiple of LCA's covariance and the best noise, for the best vicinity."""
-        best = self._best()
-        parts = []
-        for name in ("shared", "noise"):
-            pure = [m for m in self._scores if getattr(m, name) == m.shared + m.noise and m.n_components > 0]
-            parts.append(getattr(self._best(pure), name) if pure else 0.0)
-        if min(parts) > 0:
-            self._try(Shared(*parts), _SUMS, best.n_neighbors, best.center)
+        best, parts = self._best(), [self._best_of_path(name) for name in ("shared", "noise")]
+        if None not in parts:
+            both = Shared(parts[0].shared, parts[1].noise)  # type: ignore[union-attr]
+            self._try(both, _SUMS, best.n_neighbors, best.center)
 
-    def _adapt(self, best: Choice) -> Found:
-        """Let vicinities follow the rows' own metrics, while held-out rows gain."""
-        score, passes = float(self._scores[best].mean()), 0
+    def _adapt(self) -> Found:
+        """Let vicinities follow the rows' own metrics, while held-out rows gain: from the best member, and from each path's."""
+        best = self._best()
+        starts = {best: None, self._best_of_path("shared"): None, self._best_of_path("noise"): None}
+        found = [self._adapted(start) for start in starts if start is not None]
+        return max(found, key=lambda one: one.score)
+
+    def _adapted(self, start: Choice) -> Found:
+        """The passes from one member."""
+        score, passes = float(self._scores[start].mean()), 0
         path, converged = [score], True
-        if best.n_components and self._max_iter:
+        if start.n_components and self._max_iter:
             converged = False
             for _ in range(self._max_iter):
-                after = np.mean([_adapted_mean(held_out, best, passes + 1) for held_out in self._folds])
+                after = np.mean([_adapted_mean(held_out, start, passes + 1) for held_out in self._folds])
                 path.append(float(after))
                 if after - score <= _GAIN:
                     converged = True
                     break
                 score, passes = float(after), passes + 1
-        return Found(best, score, passes, path, converged, self._results())
+        return Found(start, score, passes, path, converged, self._results())
 
     def _results(self) -> dict[str, Any]:
         """The members that were tried, as ``cv_results_`` of GridSearchCV."""
