@@ -225,6 +225,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         self.objectives_, self.n_iter_ = np.array([]), 0
         self.converged_ = self.base_ is None or self.base_.converged_
         given = (self.shared, self.noise, self.n_neighbors, self.n_components, self.center)
+        fixed = None
         if "auto" not in [value for value in given if isinstance(value, str)]:
             fixed = Choice(float(self.shared), float(self.noise), self.n_neighbors, self.n_components, self.center)
             self._check_sizes(fixed, X, weight)
@@ -234,6 +235,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         if not folds:  # hardly any rows differ: LCA, or plain windows
             return self._without_folds()
         smallest = min(held_out.fold.n_rows for held_out in folds)
+        if fixed is not None and fixed.n_neighbors >= smallest:  # too large a vicinity to hold rows out
+            return fixed
         grid = local_grid(self, Selection() if self.selection is None else self.selection, X, weight, smallest, engine)
         found = LocalSearch(folds, grid, self.max_iter).run()
         self.cv_results_, self.best_score_ = found.results, found.score

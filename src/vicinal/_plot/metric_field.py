@@ -72,15 +72,20 @@ def metric_field(
     seen = plane[:, density.active_features_]
     covariances = np.einsum("ij,njk,lk->nil", seen, density.local_metric(asked), seen)
     ax = axes_or_new(ax)
+    _draw(ax, points, _ellipses(points[chosen], covariances))
+    label_axes(ax, *names)
+    return ax
+
+
+def _draw(ax: Any, points: NDArray[Any], ellipses: Any) -> None:
+    """Draw rows as dots, and ellipses over them."""
     size = float(np.clip(3000 / len(points), 3, 20))
     ax.scatter(*points.T, s=size, color=GREY, linewidths=0, alpha=0.6, rasterized=len(points) > 5000)
-    ax.add_collection(_ellipses(points[chosen], covariances))
+    ax.add_collection(ellipses)
     low, high = np.ptp(points, axis=0).min(), np.ptp(points, axis=0).max()
     if low > 0 and high < 3.0 * low:
         ax.set_aspect("equal", adjustable="datalim")
     ax.autoscale_view()
-    label_axes(ax, *names)
-    return ax
 
 
 def _plane(density: Any, rows: NDArray[Any], features: Any) -> tuple[NDArray[Any], tuple[str, str]]:
