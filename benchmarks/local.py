@@ -36,7 +36,7 @@ MOST_COLUMNS = 64
 MARGIN = 0.1
 RIVALS = ("Scott", "LCA()", "LCAGauss()", "ManifoldParzen()")
 RIVALS_RAW = ("Scott", "LCA()", "LCAGauss()", "ManifoldParzen(), raw")
-MADE = ("spirals", "three Gaussians")
+MADE = ("spirals", "three_gaussians")
 PICTURES = ("usps", "mnist")
 
 
@@ -66,7 +66,7 @@ def draw_of(name, draw, tables):
     if name == "spirals":
         rows = datasets.make_spiral(300 + 2000, random_state=draw)[0]
         return rows[:300], rows[300:]
-    if name == "three Gaussians":
+    if name == "three_gaussians":
         rows = three_gaussians(2000 + 1000, draw)
         return rows[:2000], rows[2000:]
     if name in PICTURES:
