@@ -46,7 +46,7 @@ def local_grid(
     depths = _values(parameters.n_components, selection.n_components)
     if depths is None:
         most = min(D, max(neighbors), _MOST_DIRECTIONS)
-        depths = {0, *(2**e for e in range(6) if 2**e <= most), most}
+        depths = [0, *(2**e for e in range(6) if 2**e <= most), most]
     depths = sorted({check_integer(d, "n_components", least=0) for d in depths})
     _check_sizes(depths, neighbors, D, smallest)
     centers = CENTERS if parameters.center == "auto" else (parameters.center,)
@@ -108,4 +108,5 @@ def _auto_noises(X: np.ndarray, weight: np.ndarray | None, engine: Engine) -> li
     check_spread(X)
     rows = np.unique(X if weight is None else X[weight > 0], axis=0)
     nearest = nearest_neighbors(rows, 1, engine=engine)[:, 0]
-    return np.geomspace(*noise_range(rows, np.linalg.norm(rows - rows[nearest], axis=1)), _NOISES).tolist()
+    low, high = noise_range(rows, np.linalg.norm(rows - rows[nearest], axis=1))
+    return np.geomspace(low, high, _NOISES).tolist()

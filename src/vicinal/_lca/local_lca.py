@@ -227,7 +227,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         given = (self.shared, self.noise, self.n_neighbors, self.n_components, self.center)
         fixed = None
         if "auto" not in [value for value in given if isinstance(value, str)]:
-            fixed = Choice(float(self.shared), float(self.noise), self.n_neighbors, self.n_components, self.center)
+            sizes = int(self.n_neighbors), int(self.n_components)
+            fixed = Choice(float(self.shared), float(self.noise), *sizes, self.center)
             self._check_sizes(fixed, X, weight)
             if self.max_iter == 0 or fixed.n_components == 0:
                 return fixed
@@ -294,15 +295,16 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
             return
         Z = coordinates.of(X)
         kernels, self._neighbors = self._kernels(Z, weight, choice, engine)
-        parts = coordinates.back(kernels.centres) if choice.center == "mean" else self.rows_, covariance
-        rest = kernels.frames, kernels.variances, log_weights, self.engine, self._active_names
-        self.mixture_ = LocalFrameMixture(*parts, *rest)
+        centres = coordinates.back(kernels.centres) if choice.center == "mean" else self.rows_
+        self.mixture_ = LocalFrameMixture(
+            centres, covariance, kernels.frames, kernels.variances, log_weights, self.engine, self._active_names
+        )
 
     def _kernels(
         self, Z: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine
     ) -> tuple[Kernels, NDArray[Any]]:
         """The kernels in the coordinates Z, and the vicinities."""
-        k, counted = choice.n_neighbors, len(Z) if weight is None else np.count_nonzero(weight)
+        k, counted = choice.n_neighbors, len(Z) if weight is None else int(np.count_nonzero(weight))
         candidates = find_neighbors(Z, count_candidates(k, counted) if self.n_iter_ else k, weight, engine)
         neighbors, making = candidates[:, :k], (choice.n_components, weight, choice.center, engine)
         kernels = make_kernels(Z, neighbors, *making)
@@ -438,6 +440,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     def neighbors_(self) -> NDArray[Any]:
         """The vicinity of each row, nearest first, shape (n_samples, n_neighbors)."""
         check_is_fitted(self)
-        if getattr(self, "_neighbors", None) is None:
+        neighbors = getattr(self, "_neighbors", None)
+        if neighbors is None:
             raise AttributeError("neighbors_ exists only where kernels have directions.")
-        return self._neighbors
+        return neighbors

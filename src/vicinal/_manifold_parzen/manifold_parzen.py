@@ -202,8 +202,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
                 places, more, counted, neighbor_search=self.neighbor_search, engine=engine
             )
             # Step 3: singular vectors V_il and singular values s of the differences x_j - x_i; v_il = s^2 / k.
-            options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
-            frames, variances = local_frames(X, self._neighbors[:, :k], d, weight, **options)
+            threads = available_threads(engine.threads)
+            nearest = self._neighbors[:, :k]
+            frames, variances = local_frames(X, nearest, d, weight, memory=engine.memory_bytes, threads=threads)
         else:
             # The weighted covariance of a soft neighbourhood K (sec. 2), instead of steps 2 and 3.
             self._soft_rows = in_bandwidths(rows_under_metric(self.metric, named_rows, X), self.bandwidth)
