@@ -7,7 +7,7 @@ gradient come back.
 
     CudaPlaced         _cuda.py         all rows against themselves, each pair once:   _half_cuda.py, _triton_half.py
         |                               pairs that cannot matter skipped:              _pruned_cuda.py, _triton_pruned.py
-        |                               rows that half sweeps lost, if few:            _few_rows.py
+        |                               rows that underflow, if few:            _few_rows.py
     RowByRow           _rows_cuda.py    queries one by one, neighbours:                _triton_rows.py
         |                               tiles and their order:                         _tiles.py
     ArrayPlaced        _arrays.py       more coordinates than the kernels take
@@ -21,7 +21,7 @@ import torch
 
 from vicinal._engine._accuracy import scatter_is_accurate
 from vicinal._engine._arrays import as_numpy, like
-from vicinal._engine._contract import LogSums, Of, Pull, Queries, Scatter
+from vicinal._engine._contract import LogSums, Pull, Queries, Scatter, Space
 from vicinal._engine._few_rows import FewRows, are_few
 from vicinal._engine._half_cuda import SMALLEST, Factors, Half
 from vicinal._engine._pruned_cuda import PrunedHalf
@@ -97,15 +97,15 @@ class CudaPlaced(RowByRow):
     def _totals(self, half: Half, codes: Tensor | None = None) -> tuple[Tensor, Tensor, np.ndarray]:
         """The sums of the rows; what pruning may have left out of them is reported."""
         found = half.totals(codes)
-        self._backend.certified_row_error = half.certificate
+        self.points.certificates.add(half.certificate)
         return found
 
-    def _few(self, queries: Queries, lost: np.ndarray) -> FewRows | None:
-        return FewRows(self, queries.take(lost, self._n)) if are_few(lost, self._n) else None
+    def _few(self, queries: Queries, underflowed: np.ndarray) -> FewRows | None:
+        return FewRows(self, queries.take(underflowed, self._n)) if are_few(underflowed, self._n) else None
 
     @staticmethod
-    def _factors(factors: Tensor, lost: Tensor) -> Tensor:
-        return factors.index_fill(0, lost, 0.0)
+    def _factors(factors: Tensor, underflowed: Tensor) -> Tensor:
+        return factors.index_fill(0, underflowed, 0.0)
 
     # -- the verbs -------------------------------------------------------------------------------------------------
 
@@ -114,44 +114,48 @@ class CudaPlaced(RowByRow):
         half = None if by_class else self._half(queries)
         if half is None:
             return super().log_sums(queries, by_class)
-        totals, _, lost = self._totals(half)
+        totals, _, underflowed = self._totals(half)
         answer = as_numpy(half.log_sums(totals))
-        if len(lost):
-            few = self._few(queries, lost)
-            answer[lost] = super().log_sums(queries.take(lost, self._n)).log_sums if few is None else few.log_sums()
+        if len(underflowed):
+            few = self._few(queries, underflowed)
+            answer[underflowed] = (
+                super().log_sums(queries.take(underflowed, self._n)).log_sums if few is None else few.log_sums()
+            )
         return LogSums(answer)
 
     @within_memory
-    def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
-        width = self._k if of == "images" else self._rows.shape[1]
+    def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
+        width = self._k if space == "images" else self._rows.shape[1]
         if padded_width(width) <= FUSED_COORDINATES:
             for about_tiles in (False, True):
-                found = self._half_scatter(queries, row_weights, of, about_tiles)
+                found = self._half_scatter(queries, row_weights, space, about_tiles)
                 if found is not None:
                     return found
-        return super().scatter(queries, row_weights, of)
+        return super().scatter(queries, row_weights, space)
 
-    def _half_scatter(self, queries: Queries, row_weights: np.ndarray, of: Of, about_tiles: bool) -> Scatter | None:
+    def _half_scatter(
+        self, queries: Queries, row_weights: np.ndarray, space: Space, about_tiles: bool
+    ) -> Scatter | None:
         """The scatter by half sweeps; None where they do not serve, or would lose digits."""
         half = self._half(queries, about_tiles)
         if half is None:
             return None
-        totals, _, lost = self._totals(half)
+        totals, _, underflowed = self._totals(half)
         r = like(row_weights, totals)
-        factors = Factors(self._factors(r / totals, self._at(lost)), float(np.abs(row_weights).max()))
-        scatter, size = half.scatter(factors, None if of == "images" else self._rows.double())
-        width = self._k if of == "images" else self._rows.shape[1]
+        factors = Factors(self._factors(r / totals, self._at(underflowed)), float(np.abs(row_weights).max()))
+        scatter, size = half.scatter(factors, None if space == "images" else self._rows.double())
+        width = self._k if space == "images" else self._rows.shape[1]
         answer = as_numpy(scatter[:width, :width])
         if not scatter_is_accurate(answer, float(size), self._real):
             return None
         log_sums = as_numpy(half.log_sums(totals))
-        if len(lost):
-            few = self._few(queries, lost)
+        if len(underflowed):
+            few = self._few(queries, underflowed)
             if few is None:
-                again = super().scatter(queries.take(lost, self._n), row_weights[lost], of)
+                again = super().scatter(queries.take(underflowed, self._n), row_weights[underflowed], space)
             else:
-                again = few.scatter(r[self._at(lost)], of)
-            log_sums[lost] = again.log_sums
+                again = few.scatter(r[self._at(underflowed)], space)
+            log_sums[underflowed] = again.log_sums
             answer = answer + again.scatter
         return Scatter(log_sums, answer)
 
@@ -160,15 +164,15 @@ class CudaPlaced(RowByRow):
         half = None if own_class else self._half(queries)
         if half is None:
             return super().softmax_pull(queries, factors, own_class)
-        totals, _, lost = self._totals(half)
+        totals, _, underflowed = self._totals(half)
         f = like(factors, totals)
-        g = Factors(self._factors(f / totals, self._at(lost)), float(np.abs(factors).max()))
+        g = Factors(self._factors(f / totals, self._at(underflowed)), float(np.abs(factors).max()))
         pull = half.pull(g)[:, : self._k].contiguous()
-        few = self._few(queries, lost)
-        if len(lost) and few is None:
-            return as_numpy(pull) + super().softmax_pull(queries.take(lost, self._n), factors[lost])
-        if len(lost) and few is not None:
-            few.add_pull(pull, f[self._at(lost)])
+        few = self._few(queries, underflowed)
+        if len(underflowed) and few is None:
+            return as_numpy(pull) + super().softmax_pull(queries.take(underflowed, self._n), factors[underflowed])
+        if len(underflowed) and few is not None:
+            few.add_pull(pull, f[self._at(underflowed)])
         return as_numpy(pull)
 
     @within_memory
@@ -197,14 +201,17 @@ class CudaPlaced(RowByRow):
         half = self._half(queries, codes=codes)
         if half is None:
             return None
-        totals, matched, lost = self._totals(half, codes)
-        r, rows_lost = like(row_weights, totals), self._at(lost)
+        totals, matched, underflowed = self._totals(half, codes)
+        r, underflowed_rows = like(row_weights, totals), self._at(underflowed)
         agreement = matched / totals
         outside = r / totals if likelihood else r * agreement / totals
         safe = torch.where(matched > 0, matched, 1.0)
         inside = torch.where(matched > 0, r / totals - r / safe, r / totals) if likelihood else outside - r / totals
         g = Factors(
-            self._factors(outside, rows_lost), float(np.abs(row_weights).max()), self._factors(inside, rows_lost), codes
+            self._factors(outside, underflowed_rows),
+            float(np.abs(row_weights).max()),
+            self._factors(inside, underflowed_rows),
+            codes,
         )
         log_sums, log_agreement = as_numpy(half.log_sums(totals)), as_numpy(agreement.log())
         narrow = padded_width(self._rows.shape[1]) <= min(FUSED_COORDINATES, 2 * padded_width(self._k))
@@ -214,16 +221,18 @@ class CudaPlaced(RowByRow):
             answer, pull = self._by_metric(half.scatter(g, self._rows.double())[0]), torch.zeros_like(self._exact)
         else:
             pull = half.pull(g)[:, : self._k].contiguous()
-        if len(lost):
-            few = self._few(queries, lost)
+        if len(underflowed):
+            few = self._few(queries, underflowed)
             if few is None:
-                again = super().class_pull(queries.take(lost, self._n), row_weights[lost], likelihood)
-                log_sums[lost], log_agreement[lost] = again.log_sums, again.log_agreement
+                again = super().class_pull(queries.take(underflowed, self._n), row_weights[underflowed], likelihood)
+                log_sums[underflowed], log_agreement[underflowed] = again.log_sums, again.log_agreement
                 pull = pull + like(again.pull, pull)
             else:
-                log_sums[lost], log_agreement[lost] = few.add_class_pull(pull, r[rows_lost], likelihood)
+                log_sums[underflowed], log_agreement[underflowed] = few.add_class_pull(
+                    pull, r[underflowed_rows], likelihood
+                )
         if gradient:
-            if answer is None or len(lost):
+            if answer is None or len(underflowed):
                 more = self._pull_by_rows(pull)
                 answer = more if answer is None else answer + more
             pull = answer

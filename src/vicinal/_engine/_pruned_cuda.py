@@ -147,7 +147,7 @@ class PrunedHalf(Half):
         lists = tile_lists(
             tiles.boxes, tiles.boxes, self._least(codes), error, shift, tiles.images_width, True, self._memory
         )
-        self._list, self._start, self._rest, self.share = lists
+        self._list, self._list_starts, self._rest, self.share = lists
 
     @property
     def pays(self) -> bool:
@@ -190,7 +190,7 @@ class PrunedHalf(Half):
         return [part.sum(0, dtype=torch.float64) for part in found]
 
     def _sums(self, codes: Tensor | None) -> list[Tensor]:
-        found, tiles = self._listed_sums(self._list, self._start, codes), self.tiles
+        found, tiles = self._listed_sums(self._list, self._list_starts, codes), self.tiles
         skipped = self._rest.repeat_interleave(tiles.size) * torch.exp2(tiles.log2_weights)
         judged = self._judged(found, codes)
         certificates = torch.where(tiles.present & (judged > 0), skipped / judged.clamp(min=1e-300), 0.0)
@@ -206,7 +206,7 @@ class PrunedHalf(Half):
         pulls = self._zeros(parts, tiles.n_places, width)
         edges = self._zeros(len(self._list) if with_edges else 0, blocks, width)
         kernels.listed_pulls[(tiles.n_tiles, parts)](
-            *self._u, self._centres, self._h, *laid, *v, (centres * scales).contiguous(), self._list, self._start,
+            *self._u, self._centres, self._h, *laid, *v, (centres * scales).contiguous(), self._list, self._list_starts,
             self._shift, pulls, edges, self._unit, tiles.n_places,
             D=tiles.width, DV=width, CLASSES=of_classes, SAME=values is None, WITH_EDGES=with_edges, **self._options,
         )  # fmt: skip
@@ -220,7 +220,7 @@ class PrunedHalf(Half):
         ``sum_i u_i P_i' + sum_IJ (c_I - c_J) F_IJ' / 2``: centres that are far away do not multiply the rounding of P.
         """
         pulls, edges, offsets, centres = self._pulls(factors, values, True)
-        row = torch.repeat_interleave(torch.arange(self.tiles.n_tiles, device=centres.device), self._start.diff())
+        row = torch.repeat_interleave(torch.arange(self.tiles.n_tiles, device=centres.device), self._list_starts.diff())
         steps = 0.5 * (centres[row] - centres[self._list.long()])
         total = offsets.T @ pulls + steps.T @ edges
         size = (offsets * pulls).sum(1).abs().sum() + (steps * edges).sum(1).abs().sum()

@@ -15,7 +15,7 @@ import torch
 from vicinal._engine import _triton_rows as kernels
 from vicinal._engine._accuracy import TIED, largest_accurate_square, product_error, products_are_accurate
 from vicinal._engine._arrays import ArrayPlaced, answered, as_numpy, as_positions, like
-from vicinal._engine._contract import LogSums, Of, Queries, SoftmaxSums, Values
+from vicinal._engine._contract import LogSums, Queries, SoftmaxSums, Space, Values
 from vicinal._engine._few_rows import FewRows, are_few
 from vicinal._engine._nearest import Pairs
 from vicinal._engine._pruned_cuda import QueryTiles, TileLists
@@ -48,7 +48,7 @@ from vicinal._engine._tuning import (
     GPU_VALUES,
 )
 
-# Beside log-sums beyond this size, scores have lost digits that weights need: such rows are done again in float64 where
+# Beside log-sums beyond this size, scores have underflowed digits that weights need: such rows are done again in float64 where
 # they are few.
 _LARGEST_LOG_SUM = {FLOAT64: 1e4, FLOAT32: 100.0}
 
@@ -81,9 +81,9 @@ class RowByRow(ArrayPlaced):
         width = padded_width(self._k)
         return self._backend.fuses and width <= FUSED_COORDINATES and self._n * width < 2**31
 
-    def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
-        if of == "rows" or queries.rows is not None:
-            return super().coordinates(queries, of)
+    def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
+        if space == "rows" or queries.rows is not None:
+            return super().coordinates(queries, space)
         images = self._images if queries.positions is None else self._images[self._at(queries.positions)]
         return images.cpu().numpy()
 
@@ -274,10 +274,8 @@ class RowByRow(ArrayPlaced):
             each = torch.arange(self.points.n_classes, device=codes.device)
             found = self._softmax(tiles, images, queries.left_out, (codes[:, None] == each).to(self._images.dtype))
             return LogSums(there(found.log_sums), there(found.means.clamp(0.0, 1.0).log()))
-        found = self._pruned_softmax(images, queries.left_out)
-        if found is None:
-            found = self._softmax(tiles, images, queries.left_out)
-        return LogSums(there(found.log_sums))
+        pruned = self._pruned_softmax(images, queries.left_out)
+        return LogSums(there((pruned or self._softmax(tiles, images, queries.left_out)).log_sums))
 
     def _pruned_softmax(self, images: Tensor, left_out: Any, entropy: bool = False) -> Softmax | None:
         """The softmax of queries over the tiles of points that matter to them; None where that would save little."""
@@ -306,8 +304,7 @@ class RowByRow(ArrayPlaced):
             return None
         # From differences: beside squares of 1e4, an expected score has lost the digits of an entropy.
         found = self._pruned_softmax(images, queries.left_out, entropy=True)
-        if found is None:
-            found = self._softmax(self._by_differences, images, queries.left_out, entropy=True)
+        found = found or self._softmax(self._by_differences, images, queries.left_out, entropy=True)
         return as_numpy(found.means[:, 0] / -LOG2E).clip(min=0.0)
 
     @within_memory
@@ -316,19 +313,23 @@ class RowByRow(ArrayPlaced):
         queries: Queries,
         factors: np.ndarray | None,
         values: Values | None,
-        spread: Values | None = None,
+        query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
         images, tiles = self._asked(queries)
         if tiles is None:
-            return super().softmax_sums(queries, factors, values, spread, own_class)
+            return super().softmax_sums(queries, factors, values, query_values, own_class)
         theirs = None if values is None else self._values(values, self._images, self._rows)
         codes = self._codes(queries) if own_class else None
         found = self._softmax(tiles, images, queries.left_out, theirs, codes)
         f = torch.ones(len(images), dtype=torch.float64, device=images.device)
         if factors is not None:
             f = like(factors, f)
-        mine = None if spread is None else self._values(spread, images.to(self._images.dtype), self._rows_of(queries))
+        mine = (
+            None
+            if query_values is None
+            else self._values(query_values, images.to(self._images.dtype), self._rows_of(queries))
+        )
         log_sums, gathered = found.log_sums, found.means * f[:, None]
         far = self._far(log_sums)
         received = torch.zeros(self._n, 0 if mine is None else mine.shape[1], dtype=torch.float64, device=images.device)
@@ -351,8 +352,17 @@ class RowByRow(ArrayPlaced):
         rows = self._rows if queries.rows is None else like(queries.rows, self._images)
         return rows if queries.positions is None else rows[self._at(queries.positions)]
 
-    def _received(self, queries, images, tiles, factors, log_sums, mine, codes) -> Tensor:
-        """``sum_i f_i p_ij spread_i`` for values `mine` of the queries, as sums of the transposed problem.
+    def _received(
+        self,
+        queries: Queries,
+        images: Tensor,
+        tiles: Tiles,
+        factors: Tensor,
+        log_sums: Tensor,
+        mine: Tensor,
+        codes: Any,
+    ) -> Tensor:
+        """``sum_i f_i p_ij query_values_i`` for values `mine` of the queries, as sums of the transposed problem.
 
         With the queries as points of log-weight ``log f_i - log_sums_i``, what point j receives is the sum of its
         neighbours among them, ``exp(log_weights_j + log_sums'_j) mean'_j``.

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import cached_property, wraps
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import torch
 
@@ -217,7 +217,13 @@ def combined(tops: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return highest, (totals * shares).sum(0), shares
 
 
-def within_memory(verb: Callable) -> Callable:
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+
+
+def within_memory(
+    verb: Callable[Concatenate[Any, _Arguments], _Answer],
+) -> Callable[Concatenate[Any, _Arguments], _Answer]:
     """A method of a placement that goes on where the device has no room for it.
 
     It halves its backend's memory and starts again.  Where Triton cannot make the kernels (they need more shared memory
@@ -225,7 +231,7 @@ def within_memory(verb: Callable) -> Callable:
     """
 
     @wraps(verb)
-    def run(self, *arguments, **options):
+    def run(self: Any, /, *arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Answer:
         while True:
             try:
                 return verb(self, *arguments, **options)

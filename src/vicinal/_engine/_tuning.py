@@ -87,9 +87,15 @@ SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
 DEFAULT_ERROR = {FLOAT64: 1e-12, FLOAT32: 1e-7}
 LARGEST_ERROR = 0.1
 # From this many points and queries on, pruned work is considered.
-PRUNED_FROM_POINTS = 4096
+# Below, a dense pass takes a tenth of a second and the pruned kernels some 20 s to compile at their first use.
+PRUNED_FROM_POINTS = 6144
 PRUNED_FROM_QUERIES = 512
-SAMPLED_HANDS = 32  # query groups that tell what share of the pairs a pass would visit
+SAMPLED_GROUPS = 32  # query groups that tell what share of the pairs a pass would visit
+# Below so many points, that count is not made where the pairs that matter to some rows are too many already, or more than
+# this share of what they were when the count last spoke against pruning.
+COUNTED_FROM_POINTS = 32_768
+REFUSED_AGAIN = 0.5
+NEAR_POINTS = 4096  # points of which that is counted
 # What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in dense passes over all rows, for
 # sums alone and for scatters or means; and pruned, for its distance, for its exponential, and for the rest of a scatter.
 # Pruned work must promise this share of the dense cost to be taken.  Measured.

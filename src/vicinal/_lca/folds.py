@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from vicinal._engine import quiet_blas
+from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._fit_loops import Recorder, fixed_point
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.gauss_penalty import Penalties
@@ -46,24 +46,24 @@ class LCAFold:
     ) -> None:
         self._test, self._test_weight, self._structure = test, test_weight, structure
         self._problem = leave_one_out(train, train_weight, engine, passes=_PASSES)
-        self._spread = scatter_of_rows(train, train_weight)
+        self._covariance = scatter_of_rows(train, train_weight)
         self._matrix = cache(lambda family: family_matrix(family, train, train_weight))
 
     def fit(self, family: str, factor: float, start: np.ndarray | None) -> tuple[np.ndarray, float]:
         """Fit with a penalty from a metric, and score the held-out rows; see `Fold`."""
-        with quiet_blas(*self._problem.rows.shape):
+        with one_blas_thread_beside_pairs(*self._problem.rows.shape):
             return self._fit(family, factor, start)
 
     def _fit(self, family: str, factor: float, start: np.ndarray | None) -> tuple[np.ndarray, float]:
         problem = self._problem._replace(reg=factor * self._matrix(family))
-        metric = rough_metric(problem, self._spread, self._structure, start)
+        metric = rough_metric(problem, self._covariance, self._structure, start)
         sums = problem.pairs.at(metric).log_sums(self._test) - np.log(problem.weight.sum())
         log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
         return metric, float(np.average(sums, weights=self._test_weight) + log_norm)
 
 
 def rough_metric(
-    problem: LeaveOneOut, spread: np.ndarray, structure: Structure, start: np.ndarray | None
+    problem: LeaveOneOut, covariance: np.ndarray, structure: Structure, start: np.ndarray | None
 ) -> np.ndarray:
     """LCA's metric of some rows, to the few digits that a choice by folds needs.
 
@@ -71,14 +71,14 @@ def rough_metric(
     ----------
     problem : LeaveOneOut
         With its penalty.
-    spread : array of shape (d, d)
-        The covariance of the rows.
+    covariance : array of shape (d, d)
+        That of the rows.
     structure : Structure
     start : array of shape (d, d), optional
-        The metric to start from; the default is that of the spread.
+        The metric to start from; the default is that of the rows' covariance.
     """
     assert problem.reg is not None
-    reference = inverse_root(nearest_structured(spread + problem.reg, *structure))
+    reference = inverse_root(nearest_structured(covariance + problem.reg, *structure))
     start = reference if start is None else start
     steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
     limits = {"max_iter": _MAX_PASSES, "tol": _TOL}
@@ -121,7 +121,7 @@ class LCAGaussFold:
         def run(split, tol):
             return fixed_point(lambda at: em_step(problem, at), split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
 
-        with quiet_blas(*problem.rows.shape):
+        with one_blas_thread_beside_pairs(*problem.rows.shape):
             # From the start of Algorithm 1: EM hardly makes a direction local again that is Gaussian under a larger R.
             path = run(all_local(d), _TOL)
             split = (search_directions(run, path, _TOL) if self._reduce else path).parameters

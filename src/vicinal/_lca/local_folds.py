@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal._density.noise_choice import SLACK
-from vicinal._engine import Engine, Frames, prepare, quiet_blas
+from vicinal._engine import Engine, Frames, one_blas_thread_beside_pairs, prepare
 from vicinal._lca.folds import rough_metric
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_kernels import (
@@ -168,7 +168,7 @@ def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, eng
             if base.reg_search_ is not None:
                 reg = _penalty_again(train, weight, base)
             problem = leave_one_out(train, weight, engine, reg=reg, passes=_PASSES)
-        with quiet_blas(*train.shape):
+        with one_blas_thread_beside_pairs(*train.shape):
             inverse = np.linalg.inv(rough_metric(problem, scatter_of_rows(train, weight), _FULL, start))
         covariance = inverse @ inverse.T
         np.linalg.cholesky(covariance)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection, fixed_folds
-from vicinal._engine import Engine, fit_engine, settled
+from vicinal._engine import Engine, fit_engine, resolved_engine
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_folds import Choice, LocalFold, adapted
@@ -194,7 +194,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         weight = check_two_rows(check_weights(sample_weight, X))
         self._check_parameters()
         X = self._keep_active(X, weight, width="reg", stacklevel=3)
-        engine = settled(fit_engine(self), self._pair_work(*X.shape))
+        engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
         self.engine_, self.certified_row_error_ = engine.kind, 0.0
         self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
         choice = self._choose(X, weight, engine)
@@ -412,7 +412,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         """
         check_is_fitted(self)
         X, weight = self.rows_, self._weight
-        engine = settled(fit_engine(self), self._pair_work(*X.shape))
+        engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
         choice = Choice(self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_)
         scores = np.full(len(X), np.nan)
         for part in fixed_folds(X, _FOLDS):
