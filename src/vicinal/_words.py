@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-_PLURALS = {"pass": "passes", "entry": "entries", "class": "classes"}
+_PLURALS = {"pass": "passes", "entry": "entries", "class": "classes", "query": "queries"}
 
 
 def shown(names: Iterable[object], most: int = 8) -> str:

@@ -2,7 +2,8 @@
 
 - `save`, `load`: one file holds an estimator of vicinal, bit for bit; reading it executes nothing.
 - `describe`, `load_components`: look into a file, or take only the learned matrix.
-- `to_torch`, `to_faiss`, `to_onnx`: the learned map as a layer of torch, a transform of faiss, an ONNX model.
+- `to_numpy`, `to_torch`, `to_faiss`, `to_onnx`, `to_sentence_transformers`: the learned map as arrays, a module of torch, an
+  index of faiss, an ONNX model, modules of sentence-transformers.
 """
 
 import json
@@ -16,14 +17,32 @@ import sklearn
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from vicinal._model_files.exports import to_faiss, to_onnx, to_torch
+from vicinal._model_files.exports import (
+    MapStep,
+    to_faiss,
+    to_numpy,
+    to_onnx,
+    to_sentence_transformers,
+    to_torch,
+)
 from vicinal._model_files.model_file import parse_model, read_arrays, write_arrays
 from vicinal._model_files.reader import Reader
 from vicinal._model_files.version_1 import as_version_2
 from vicinal._model_files.writer import Writer
 from vicinal._version import __version__
 
-__all__ = ["describe", "load", "load_components", "save", "to_faiss", "to_onnx", "to_torch"]
+__all__ = [
+    "MapStep",
+    "describe",
+    "load",
+    "load_components",
+    "save",
+    "to_faiss",
+    "to_numpy",
+    "to_onnx",
+    "to_sentence_transformers",
+    "to_torch",
+]
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
 import argparse
 
+from vicinal._app.adapt_options import add_adapt
 from vicinal._app.paths import add_input, add_output
 from vicinal._version import __version__
 
@@ -19,6 +20,7 @@ Learn what "near" means from a table, and use it: metrics and densities from the
   vicinal score model.vicinal new.csv                       log-density, outlier flag, p-value of each row
   vicinal neighbors model.vicinal data.csv --query new.csv -k 10
   vicinal inspect model.vicinal
+  vicinal adapt corpus.npy --pairs pairs.csv -o adapter.vicinal   a better search with embeddings
   vicinal papers --quick                                    the tables and figures of the papers, reproduced
 """
 _EPILOG = """\
@@ -165,6 +167,8 @@ def make_parser():
         metavar="N",
         help="compare on a random sample of this many rows; default 20000",
     )
+
+    add_adapt(commands, general)
 
     demo = commands.add_parser(
         "demo", parents=[general], help="compare on built-in data, with a picture and a report", description=_DEMO,

@@ -173,6 +173,16 @@ _BEST_PARAMS = mapping(n_components=count(), n_neighbors=count(least=1), noise=n
 # -- the classes -------------------------------------------------------------------------------------------------------
 
 STATES: dict[str, State] = {
+    "AnchorNCA": State(
+        {
+            **ROWS,
+            **_PATH,
+            "components_": floats("k", "d"),
+            "held_out_pairs_": integers("h"),
+            "random_state_": RANDOM_STATE,
+        },
+        [_PATH_WITH_AN_END],
+    ),
     "BinnedTargetMetric": State(
         {
             **ROWS,
@@ -585,6 +595,7 @@ STATES: dict[str, State] = {
             "total_covariance_": floats("d", "d"),
             "mean_": floats("d"),
             "shrinkage_": number(least=0, most=1),
+            "shrinkage_path_": maybe(floats("g", 3, least=0)),
             "rank_": count(least=1),
             "n_chunklets_": count(),
             "n_points_": count(),
