@@ -57,6 +57,9 @@ def score(arguments, console):
     outliers = judged["score"] < detector.offset_
     if arguments.fdr is not None:
         outliers = false_discovery_control(judged["p_value"]) <= arguments.fdr
+    broken = {} if picked is None else picked.broken
+    if broken:
+        outliers |= _mark_broken(judged, detector, broken, console)
     console.say(f"{count(int(outliers.sum()), 'outlier')} in {count(len(outliers), 'row')}.")
     result = pd.DataFrame(
         {
@@ -70,9 +73,27 @@ def score(arguments, console):
         result["log_probability"] = result["log_density"] + np.log(model.noise.steps_).sum()
     if arguments.explain:
         result["why"] = _reasons(model, detector, features, own, outliers)
+        for name, differs in broken.items():
+            reason = f"{name}: expected {picked.constants[name]} as in all training rows, got "
+            values = table[name].iloc[rows].astype(str).to_numpy()
+            result["why"] = [
+                "; ".join(filter(None, [f"{reason}{value}", why])) if differ else why
+                for value, differ, why in zip(values, differs, result["why"], strict=True)
+            ]
     if table is not None:
         result = pd.concat([_kept(arguments, table, rows), result], axis=1)
     _give(result, arguments, console, model)
+
+
+def _mark_broken(judged, detector, broken, console):
+    """Give rows that break a constant of the training rows the smallest p-value, and return which they are."""
+    rows = np.any(list(broken.values()), axis=0)
+    judged["p_value"] = np.where(rows, 1.0 / (len(detector.training_scores_) + 1.0), judged["p_value"])
+    console.warn(
+        f"{count(int(rows.sum()), 'row')} of {len(rows):,} have another value than all training rows had in {shown(broken)}. "
+        "The density ignores these columns; the rows are called outliers."
+    )
+    return rows
 
 
 def _versions(model, features):

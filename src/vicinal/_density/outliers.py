@@ -10,9 +10,9 @@ from scipy.stats import false_discovery_control
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_positive, check_weights
+from vicinal._checks import check_positive, check_weights, validate_data
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.explanation import Explanation, explain, forget_reference
 from vicinal._density.loo_bandwidth import LOO_PASSES
@@ -320,9 +320,14 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         names = [f"x{k}" for k in range(self.n_features_in_)] if names is None else [str(name) for name in names]
+        n = len(self.training_scores_)
         if X is None:
-            asked = np.arange(len(self.training_scores_)) if rows is None else np.asarray(rows, dtype=np.int64)
-            return explain(self, None, names, self._constant_values(), asked)
+            asked = np.arange(n) if rows is None else np.atleast_1d(np.asarray(rows))
+            if asked.dtype.kind not in "iu" or (len(asked) and not 0 <= asked.min() <= asked.max() < n):
+                raise ValueError(f"rows must be positions from 0 to {n - 1} of the {n} training rows.")
+            return explain(self, None, names, self._constant_values(), asked.astype(np.int64))
+        if rows is not None:
+            raise ValueError("rows chooses training rows, and so it needs X=None. Pass the rows themselves as X.")
         return explain(self, self._rows(X)[0], names, self._constant_values())
 
     def p_values(self, X: ArrayLike) -> NDArray[Any]:

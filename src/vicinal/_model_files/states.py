@@ -247,6 +247,7 @@ STATES: dict[str, State] = {
             "classes_": labels("c"),
             "priors_": floats("c", least=0),
             "densities_": estimators("c", method="score_samples"),
+            "constant_variances_": maybe(floats("c", "d", least=0)),  # files of version 1 have none
         },
         [relation("priors_", "probabilities of sum one", sums_to_one)],
     ),
@@ -597,6 +598,8 @@ STATES: dict[str, State] = {
             "parts": private("_parts", names("m")),
             "feature_kinds": private("_feature_kinds", names("m")),
             "feature_lattices": private("_feature_lattices", floats("m", 3, nan=True)),
+            "constant_names": maybe(names("k"), attribute="_constant_names"),
+            "constant_texts": maybe(names("k"), attribute="_constant_texts"),
         },
         [
             relation("column_kinds", "kinds of columns", are_kinds),

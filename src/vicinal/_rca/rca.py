@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
-from vicinal._checks import check_integer, check_magnitude, check_spread, shown_columns
+from vicinal._checks import check_integer, check_magnitude, check_spread, shown_columns, validate_data
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import read_chunklets

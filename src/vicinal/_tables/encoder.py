@@ -56,6 +56,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     feature_types_ : list of ColumnType
         The kind of each column of the output. Those that are ``measured`` (continuous or on a lattice) are what
         densities and LCA can learn from.
+    constants_ : dict of str to str
+        The value of each raw column that held one value only. `broken_constants` finds rows that have another.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -114,10 +116,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             for position, column_type in enumerate(found)
             for part, kind in _outputs(frame.iloc[:, position], column_type, self.one_hot)
         ]
+        made = [_output_name(str(names[position]), part) for position, part, _ in outputs]
+        twice = next((name for name in made if made.count(name) > 1), None)
+        if twice is not None:
+            raise TableError(
+                f"two columns would be called {twice!r}: one of the table, and one that is made of a category. Rename the former."
+            )
         self._keep_types("column", found)
         self._sources = np.array([position for position, _, _ in outputs], dtype=np.int64)
         self._parts = np.array([part for _, part, _ in outputs], dtype=object)
         self._keep_types("feature", [kind for _, _, kind in outputs])
+        constant = [frame.iloc[:, position] for position, kind in enumerate(found) if kind.kind == "constant"]
+        self._keep_constants({str(column.name): _texts(column).dropna().iloc[0] for column in constant})
         return self
 
     def _keep_types(self, what: str, types: list[ColumnType]) -> None:
@@ -239,6 +249,39 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 found[name] = texts[~texts.isin(known)].tolist()
         return {name: values for name, values in found.items() if values}
 
+    def _keep_constants(self, constants: Mapping[str, str]) -> None:
+        self._constant_names = np.array(list(constants), dtype=object)
+        self._constant_texts = np.array([str(text) for text in constants.values()], dtype=object)
+
+    @property
+    def constants_(self) -> dict[str, str]:
+        """The value, as a text, of each raw column that held one value only."""
+        check_is_fitted(self, "_columns")
+        names = getattr(self, "_constant_names", ())  # older files have none
+        return {str(name): str(text) for name, text in zip(names, getattr(self, "_constant_texts", ()), strict=True)}
+
+    def broken_constants(self, X: Any) -> dict[str, np.ndarray]:
+        """Return, by column, which rows have another value than the one that all training rows had.
+
+        Parameters
+        ----------
+        X : DataFrame, or array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        dict of str to boolean ndarray of shape (n_samples,)
+            Without the columns that all rows agree in, and those that the table does not have. A missing value is none.
+        """
+        frame, found = as_frame(X), {}
+        for name, text in self.constants_.items():
+            if name not in frame.columns:
+                continue
+            column = frame[name]
+            differs = _differs(column, text) & column.notna().to_numpy()
+            if differs.any():
+                found[name] = differs
+        return found
+
     def _parts_of(self, name: str) -> list[str]:
         return [part for p, part in zip(self._sources, self._parts, strict=True) if self._columns[p] == name]
 
@@ -311,6 +354,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         plain, coded = ColumnType("continuous"), ColumnType("boolean")
         encoder._keep_types("column", [plain] * len(columns))
         encoder._keep_types("feature", [plain if part == "number" else coded for _, part in outputs])
+        encoder._keep_constants({})
         return encoder
 
 
@@ -384,6 +428,16 @@ def _texts(column: Any) -> Any:
     if column.dtype.kind == "f":
         column = column.astype("Int64") if (column.dropna() % 1 == 0).all() else column
     return column.astype("string")
+
+
+def _differs(column: Any, text: str) -> np.ndarray:
+    """Where a column holds another value than the one that is written so."""
+    if is_numeric(column):
+        try:
+            return ~np.isclose(as_numbers(column), float({"True": 1.0, "False": 0.0}.get(text, text)), rtol=1e-7, atol=0.0)
+        except ValueError:  # it held a text in the training rows
+            return np.ones(len(column), dtype=bool)
+    return (_texts(column) != text).to_numpy(dtype=bool, na_value=False)
 
 
 def _column_and_part(frame: Any, name: str) -> tuple[str, str]:
