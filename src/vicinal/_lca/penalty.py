@@ -99,6 +99,15 @@ def has_plenty(X: np.ndarray, structure: Structure) -> bool:
     return len(X) >= enough and len(X) - count_twins(X) >= enough
 
 
+def shrinkage(X: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """The weight of the diagonal that Ledoit and Wolf estimate, in units of the columns' standard deviations."""
+    rows = X - mean_of_rows(X, weight)
+    rows = rows / np.sqrt(np.average(np.square(rows), axis=0, weights=weight))
+    if weight is not None:  # the second moments of these rows are the weighted ones
+        rows = rows * np.sqrt(weight * (len(weight) / weight.sum()))[:, None]
+    return float(ledoit_wolf_shrinkage(rows, assume_centered=True))
+
+
 def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: float | None = None) -> np.ndarray:
     """The covariance of the rows, drawn to its diagonal in units of the columns' standard deviations.
 
@@ -112,11 +121,7 @@ def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: fl
     """
     covariance = scatter_of_rows(X, weight)
     scale = np.sqrt(np.diag(covariance))
-    if share is None:
-        rows = (X - mean_of_rows(X, weight)) / scale
-        if weight is not None:  # the second moments of these rows are the weighted ones
-            rows *= np.sqrt(weight * (len(weight) / weight.sum()))[:, None]
-        share = max(float(ledoit_wolf_shrinkage(rows, assume_centered=True)), _LEAST_SHRINKAGE)
+    share = max(shrinkage(X, weight), _LEAST_SHRINKAGE) if share is None else share
     covariance = (1.0 - share) * 0.5 * (covariance + covariance.T)
     covariance[np.diag_indices(len(scale))] += share * scale**2
     return covariance

@@ -257,6 +257,7 @@ STATES: dict[str, State] = {
             "density_": estimator("LCA", "LCAGauss", "ParzenWindows"),
             "mean_": floats("d"),
             "scale_": floats("d", above=0),
+            "draw_scale_": maybe(number(above=0)),  # earlier files have none
         },
         [
             relation(
