@@ -179,7 +179,9 @@ def test_bad_data(two_classes):
         DensityClassifier().fit(X, X[:, 0])
 
 
-@pytest.mark.parametrize("density", [LCA(), LCAGauss(), LCA("diag"), LCA(reg=0.0)], ids=["LCA", "LCAGauss", "diag", "reg=0"])
+@pytest.mark.parametrize(
+    "density", [LCA(), LCAGauss(), LCA("diag"), LCA(reg=0.0)], ids=["LCA", "LCAGauss", "diag", "reg=0"]
+)
 def test_a_column_that_is_constant_in_one_class_is_evidence(density):
     """LCA refused such columns, because the densities of the classes cannot be compared in different columns."""
     rng = np.random.default_rng(0)
@@ -204,5 +206,7 @@ def test_constants_that_differ_between_classes_and_scales_of_columns():
     classifier = DensityClassifier(LCA()).fit(X, y)
     np.testing.assert_allclose(classifier.constant_variances_[:, 2], 4.0 / 31, rtol=1e-12)
     scaled = DensityClassifier(LCA()).fit(X * [1, 1, 1000], y)
-    np.testing.assert_allclose(scaled.predict_proba(queries * [1, 1, 1000]), classifier.predict_proba(queries), atol=1e-6)
+    np.testing.assert_allclose(
+        scaled.predict_proba(queries * [1, 1, 1000]), classifier.predict_proba(queries), atol=1e-6
+    )
     assert classifier.score(X, y) == 1.0

@@ -109,7 +109,9 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
             except ValueError as error:
                 raise ValueError(f"class {label!r} with {len(rows)} training rows: {error}") from error
             self.densities_.append(fitted)
-        self.constant_variances_ = self._constant_variances(X[counted], codes, None if weight is None else weight[counted])
+        self.constant_variances_ = self._constant_variances(
+            X[counted], codes, None if weight is None else weight[counted]
+        )
         return self
 
     def _constant_variances(self, X, codes, weight):

@@ -82,7 +82,7 @@ class MixtureDensityMixin:
             return np.ascontiguousarray(X[:, ~constant])
         names = getattr(self, "feature_names_in_", None)
         warnings.warn(
-            f"{constant.sum()} of {len(constant)} columns are constant ({shown_columns(constant, names)}): the density and "
+            f"{constant.sum()} of {len(constant)} columns {'is' if constant.sum() == 1 else 'are'} constant ({shown_columns(constant, names)}): the density and "
             "the metric ignore them. Drop them to silence this warning.",
             UserWarning,
             stacklevel=stacklevel,
@@ -121,6 +121,13 @@ class MixtureDensityMixin:
             return np.zeros(len(X), dtype=bool)
         room = 4 * np.finfo(X.dtype).eps * np.abs(self._constants)
         return np.any(np.abs(X - self._constants) > room, axis=1)  # False where NaN
+
+    def _without_search(self) -> Any:
+        """An unfitted copy with the parameters that the fit chose, where leaving a row out of the sums alone is not honest.
+
+        None where the kernel has so few parameters that a row hardly shapes it.
+        """
+        return None
 
     _left_out_scores: np.ndarray  # only where the mixture cannot leave its rows out: of a fit to rows with gaps
 

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import false_discovery_control
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -36,6 +37,8 @@ from vicinal._density.trust import (
     weighted_quantile,
 )
 from vicinal._mixtures import SharedMixture
+
+_REFITS = 5
 
 # The trusted mixtures of fitted detectors, which are neither pickled nor saved: they follow from `trust_`.
 _trusted: WeakKeyDictionary[Any, list[SharedMixture]] = WeakKeyDictionary()
@@ -97,7 +100,10 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
     -----
     How a training row is left out depends on the density. Vicinal's mixtures drop the row's own component
     exactly (``score_samples(None)``); ManifoldParzen also rebuilds the frames of its neighbours
-    (``held_out_score_samples``); anything else, pipelines included, is fitted again for each of ``cv`` folds.
+    (``held_out_score_samples``); anything else, pipelines included, is fitted again for each of ``cv`` folds. LCA's kernel has
+    many parameters: where rows are not plentiful for them (the rule by which LCA searches for a penalty), it is fitted again,
+    with the penalty that was found, without each fifth of the rows, and scores that fifth as new rows. Otherwise the training
+    rows, which have shaped the kernel, would look more usual than new rows, and p-values would be too small.
 
     Without ``largest_group`` the score of a row is its log-density. With it, there are two more densities in which a
     training row counts as far as it is trusted, and whose kernel is twice as wide. Their log-densities are shifted and
@@ -136,6 +142,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
 
     trust_: Any
     _spreads: Any
+    _refits = True  # whether densities of many parameters are fitted again without the rows that they score
 
     def __init__(
         self,
@@ -406,6 +413,9 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
                 scores = strangest_of(views, spreads)
             else:  # half of the rows are equally dense: there is no scale on which two scores can be compared
                 self.trust_ = None
+        again = None if last is None or not self._refits else last._without_search()
+        if again is not None:
+            scores = self._scores_by_refits(again, last, weight)
         order = np.argsort(scores)
         self.training_scores_ = scores
         self._sorted_scores = scores[order]
@@ -413,6 +423,20 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         self.offset_ = self._threshold()
         self.training_p_values_ = self._weight_below(scores) / len(scores)
         return self
+
+    def _scores_by_refits(self, density: Any, fitted: Any, weight: np.ndarray | None) -> np.ndarray:
+        """Scores of the training rows by detectors of the other folds, whose kernel has not seen the row either."""
+        rows = np.full((len(fitted.mixture_.centres), fitted.n_features_in_), 0.0)
+        rows[:, fitted.active_features_] = fitted.mixture_.centres
+        scores = np.empty(len(rows))
+        for train, test in KFold(_REFITS, shuffle=True, random_state=0).split(rows):
+            detector = DensityOutlierDetector(clone(density), largest_group=self.largest_group)
+            detector._refits = False
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what there is to say was said of the whole table
+                detector.fit(rows[train], sample_weight=None if weight is None else weight[train])
+                scores[test] = detector.score_samples(rows[test])
+        return scores
 
     def _weight_below(self, scores):
         """The weight (without weights, the number) of training rows that score no better."""

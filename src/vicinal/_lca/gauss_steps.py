@@ -212,7 +212,7 @@ def left_out_scores(problem, split, rows, counted):
     return scores
 
 
-def search_directions(run, path, tol, n, rounds=None):
+def search_directions(run, path, tol, n, rounds=None, move=None):
     """LCA-Gauss-Red: make some local directions Gaussian and run again, for the best number of them.
 
     Each local direction has free parameters, by which the leave-one-out objective is too high, by about one n-th of a nat per
@@ -230,6 +230,8 @@ def search_directions(run, path, tol, n, rounds=None):
         The number of rows.
     rounds : int, optional
         Most rounds of golden sections; by default until a round gains nothing.
+    move : callable, optional
+        ``split = move(split, moved)``: `transfer`, or the same for another kind of split.
 
     Returns
     -------
@@ -246,7 +248,7 @@ def search_directions(run, path, tol, n, rounds=None):
     # Departure 7 (LCAGauss): which directions move (those with the largest kernel variances, the most Gaussian-like),
     # the score (the penalised leave-one-out objective, corrected) and the bracket (from none to all) are our reading.
     for _ in range(rounds) if rounds else count():
-        found = _golden_round(lambda split: run(split, rough), best, record, worth)
+        found = _golden_round(lambda split: run(split, rough), best, record, worth, move or transfer)
         gained = worth(found) - worth(best)
         best = found if gained > 0 or found.reason.by_user else best
         if gained <= rough or found.reason.by_user:
@@ -261,11 +263,11 @@ def search_directions(run, path, tol, n, rounds=None):
 
 def _n_parameters(split):
     """The free parameters of the local directions: a subspace and a metric on it."""
-    local, d = len(split.variances), len(split.local)
+    local, d = len(split.variances), max(split.local.shape)
     return local * (d - local) + local * (local + 1) / 2
 
 
-def _golden_round(run, path, record, worth):
+def _golden_round(run, path, record, worth, move):
     """The best of the runs that golden sections over the number of transferred directions ask for."""
     split = path.parameters
     tried = {0: path}
@@ -277,7 +279,7 @@ def _golden_round(run, path, record, worth):
     def value(moved):
         if moved not in tried and not ended().by_user:
             try:
-                tried[moved] = _run_or_keep(lambda: run(transfer(split, moved)), path)
+                tried[moved] = _run_or_keep(lambda: run(move(split, moved)), path)
                 record.append(tried[moved].objectives)
             except CollapseError:
                 tried[moved] = path._replace(objectives=np.array([-np.inf]))

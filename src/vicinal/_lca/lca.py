@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.base import BaseEstimator, DensityMixin, clone
 from sklearn.utils import check_random_state
 
 from vicinal._checks import (
@@ -38,10 +38,12 @@ from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.options import StochasticEM
 from vicinal._lca.partial_fit import PartialFitMixin
 from vicinal._lca.penalty import (
+    PLENTY,
     check_reg,
     check_semidefinite,
     choose_penalty,
     family_matrix,
+    free_parameters,
     has_plenty,
     least_penalty,
     split_folds,
@@ -73,6 +75,7 @@ _EXACT_PAIRS = 2e9
 _LIMITS = (500, 1e-8), (50, 1e-3)
 # Passes (or sweeps) that a fit makes, about; the engine chooses by it.
 _PASSES = 20
+_FEWEST_REFITTED = 20  # rows that a detector fits again in folds
 
 
 class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
@@ -386,6 +389,14 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
             warn_at_edge(X, self._active_names, remedies.method, stacklevel=7)
         self.reg_search_ = choice.table
         return choice.factor * family_matrix(choice.family, X, weight)
+
+    def _without_search(self):
+        rows = self.mixture_.centres[self.mixture_.log_weights > -np.inf]
+        gaps = getattr(self, "_left_out_scores", None) is not None
+        enough = PLENTY * free_parameters(self._check_parameters(self.n_features_in_), rows.shape[1])
+        if gaps or len(rows) < _FEWEST_REFITTED or len(rows) >= enough:
+            return None
+        return clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
 
     def _check_parameters(self, n_features):
         """The structure; refuses bad parameters."""

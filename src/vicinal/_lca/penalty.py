@@ -34,8 +34,9 @@ _PATIENCE = 2  # factors in a row that do not gain end a path
 _GAIN = 1e-3  # nats per row
 # The smallest share of the mean variance in a shrunk covariance, which keeps dependent columns regular.
 _LEAST_SHRINKAGE = 1e-6
-# With so many rows per free parameter of the covariance a penalty gains nothing; docs/lca.md has the evidence.
-_PLENTY = 25
+# With so many rows per free parameter of the covariance, and so many in all, a penalty gains nothing; docs/lca.md has the
+# evidence. Skewed columns need the second number: there one row in a hundred can shape the kernel.
+PLENTY, _PLENTY_IN_ALL = 25, 2000
 
 
 def check_reg(reg: Any, n_features: int, name: str = "reg") -> np.ndarray | None:
@@ -95,7 +96,7 @@ def free_parameters(structure: Structure, n_features: int) -> int:
 
 def has_plenty(X: np.ndarray, structure: Structure) -> bool:
     """Whether rows are so plentiful that the search is skipped; a row with an exact twin does not count."""
-    enough = _PLENTY * free_parameters(structure, X.shape[1])
+    enough = max(PLENTY * free_parameters(structure, X.shape[1]), _PLENTY_IN_ALL)
     return len(X) >= enough and len(X) - count_twins(X) >= enough
 
 

@@ -434,7 +434,9 @@ def _differs(column: Any, text: str) -> np.ndarray:
     """Where a column holds another value than the one that is written so."""
     if is_numeric(column):
         try:
-            return ~np.isclose(as_numbers(column), float({"True": 1.0, "False": 0.0}.get(text, text)), rtol=1e-7, atol=0.0)
+            return ~np.isclose(
+                as_numbers(column), float({"True": 1.0, "False": 0.0}.get(text, text)), rtol=1e-7, atol=0.0
+            )
         except ValueError:  # it held a text in the training rows
             return np.ones(len(column), dtype=bool)
     return (_texts(column) != text).to_numpy(dtype=bool, na_value=False)

@@ -290,10 +290,14 @@ def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -
             hints.append(f" Numbers as {texts.iloc[0][:20]!r} in {name!r}: {words.decimal} reads them.")
         elif found == "signs":
             example = f"{texts.iloc[0][:20]!r} in {name!r}"
-            hints.append(f" Numbers as {example}: take the signs and the separators of thousands out of the table first.")
+            hints.append(
+                f" Numbers as {example}: take the signs and the separators of thousands out of the table first."
+            )
         elif found == "times":
             kind = words.as_kind.format(name=name, kind="date:FORMAT")
-            hints.append(f" If {name!r} holds dates or times, as {texts.iloc[0][:20]!r}, pass {kind} with the format of strptime.")
+            hints.append(
+                f" If {name!r} holds dates or times, as {texts.iloc[0][:20]!r}, pass {kind} with the format of strptime."
+            )
         elif found == "some":
             others = texts[pd.to_numeric(texts, errors="coerce").isna()]
             culprit = others.iloc[0][:30] if len(others) else ""
@@ -379,6 +383,8 @@ def _without_constants(
     notes.append(Note(f"Left out, because they never change over the rows that are kept: {shown(gone)}.", True))
     kept, narrow = np.flatnonzero(varies), encoder.select(np.flatnonzero(varies))
     values_of = dict(zip(names, np.nanmax(values, axis=0), strict=True))
-    plain = {name: repr(float(values_of[name])) for name in gone if name in encoder.sources and not np.isnan(values_of[name])}
+    plain = {
+        name: repr(float(values_of[name])) for name in gone if name in encoder.sources and not np.isnan(values_of[name])
+    }
     narrow._keep_constants(encoder.constants_ | plain)
     return narrow, values[:, kept], [names[j] for j in kept]
