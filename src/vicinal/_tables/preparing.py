@@ -10,7 +10,8 @@ import numpy as np
 
 from vicinal._checks import check_choice
 from vicinal._tables.column_type import ColumnType, TableError, describe_types
-from vicinal._tables.encoder import TableEncoder, describe_text
+from vicinal._tables.encoder import TableEncoder
+from vicinal._tables.encoding import describe_text
 from vicinal._tables.frames import MOST_LEVELS, as_frame, hidden_numbers, is_numeric, nearest_names, other_reading
 from vicinal._words import count, shown
 
