@@ -10,7 +10,6 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 
 from vicinal._checks import check_integer
 from vicinal._density.density_input import breaks_constants
-from vicinal._density.trust import trusted_mixture
 from vicinal._mixtures import SharedMixture, column_conditionals
 
 # Of more training rows an even sample is the reference: shares are then known to about one percentage point.
@@ -159,8 +158,11 @@ def _explaining_mixture(detector: Any, density: Any) -> SharedMixture:
             f"explain needs a density in which all training rows share one kernel (ParzenWindows or LCA), got "
             f"{type(density).__name__}. Explain with DensityOutlierDetector(LCA()).fit(X), for example."
         )
-    trust = getattr(detector, "trust_", None)
-    return mixture if trust is None else trusted_mixture(mixture, trust.min(axis=0), widened=1.0)
+    if getattr(detector, "_reference", None) is None:
+        return mixture
+    # The group of an outlier is no excuse for it.
+    log_weights = np.where(detector.labels_ == -1, -np.inf, mixture.log_weights)
+    return SharedMixture(mixture.centres, mixture.covariance, log_weights, mixture.engine, mixture.feature_names)
 
 
 def _reference(detector: Any, mixture: SharedMixture) -> np.ndarray:

@@ -275,18 +275,19 @@ STATES: dict[str, State] = {
             "cumulated_weights": private("_cumulated", floats("n", least=0)),
             "offset_": number(),
             # Files of version 1 have none of these.
-            "trust_": maybe(None, floats(2, "n", least=0, most=1)),
-            "spreads": maybe(None, floats(3, 2), attribute="_spreads"),
+            "reference": maybe(None, integers("m", below="n"), attribute="_reference"),
+            "group": maybe(number(least=0, most=0.5), attribute="_group"),
+            "spreads": maybe(None, floats(2, 2), attribute="_spreads"),
             "constants": maybe(floats("d", nan=True), attribute="_constants"),
             "fingerprint": maybe(None, DIGEST, attribute="_fingerprint"),
         },
         [
             relation(
-                "trust_, spreads",
+                "reference, spreads",
                 "given where spreads is given, and only there",
-                lambda trust, spreads: (trust is None) == (spreads is None),
+                lambda reference, spreads: (reference is None) == (spreads is None),
             ),
-            relation("spreads", "three medians, each with a width greater than 0", has_widths),
+            relation("spreads", "two medians, each with a width greater than 0", has_widths),
             relation(
                 "sorted_scores, training_scores_",
                 "training_scores_ in increasing order",
