@@ -34,8 +34,8 @@ class Explanation:
     values : ndarray
         The rows themselves.
     shares : ndarray
-        The share of training rows, each left out, whose value in this column is at least as surprising given their
-        other columns. It has no unit.
+        The share of training rows (those that are no outliers), each left out, whose value in this column is at least as
+        surprising given their other columns. It has no unit.
     surprises : ndarray
         ``-log p(x_k | the other columns)`` in nats, less the median of the training rows in this column.
         It does not depend on units either. Infinite where the training rows have one value and the row another.
@@ -166,10 +166,10 @@ def _explaining_mixture(detector: Any, density: Any) -> SharedMixture:
 
 
 def _reference(detector: Any, mixture: SharedMixture) -> np.ndarray:
-    """The surprises of the training rows, each left out, (n, d); of an even sample where there are many."""
+    """The surprises of the training rows that count, each left out, (n, d); of an even sample where there are many."""
     if detector not in _references:
-        n = len(mixture.centres)
-        some = np.unique(np.linspace(0, n - 1, min(n, MOST_REFERENCE_ROWS)).astype(int))
+        counted = np.flatnonzero(mixture.log_weights > -np.inf)
+        some = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), MOST_REFERENCE_ROWS)).astype(int))]
         _references[detector] = column_conditionals(mixture, mixture.centres[some], some).surprises
     return _references[detector]
 
