@@ -208,7 +208,10 @@ def main():
     parser.add_argument("--quick", action="store_true", help="one draw of two sets, nothing is saved")
     parser.add_argument("--print", action="store_true", help="print the tables of the last run")
     parser.add_argument(
-        "--detectors", nargs="*", default=list(DETECTORS), help="measure only these anew, on the same draws; default: all"
+        "--detectors",
+        nargs="*",
+        default=list(DETECTORS),
+        help="measure only these anew, on the same draws; default: all",
     )
     parser.add_argument("--draws", type=int, nargs="*", default=[0], help="the seeds of the draws; default 0")
     arguments = parser.parse_args()

@@ -240,18 +240,32 @@ def _judged(model, detector, versions, own):
 
 def _judged_as_new(model, detector, features):
     """The same of rows that are all new; of what is known of them, where they have missing values."""
-    if features.isna().to_numpy().any() and hasattr(model.estimator, "score_incomplete"):
-        rows = features.to_numpy()
-        for _, step in getattr(model.whole, "steps", [])[:-1]:
-            rows = step.transform(rows)
-        scores = np.asarray(model.estimator.score_incomplete(rows))
-        return {"score": scores, "p_value": detector.p_values_from_scores(scores), "log_density": scores}
+    gaps = features.isna().to_numpy().any(axis=1)
+    if gaps.any() and hasattr(model.estimator, "score_incomplete"):
+        return _judged_with_gaps(model, detector, features, gaps)
     scores = _ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
     return {
         "score": scores,
         "p_value": detector.p_values_from_scores(scores),
         "log_density": _ask(detector.density_.score_samples, _as_detector_sees(model, features)),
     }
+
+
+def _judged_with_gaps(model, detector, features, gaps):
+    """The same where some rows have missing values: those are ranked by the columns that they have, the others as ever."""
+    from vicinal._density.incomplete import judge_incomplete
+
+    rows = features[gaps]
+    for _, step in getattr(model.whole, "steps", [])[:-1]:
+        rows = step.transform(rows)
+    found = judge_incomplete(detector, np.asarray(rows, dtype=np.float64))
+    judged = {name: np.empty(len(features)) for name in ("score", "p_value", "log_density")}
+    complete = {} if gaps.all() else _judged_as_new(model, detector, features[~gaps])
+    for name, values in zip(judged, found, strict=True):
+        judged[name][gaps] = values
+        if complete:
+            judged[name][~gaps] = complete[name]
+    return judged
 
 
 def _reasons(model, detector, features, own, outliers):

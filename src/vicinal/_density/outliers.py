@@ -399,7 +399,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         self.training_scores_ = scores
         self._sorted_scores = scores[order]
         self._cumulated = np.cumsum(np.ones(len(scores)) if weight is None else weight[order])
-        self.offset_ = self._threshold()
+        self.offset_ = self._threshold(self._sorted_scores, self._cumulated)
         self.training_p_values_ = self._weight_below(scores) / len(scores)
         return self
 
@@ -435,8 +435,8 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         if self.fdr is not None and check_positive(self.fdr, "fdr") >= 1.0:
             raise ValueError(f"fdr must be less than 1, got {self.fdr}: it is a share of the rows that are flagged.")
 
-    def _threshold(self):
-        scores = self._sorted_scores
+    def _threshold(self, scores: np.ndarray, cumulated: np.ndarray) -> float:
+        """The line below which rows are outliers, from scores in increasing order and their cumulated weights."""
         finite = np.isfinite(scores)
         if not finite.any():
             raise ValueError(
@@ -446,7 +446,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         # Density 0 (a kernel of bounded support) is below everything, and stays below the threshold.
         scores = np.where(finite, scores, scores[finite][0] - 1.0)
 
-        weight = np.diff(self._cumulated, prepend=0.0)
+        weight = np.diff(cumulated, prepend=0.0)
         if self.contamination == "auto":
             low, high = (weighted_quantile(scores, weight, share) for share in (0.25, 0.75))
             return float(low - 1.5 * (high - low))
