@@ -56,9 +56,14 @@ OTHER_PAIRS = {
     "papers/lca/_clustering.py": "the paper's experiment hands a neighbour graph to another library",
     "papers/nca/_neighbours.py": "the paper's experiment is judged by scikit-learn's own vote",
 }
-# Files outside of the engine that walk over blocks of pairs themselves, within its memory, and why.
+# Files outside of the engine that portion work by its memory, and why.
+_FRAMES = "batches of decompositions of k neighbours each, which are no sums over pairs"
 OWN_BLOCKS = {
-    "_mixtures/conditionals.py": "the log-sums of all columns but one share a square, one sum per column, which is none of the verbs"
+    "_mixtures/conditionals.py": "the log-sums of all columns but one share a square: one sum per column, which no verb gives",
+    "_mixtures/frame_mixture.py": _FRAMES,
+    "_manifold_parzen/held_out_frames.py": _FRAMES,
+    "_manifold_parzen/manifold_parzen.py": _FRAMES,
+    "_manifold_parzen/search.py": _FRAMES,
 }
 PAIR_LIBRARIES = ("scipy.spatial", "sklearn.neighbors", "sklearn.metrics.pairwise")
 # Estimators without sums over pairs: they centre chunklets, alternate assignments and means, or look at columns.
