@@ -120,7 +120,7 @@ def explain(
         for table in (low, median, high):
             table[:, fixed] = constants[fixed]
         broken = breaks_constants(rows, constants)[:, fixed]
-        shares[:, fixed] = np.where(broken, 1.0 / (len(reference) + 1.0), 1.0)
+        shares[:, fixed] = np.where(broken, 1.0 / (len(detector.training_scores_) + 1.0), 1.0)
         surprises[:, fixed] = np.where(broken, np.inf, 0.0)
     return Explanation(names, rows, shares, surprises, median, low, high, fixed)
 
