@@ -182,8 +182,8 @@ class LCA(
     *The penalty.* ``reg="auto"`` tries :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and :math:`\nu C`, with C the
     covariance of the columns and :math:`\hat C` its shrunk estimate (Ledoit and Wolf, in units of the columns), along
     paths of :math:`\nu` on five folds. The folds are fixed, whatever ``random_state`` is, never split equal rows, and hold at
-    most 2,000 rows. The search costs several plain fits. It is skipped, and R is 0, where there are at least 25 rows
-    without an exact twin per free parameter of :math:`\Sigma` (a full covariance has d(d + 1)/2), a rule of thumb; should
+    most 2,000 rows. The search costs several plain fits. It is skipped, and R is 0, where there are at least
+    2,000 rows without an exact twin, and 25 per free parameter of :math:`\Sigma` (a full covariance has d(d + 1)/2); should
     R = 0 have no answer there, the smallest penalty of the search is used.
 
     *Equivariance.* With the default start, the answer follows the data through shifts and through scalings of the

@@ -116,7 +116,8 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     "empty"         there is no value
     "constant"      there is one value
     "counter"       whole numbers count the rows: each is one more than the one above it
-    "identifier"    whole numbers are called an id, or never repeat and fill a range; texts never repeat
+    "identifier"    whole numbers are called an id, or never repeat and fill a range or are called a key or a number;
+                    texts never repeat
     "boolean"       there are two values, as numbers, or True and False
     "lattice"       nearly all values are ``offset + k * step``, and they repeat or are coarse beside their spread:
                     counts, and measurements that were rounded
