@@ -88,7 +88,7 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
         passed = X
         X = validate_data(self, X, dtype=[np.float64, np.float32])
         labels = code_classes(y, len(X))
-        density = as_density(self.density)
+        density = self._inner_estimator()
         weight = check_weights(sample_weight, X)
         check_takes_weights(density, weight)
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
@@ -142,6 +142,10 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
                 added[:, c] = -0.5 * (np.square(X[:, columns] - values) / variance).sum(axis=1)
                 added[:, c] -= 0.5 * (LOG_2PI + np.log(variance)).sum()
         return added
+
+    def _inner_estimator(self):
+        """The density that is fitted, for `which_engine`."""
+        return as_density(self.density)
 
     def _class_priors(self, frequencies):
         """The priors as an array that follows ``classes_``."""

@@ -21,7 +21,7 @@ _MOST_REFERENCES = 1000
 _QUERIES = 20_000  # at a time: the neighbours of all rows of a large table would fill the memory
 
 
-class Spread(NamedTuple):
+class ScoreScale(NamedTuple):
     """The median and the distance between the quartiles of scores."""
 
     median: float
@@ -36,10 +36,10 @@ def weighted_quantile(values: np.ndarray, weight: np.ndarray | None, share: floa
     return float(values[order[min(place, len(values) - 1)]])
 
 
-def spread_of(scores: np.ndarray, weight: np.ndarray | None) -> Spread:
+def scale_of_scores(scores: np.ndarray, weight: np.ndarray | None) -> ScoreScale:
     """The median and the distance between the quartiles, by weight."""
     low, median, high = (weighted_quantile(scores, weight, share) for share in (0.25, 0.5, 0.75))
-    return Spread(median, high - low)
+    return ScoreScale(median, high - low)
 
 
 def reference_rows(mixture: SharedMixture) -> np.ndarray:
@@ -83,13 +83,13 @@ def group_scores(
     return np.where(np.isfinite(scores), scores, finite.max() if len(finite) else 0.0)
 
 
-def strangest_of(views: Sequence[np.ndarray], spreads: Sequence[Spread]) -> np.ndarray:
+def strangest_of(views: Sequence[np.ndarray], scales: Sequence[ScoreScale]) -> np.ndarray:
     """The lowest score of each row, after all scores have been given the median and quartile distance of the first."""
-    first = spreads[0]
+    first = scales[0]
     return np.min(
         [
-            first.median + (scores - spread.median) * (first.width / spread.width)
-            for scores, spread in zip(views, spreads, strict=True)
+            first.median + (scores - scale.median) * (first.width / scale.width)
+            for scores, scale in zip(views, scales, strict=True)
         ],
         axis=0,
     )

@@ -17,10 +17,10 @@ from vicinal._density.density_input import as_density, breaks_constants, check_t
 from vicinal._density.explanation import Explanation, explain, forget_reference
 from vicinal._density.groups import (
     FEWEST_ROWS,
-    Spread,
+    ScoreScale,
     group_scores,
     reference_rows,
-    spread_of,
+    scale_of_scores,
     strangest_of,
     weighted_quantile,
 )
@@ -131,7 +131,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
 
     _reference: Any  # positions of the training rows that are neighbours of the second view; None without it
     _group: float
-    _spreads: Any
+    _score_scales: Any
     _refits = True  # whether densities of many parameters are fitted again without the rows that they score
 
     def __init__(
@@ -228,7 +228,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         """
         rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         self._check_parameters()
-        density = as_density(self.density)
+        density = self._inner_estimator()
         if isinstance(density, FrozenEstimator):
             raise TypeError(
                 "density is frozen: it learns nothing from X, and so it cannot be fitted without a row of X either. Pass "
@@ -359,12 +359,16 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
             last = last_step(self.density_)
             seen = np.asarray(seen)[:, getattr(last, "active_features_", slice(None))]
             views = [scores, group_scores(last._mixture(), self._reference, self._group, seen)]
-            scores = strangest_of(views, [Spread(*spread) for spread in self._spreads])
+            scores = strangest_of(views, [ScoreScale(*scale) for scale in self._score_scales])
         broken = breaks_constants(checked, self._constant_values()).any(axis=1)
         if not broken.any():
             return scores
         lowest = min(float(self.training_scores_[np.isfinite(self.training_scores_)].min()), self.offset_) - 1.0
         return np.where(broken, np.minimum(scores, lowest), scores)
+
+    def _inner_estimator(self) -> Any:
+        """The density that is fitted, for `which_engine`."""
+        return as_density(self.density)
 
     def _constant_values(self) -> np.ndarray:
         """A row with the values of columns that are constant in the training rows, NaN in the others."""
@@ -382,16 +386,20 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
 
         `last` is the density that left single rows out; None where folds were used.
         """
-        self._reference, self._spreads, self._group = None, None, 0.0
+        self._reference, self._score_scales, self._group = None, None, 0.0
         if self.largest_group is not None and rows_in(last) is not None and len(scores) >= FEWEST_ROWS:
             mixture = last._mixture()
             reference = reference_rows(mixture)
             views = [scores, group_scores(mixture, reference, self.largest_group)]
-            spreads = [spread_of(view, weight) for view in views]
+            scales = [scale_of_scores(view, weight) for view in views]
             # Where half of the rows are equally dense, there is no scale on which two scores can be compared.
-            if min(spread.width for spread in spreads) > 0:
-                self._reference, self._group, self._spreads = reference, float(self.largest_group), np.array(spreads)
-                scores = strangest_of(views, spreads)
+            if min(scale.width for scale in scales) > 0:
+                self._reference, self._group, self._score_scales = (
+                    reference,
+                    float(self.largest_group),
+                    np.array(scales),
+                )
+                scores = strangest_of(views, scales)
         again = None if last is None or not self._refits else last._without_search()
         if again is not None:
             scores = self._scores_by_refits(again, last, weight)

@@ -118,7 +118,7 @@ def em_step(problem, split):
         # Departure 6 (LCAGauss). All Gaussian: no direction is left to see neighbours in, so all are equally near, their scatter is
         # twice the covariance, and all stay Gaussian. The state absorbs.
         return gaussian_part(problem, split), split
-    sums, scatter = problem.pairs.at(local_metric(split)).scatter(problem.weight, of="rows")
+    sums, scatter = problem.pairs.at(local_metric(split)).scatter(problem.weight, space="rows")
     mass = problem.weight.sum()
     fit = problem.weight @ (sums - problem.log_others) / mass
     matrix = scatter / mass + problem.root @ problem.reg @ problem.root.T

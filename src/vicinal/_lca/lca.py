@@ -16,7 +16,7 @@ from vicinal._checks import (
     check_weights,
 )
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, fit_engine, quiet_blas
+from vicinal._engine import Engine, fit_engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
@@ -110,8 +110,8 @@ class LCA(
         fewer passes over the pairs, by quasi-Newton steps that EM safeguards. "stochastic" (sec. 5) sees
         minibatches of rows and samples of neighbours: time and memory are linear in n; its options are those of
         :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is
-        "accelerated" up to 20,000 rows, and beyond where a pass is expected to visit at most two billion pairs (most are
-        skipped where kernels are narrow, see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
+        "accelerated" where a pass is expected to visit at most two billion pairs: up to 44,721 rows, and beyond where kernels are
+        so narrow that most pairs are skipped (see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
     init : "covariance", float or array, default="covariance"
         The start: the covariance of the data, or a number or vector (standard deviations) or a matrix (a
         covariance).
@@ -163,7 +163,7 @@ class LCA(
     engine_ : str
         The backend of the pair work.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
@@ -287,27 +287,27 @@ class LCA(
         self.__dict__.pop("_left_out_scores", None)  # of an earlier fit to rows with missing values
         X, reg = self._penalty(X, weight, structure, remedies)
         try:
-            path = self._climb(X, weight, reg, structure)
+            path = self._fit_metric(X, weight, reg, structure)
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
                 raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
             # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
             reg = least_penalty(*counted_rows(X, weight))
-            path = self._climb(X, weight, reg, structure)
+            path = self._fit_metric(X, weight, reg, structure)
         self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
         warn_if_not_converged("LCA", path, stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
 
-    def _climb(self, X, weight, reg, structure):
+    def _fit_metric(self, X, weight, reg, structure):
         """Find the metric under a penalty, and keep it with its density."""
         queries = self._pair_work(*X.shape).n_queries
         problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=PASSES)
         self.engine_ = problem.pairs.backend
-        spread = scatter_of_rows(problem.rows, problem.weight)
+        covariance = scatter_of_rows(problem.rows, problem.weight)
         # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
-        start, record, neighbors = self._start(spread, reg, structure), Recorder.of(self), None
-        reference = self._spread_metric(spread, reg, structure)
+        start, record, neighbors = self._initial_metric(covariance, reg, structure), Recorder.of(self), None
+        reference = self._metric_of_data(covariance, reg, structure)
         start = self._choose_solver(problem, start, structure, reference)
         limits = self._limits(*_LIMITS[self.solver_ == "stochastic"])
         if self.solver_ == "stochastic":
@@ -317,12 +317,12 @@ class LCA(
             # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
             # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
             steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
-            with quiet_blas(*problem.rows.shape):  # the algebra between the passes, too
+            with one_blas_thread_beside_pairs(*problem.rows.shape):  # the algebra between the passes, too
                 if self.solver_ == "em":
                     path = fixed_point(steps.em, start, record, **limits)
                 else:
                     path = accelerated_fixed_point(steps.displacement, steps.move, start, record, **limits)
-        self._keep(path.parameters, spread)
+        self._keep(path.parameters, covariance)
         self._keep_density(X.copy(), weight, problem, neighbors)
         return path
 
@@ -394,26 +394,26 @@ class LCA(
                 )
         return Structure(self.covariance_type, rank)
 
-    def _start(self, spread, reg, structure):
+    def _initial_metric(self, data_covariance, reg, structure):
         """The metric to start from: the inverse root of a covariance of the structure."""
         if not isinstance(self.init, str):
             covariance = bandwidth_covariance(self.init, self.n_features_in_, name="init")
             covariance = covariance[np.ix_(self.active_features_, self.active_features_)]
             return inverse_root(nearest_structured(covariance, *structure))
         check_choice(self.init, "init", ("covariance",))
-        return self._spread_metric(spread, reg, structure)
+        return self._metric_of_data(data_covariance, reg, structure)
 
-    def _spread_metric(self, spread, reg, structure):
+    def _metric_of_data(self, covariance, reg, structure):
         """The metric of the data's own covariance."""
-        covariance = nearest_structured(spread + reg, *structure)
+        structured = nearest_structured(covariance + reg, *structure)
         if reg.any():
-            check_representable(covariance, "reg", self.reg)
-        return inverse_root(covariance)
+            check_representable(structured, "reg", self.reg)
+        return inverse_root(structured)
 
-    def _keep(self, metric, spread):
+    def _keep(self, metric, covariance):
         """Store the fitted metric."""
         diagonal = self.covariance_type in ("diag", "spherical")
-        metric = np.abs(metric) if diagonal else ordered_metric(metric, spread)
+        metric = np.abs(metric) if diagonal else ordered_metric(metric, covariance)
         inverse = np.linalg.inv(metric)
         self.components_ = self._in_all_columns(metric)
         self.covariance_, self.precision_ = inverse @ inverse.T, metric.T @ metric

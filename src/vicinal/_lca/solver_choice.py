@@ -7,15 +7,15 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_integer, check_positive
-from vicinal._engine import Work, quiet_blas
+from vicinal._engine import Work, one_blas_thread_beside_pairs
 from vicinal._lca.levels import multilevel_start, predicted_pairs
 from vicinal._lca.options import StochasticEM
 from vicinal._lca.stochastic import SAMPLE, rows_per_sweep, stochastic_path
 
-# Up to here a pass over all pairs takes seconds on two cores, and the accelerated solver needs 10 to 30.
-_EXACT_ROWS = 20_000
-# Beyond, a pass must be expected to visit no more pairs than these.
+# The most pairs of a pass of an exact fit, which takes seconds on two cores; the accelerated solver needs 10 to 30.
 _EXACT_PAIRS = 2e9
+# From here on an exact fit starts from fits of samples.
+_LEVELS_FROM_ROWS = 20_000
 # Passes (or sweeps) that a fit makes, about; the engine chooses by it.
 PASSES = 20
 
@@ -32,18 +32,19 @@ class SolverChoiceMixin:
     random_state: Any
     verbose: Any
 
-    def _choose_solver(self, problem, start, structure, spread):
+    def _choose_solver(self, problem, start, structure, reference):
         """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
         n = len(problem.rows)
         self.solver_ = self._pick_solver(n)
-        many = n > _EXACT_ROWS and isinstance(self.init, str)
-        with quiet_blas(*problem.rows.shape):
-            if self.solver == "auto" and many and predicted_pairs(problem, start, structure, spread) <= _EXACT_PAIRS:
+        many = n > _LEVELS_FROM_ROWS and isinstance(self.init, str)
+        with one_blas_thread_beside_pairs(*problem.rows.shape):
+            unsure = self.solver == "auto" and self.solver_ == "stochastic" and many
+            if unsure and predicted_pairs(problem, start, structure, reference) <= _EXACT_PAIRS:
                 self.solver_ = "accelerated"
             if self.verbose and self.solver == "auto":
                 self._say(f"solver={self.solver_!r} for {n} rows")
             if many and self.solver_ == "accelerated":
-                return multilevel_start(problem, start, structure, spread, self._say)
+                return multilevel_start(problem, start, structure, reference, self._say if self.verbose else None)
         return start
 
     def _say(self, text):
@@ -62,7 +63,7 @@ class SolverChoiceMixin:
             return "stochastic"
         if self.solver != "auto":
             return self.solver
-        return "accelerated" if n <= _EXACT_ROWS else "stochastic"
+        return "accelerated" if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
 
     def _pair_work(self, n_samples, n_features):
         """The pair work of a fit: all pairs in each pass, or those of a sweep."""

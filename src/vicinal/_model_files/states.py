@@ -277,7 +277,7 @@ STATES: dict[str, State] = {
             # Files of version 1 have none of these.
             "reference": maybe(None, integers("m", below="n"), attribute="_reference"),
             "group": maybe(number(least=0, most=0.5), attribute="_group"),
-            "spreads": maybe(None, floats(2, 2), attribute="_spreads"),
+            "spreads": maybe(None, floats(2, 2), attribute="_score_scales"),
             "constants": maybe(floats("d", nan=True), attribute="_constants"),
             "fingerprint": maybe(None, DIGEST, attribute="_fingerprint"),
         },
