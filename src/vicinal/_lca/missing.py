@@ -141,7 +141,8 @@ def fit_lca_gauss_to_gaps(
         scatter = pairs.at(at.local).scatter(w[w > 0], space="rows").scatter
         matrix = root @ (scatter / mass + added + reg) @ root.T
         split = split_at_one(0.5 * (matrix + matrix.T))
-        return objective, _split(*directions(split, root), split.variances, mean, found.rows)
+        gaussian, local = directions(split, root)
+        return objective, _split(gaussian, local, split.variances, mean, found.rows)
 
     iterations = count(1)
 
