@@ -53,7 +53,7 @@ def reference_rows(mixture: SharedMixture) -> np.ndarray:
 def group_scores(
     mixture: SharedMixture, reference: np.ndarray, largest_group: float, X: np.ndarray | None = None
 ) -> np.ndarray:
-    """Minus the logarithm of the distance to the k-th nearest reference row, in units of the kernel.
+    """The logarithm of the kernel at the k-th nearest reference row: minus half the squared distance, in units of the kernel.
 
     Parameters
     ----------
@@ -76,11 +76,7 @@ def group_scores(
     for start in range(0, len(queries), _QUERIES):
         some = slice(start, start + _QUERIES)
         squares[some] = placed.nearest(k, queries[some], None if own is None else own[some]).scores[:, -1]
-    with np.errstate(divide="ignore"):
-        scores = -0.5 * np.log(squares)
-    # Rows with k twins are as usual as the most usual of the others.
-    finite = scores[np.isfinite(scores)]
-    return np.where(np.isfinite(scores), scores, finite.max() if len(finite) else 0.0)
+    return -0.5 * squares
 
 
 def strangest_of(views: Sequence[np.ndarray], scales: Sequence[ScoreScale]) -> np.ndarray:

@@ -96,8 +96,8 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
     with the penalty that was found, without each fifth of the rows, and scores that fifth as new rows. Otherwise the training
     rows, which have shaped the kernel, would look more usual than new rows, and p-values would be too small.
 
-    Without ``largest_group`` the score of a row is its log-density. With it, there is a second view: minus the logarithm of
-    the distance to the k-th nearest training row, in units of the kernel, where k is ``largest_group`` of the rows. That
+    Without ``largest_group`` the score of a row is its log-density. With it, there is a second view: the logarithm of the
+    kernel at the k-th nearest training row, minus half their squared distance, where k is ``largest_group`` of the rows. That
     neighbour is outside of any smaller group, however tight, and inside of any cluster of more rows. (Of more than 1,000 rows an
     even sample of 1,000 speaks for all.) The view is shifted and scaled to the median and the quartile distance of the
     log-densities, over the training rows, and the score is the lower of the two, in nats of ``density_``.
