@@ -17,7 +17,7 @@ from vicinal._mixtures import SharedMixture
 FEWEST_ROWS = 10  # fewer have no groups
 _FEWEST_NEIGHBORS = 3
 # The k-th neighbour is far away, so that of more rows this many speak for all.
-_MOST_REFERENCES = 1000
+_MOST_REFERENCES = 400
 _QUERIES = 20_000  # at a time: the neighbours of all rows of a large table would fill the memory
 
 

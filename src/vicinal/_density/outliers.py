@@ -98,8 +98,8 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
 
     Without ``largest_group`` the score of a row is its log-density. With it, there is a second view: the logarithm of the
     kernel at the k-th nearest training row, minus half their squared distance, where k is ``largest_group`` of the rows. That
-    neighbour is outside of any smaller group, however tight, and inside of any cluster of more rows. (Of more than 1,000 rows an
-    even sample of 1,000 speaks for all.) The view is shifted and scaled to the median and the quartile distance of the
+    neighbour is outside of any smaller group, however tight, and inside of any cluster of more rows. (Of more than 400 rows an
+    even sample of 400 speaks for all.) The view is shifted and scaled to the median and the quartile distance of the
     log-densities, over the training rows, and the score is the lower of the two, in nats of ``density_``.
 
     The p-value of a new row x is
