@@ -8,7 +8,7 @@ from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._fit_loops import Recorder, fixed_point
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.gauss_penalty import Penalties
-from vicinal._lca.gauss_steps import all_local, em_step, local_metric, search_directions, whitened
+from vicinal._lca.gauss_steps import all_local, climb, em_step, local_metric, search_directions, whitened
 from vicinal._lca.penalty import family_matrix
 from vicinal._lca.steps import Steps, Structure, inverse_root, nearest_structured, one_pass
 from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
@@ -119,12 +119,15 @@ class LCAGaussFold:
         d = len(reg)
 
         def run(split, tol):
-            return fixed_point(lambda at: em_step(problem, at), split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
+            return climb(problem, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
 
         with one_blas_thread_beside_pairs(*problem.rows.shape):
             # From the start of Algorithm 1: EM hardly makes a direction local again that is Gaussian under a larger R.
-            path = run(all_local(d), _TOL)
-            split = (search_directions(run, path, _TOL) if self._reduce else path).parameters
+            limits = {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
+            path = fixed_point(lambda at: em_step(problem, at), all_local(d), Recorder(), **limits)
+            if self._reduce:
+                path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)
+        split = path.parameters
         rows = (self._test - mean_of_rows(self._train, weight)) @ problem.root.T
         log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
         scores = log_norm - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)
