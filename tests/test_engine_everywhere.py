@@ -16,6 +16,8 @@ import vicinal
 from vicinal import (
     LCA,
     NCA,
+    Adam,
+    AnchorNCA,
     DensityClassifier,
     DensityImputer,
     DensityOutlierDetector,
@@ -175,7 +177,7 @@ CASES = {
         ),
         (LCAGauss(reduce=True, max_iter=5, reg=0.0, reg_gauss=0.0), (X,), ["covariance_", "left_out_scores"], new_rows),
     ],
-    "LocalLCA": [(LocalLCA(max_iter=3, reg=0.0), (X,), ["local_covariances_"], density)],
+    "LocalLCA": [(LocalLCA(2, 8, 0.01, shared=0.5, center="mean", reg=0.0), (X,), ["local_covariances_"], density)],
     "ManifoldParzen": [
         (
             ManifoldParzen(n_neighbors=8, noise=0.05, n_components=1),
@@ -214,6 +216,9 @@ CASES = {
         (NCA(max_iter=5, structure="diag"), (X, Y), ["components_"], None),
         (NCA(2, max_iter=2, solver="stochastic", random_state=0), (X, Y), ["components_"], None),
         (NCA(2, max_iter=2, solver=StochasticGradient(n_neighbors=10), random_state=0), (X, Y), ["components_"], None),
+    ],
+    "AnchorNCA": [
+        (AnchorNCA(2, max_iter=2, solver=Adam(4), hard_negatives=2, random_state=0), (X, Y), ["components_"], None),
     ],
     "PairNCA": [(PairNCA(2, max_iter=5), (X, Y), ["components_", "objectives_"], None)],
     "SoftNeighborsClassifier": [

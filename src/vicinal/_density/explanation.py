@@ -10,7 +10,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 
 from vicinal._checks import check_integer
 from vicinal._density.density_input import breaks_constants
-from vicinal._mixtures import SharedMixture, column_conditionals
+from vicinal._mixtures import LocalFrameMixture, SharedMixture, column_conditionals
 
 # Of more training rows an even sample is the reference: shares are then known to about one percentage point.
 MOST_REFERENCE_ROWS = 4000
@@ -96,11 +96,11 @@ def explain(
     active = getattr(density, "active_features_", np.arange(density.n_features_in_))
     if own is not None:
         rows = np.zeros((len(own), density.n_features_in_))
-        rows[:, active] = mixture.centres[own]
+        rows[:, active] = _training_rows(density, mixture)[own]
     else:
         rows = np.asarray(X if steps is None else steps.transform(X), dtype=np.float64)
     found = column_conditionals(mixture, rows[:, active], own, _INTERVAL)
-    reference = _reference(detector, mixture)
+    reference = _reference(detector, density, mixture)
     shares, surprises = np.ones(rows.shape), np.zeros(rows.shape)
     quantiles = [rows.copy() for _ in _INTERVAL]
     for table, quantile in zip(quantiles, found.quantiles, strict=True):
@@ -151,26 +151,32 @@ def in_units_of_data(steps: Pipeline, table: np.ndarray) -> np.ndarray:
     return table
 
 
-def _explaining_mixture(detector: Any, density: Any) -> SharedMixture:
+def _training_rows(density: Any, mixture: Any) -> np.ndarray:
+    """The rows that a density was fitted to, where its kernels may have moved away from them."""
+    return getattr(density, "rows_", mixture.centres)
+
+
+def _explaining_mixture(detector: Any, density: Any) -> SharedMixture | LocalFrameMixture:
     mixture = getattr(density, "mixture_", None)
-    if not isinstance(mixture, SharedMixture) or hasattr(density, "gaussian_components_"):
+    if not isinstance(mixture, (SharedMixture, LocalFrameMixture)) or hasattr(density, "gaussian_components_"):
         raise TypeError(
-            f"explain needs a density in which all training rows share one kernel (ParzenWindows or LCA), got "
+            f"explain needs a density in which all training rows share one kernel (ParzenWindows or LCA), or LocalLCA, got "
             f"{type(density).__name__}. Explain with DensityOutlierDetector(LCA()).fit(X), for example."
         )
-    if getattr(detector, "_reference", None) is None:
+    if isinstance(mixture, LocalFrameMixture) or getattr(detector, "_reference", None) is None:
         return mixture
     # The group of an outlier is no excuse for it.
     log_weights = np.where(detector.labels_ == -1, -np.inf, mixture.log_weights)
     return SharedMixture(mixture.centres, mixture.covariance, log_weights, mixture.engine, mixture.feature_names)
 
 
-def _reference(detector: Any, mixture: SharedMixture) -> np.ndarray:
+def _reference(detector: Any, density: Any, mixture: SharedMixture | LocalFrameMixture) -> np.ndarray:
     """The surprises of the training rows that count, each left out, (n, d); of an even sample where there are many."""
     if detector not in _references:
         counted = np.flatnonzero(mixture.log_weights > -np.inf)
         some = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), MOST_REFERENCE_ROWS)).astype(int))]
-        _references[detector] = column_conditionals(mixture, mixture.centres[some], some).surprises
+        rows = _training_rows(density, mixture)[some]
+        _references[detector] = column_conditionals(mixture, rows, some).surprises
     return _references[detector]
 
 

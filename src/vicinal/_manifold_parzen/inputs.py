@@ -6,9 +6,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from vicinal._checks import bandwidth_covariance, check_integer, check_spread
+from vicinal._density.noise_choice import check_noise
 from vicinal._density.selection import Selection
 from vicinal._engine import robust_centre
-from vicinal._manifold_parzen.noise_choice import check_noise
 from vicinal._tensors import on_device
 
 _NEIGHBORHOODS = ("nearest", "kernel")
