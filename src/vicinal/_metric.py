@@ -144,7 +144,7 @@ def rank_tolerance(n_features, resolution=0.0):
     return 10.0 * max(n_features * np.finfo(np.float64).eps, 10.0 * resolution**2)
 
 
-def _holds(dtype, components):
+def _holds(dtype: Any, components: np.ndarray) -> bool:
     """Whether a dtype can hold the components: data in units of 1e-100 have some of 1e100."""
     return bool(np.abs(components).max(initial=0.0) <= np.finfo(dtype).max)
 

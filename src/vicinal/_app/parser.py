@@ -322,14 +322,14 @@ def _prepare_options():
     return parser
 
 
-def _add_key_file(parser, help):
+def _add_key_file(parser: argparse.ArgumentParser, help: str) -> None:
     add_input(parser, "--key-file", metavar="FILE", help=help)
 
 
 _CHECKED = "load the model only if it was signed with the key in this file (its bytes as they are, at least 16)"
 
 
-def _add_model(parser):
+def _add_model(parser: argparse.ArgumentParser) -> None:
     add_input(parser, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
     _add_key_file(parser, _CHECKED)
 

@@ -9,6 +9,7 @@ import sys
 import warnings
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -229,7 +230,7 @@ def _undecodable(error):
 
 
 @contextlib.contextmanager
-def _decoding(name, kind, more="", but=()):
+def _decoding(name: str, kind: str, more: str = "", but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
     """Whatever the reader of a format raises over bytes that are not of it, in one sentence that names the file.
 
     On damaged bytes NumPy, zipfile, pyarrow and pandas raise nearly every built-in exception, so all are taken here.

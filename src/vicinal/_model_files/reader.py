@@ -8,6 +8,7 @@ class in `_model_files/states`, is a ValueError. What an estimator holds is chec
 import math
 import warnings
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -150,13 +151,13 @@ class Reader:
             raise ValueError(f"it describes the array {shown(name)} in two ways.")
         return array
 
-    def _copied_array(self, tree):
+    def _copied_array(self, tree: Any) -> Any:
         """An array of which a copy will be made: nothing else may refer to it, so that copies take what the file does."""
         if isinstance(tree, dict) and isinstance(tree.get("name"), str):
             self._copied.add(tree["name"])
         return self._array(tree, 0)
 
-    def _count_object(self):
+    def _count_object(self) -> None:
         self._n_objects += 1
         if self._n_objects > self._most_objects:
             raise ValueError(
@@ -285,7 +286,7 @@ def _named(trees):
     return trees.items()
 
 
-def _random_state():
+def _random_state() -> np.random.RandomState:
     """A random state to be set."""
     return np.random.RandomState(0)
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -94,7 +95,7 @@ def parameters_of(cls):
 
 
 @cache
-def _defaults(cls):
+def _defaults(cls: type) -> dict[str, Any]:
     signature = inspect.signature(cls).parameters
     listed = [signature[name] for name in parameters_of(cls)]
     return {part.name: part.default for part in listed if part.default is not inspect.Parameter.empty}

@@ -12,6 +12,7 @@ import re
 from html import escape
 from importlib.resources import files
 from string import Template
+from typing import Any
 
 from vicinal._compare.words import shown
 from vicinal._report.charts import heatmap, interval_mark, line_chart
@@ -58,7 +59,7 @@ def _safe_json(value):
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _printable(value):
+def _printable(value: Any) -> Any:
     """The value with `printable` texts: the script would show what JSON only escapes."""
     if isinstance(value, dict):
         return {key: _printable(item) for key, item in value.items()}
