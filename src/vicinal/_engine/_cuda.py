@@ -26,8 +26,8 @@ from vicinal._engine._few_rows import FewRows, are_few
 from vicinal._engine._half_cuda import SMALLEST, Factors, Half
 from vicinal._engine._pruned_cuda import PrunedHalf
 from vicinal._engine._rows_cuda import RowByRow
-from vicinal._engine._tiles import LOG2E, Tensor, Tiles, near_share, padded_width, within_memory
-from vicinal._engine._tuning import FLOAT32, FLOAT64, FUSED_COORDINATES, GPU_PRUNED_FROM, GPU_PRUNED_SHARE, SAMPLED_ROWS
+from vicinal._engine._tiles import LOG2E, Tensor, Tiles, padded_width, within_memory
+from vicinal._engine._tuning import FLOAT32, FLOAT64, FUSED_COORDINATES, SAMPLED_ROWS
 
 # How far scores may be raised: see `_pairs.py`.
 _MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}
@@ -38,10 +38,11 @@ _WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
 class CudaPlaced(RowByRow):
     """Rows under one shared metric on a CUDA device."""
 
-    def _half(self, queries: Queries, about_tiles: bool = False) -> Half | None:
+    def _half(self, queries: Queries, about_tiles: bool = False, codes: Tensor | None = None) -> Half | None:
         """Half sweeps where the queries are the points, pair for pair; None where they are not, or would lose digits.
 
-        With `about_tiles`, about the centres of tiles even where one common centre would do.
+        With `about_tiles`, about the centres of tiles even where one common centre would do.  With `codes`, the classes of
+        the rows, what is skipped is judged against the sums over class mates.
         """
         own, n, weights = queries.left_out, self._n, self.points.log_weights
         if not self._fused or n < 2 or not queries.are_all:
@@ -64,7 +65,7 @@ class CudaPlaced(RowByRow):
             if np.median(nearest) - raised > -np.log(SMALLEST[self._real]):
                 return None
         heaviest = 0.0 if weights is None else float(weights.max())
-        pruned = self._pruned(own is not None, raised, heaviest)
+        pruned = self._pruned(own is not None, raised, heaviest, codes)
         if pruned is not None:
             return pruned
         return Half(tiles, self._log2_weights, self._real, own is not None, raised, heaviest, self._backend.memory)
@@ -74,16 +75,14 @@ class CudaPlaced(RowByRow):
         half = self._half(Queries(left_out=np.arange(self._n)))
         return half.share if isinstance(half, PrunedHalf) else 1.0
 
-    def _pruned(self, leave_out: bool, raised: float, heaviest: float) -> PrunedHalf | None:
+    def _pruned(self, leave_out: bool, raised: float, heaviest: float, codes: Tensor | None) -> PrunedHalf | None:
         """Sweeps over the pairs that matter, where they are clearly fewer."""
-        error = self._backend.error
-        if self._n < GPU_PRUNED_FROM or error == 0:
-            return None
-        if near_share(self._exact, self._order, self._tile_size, error) > GPU_PRUNED_SHARE or self._compact is None:
+        if not self._may_prune or self._compact is None:
             return None
         made = PrunedHalf(
-            error, self._compact, self._log2_weights, self._real, leave_out, raised, heaviest, self._backend.memory
-        )
+            self._backend.error, codes, self._compact, self._log2_weights, self._real, leave_out, raised, heaviest,
+            self._backend.memory,
+        )  # fmt: skip
         return made if made.pays else None
 
     @cached_property
@@ -198,10 +197,10 @@ class CudaPlaced(RowByRow):
     @within_memory
     def _class_half(self, queries: Queries, row_weights: np.ndarray, likelihood: bool, gradient: bool) -> Pull | None:
         """`class_pull` or `class_gradient` of all rows by half sweeps; None where these do not serve."""
-        half = self._half(queries)
+        codes = like(self.points.classes, self._exact, torch.int64)
+        half = self._half(queries, codes=codes)
         if half is None:
             return None
-        codes = like(self.points.classes, self._exact, torch.int64)
         totals, matched, underflowed = self._totals(half, codes)
         r, underflowed_rows = like(row_weights, totals), self._at(underflowed)
         agreement = matched / totals

@@ -16,9 +16,9 @@ from vicinal._engine import _triton_half as kernels
 from vicinal._engine._tiles import LOG2E, Tensor, Tiles, power_of_two_below, split_in_two
 from vicinal._engine._tuning import FLOAT32, FLOAT64, GPU_CHUNK, GPU_PROGRAMS, GPU_TILES
 
-# Sums under the common shift below which terms may have been underflowed: see `_pairs.py`.
+# Sums under the common shift below which terms may have underflowed: see `_pairs.py`.
 SMALLEST = {FLOAT64: 1e-270, FLOAT32: 1e-24}
-# Below this agreement, exponentials of class mates are underflowed in the precision; such rows are done again.
+# Below this agreement, exponentials of class mates underflow in the precision; such rows are done again.
 _LEAST_AGREEMENT = {FLOAT64: 1e-200, FLOAT32: 1e-20}
 _LARGEST_HALF = 2.0**14  # what float16 numbers are scaled to: a fourth of their largest
 

@@ -122,11 +122,14 @@ GPU_CHUNK = 64  # tiles that a program visits, so that programs are many and sho
 GPU_PROGRAMS = 1024  # programs that fill the device
 GPU_VALUES = 64  # columns of values that a program gathers
 GPU_FRAME_ROWS, GPU_FRAME_POINTS, GPU_FRAME_COLUMNS = 64, 64, 32  # a block of queries and points with frames
-# Pruned sweeps: tiles in a block of the search for pairs, programs that fill the device, rows from which they are tried, and
-# the share of pairs up to which they win.
+# Pruned sweeps: tiles in a block of the search for pairs, parts in which it is done, thresholds that it tries, programs that
+# fill the device, rows and queries from which they are tried, and the share of pairs up to which they win.
 GPU_BOX_TILES = 64
+GPU_BOX_PARTS = 16
+GPU_THRESHOLDS = 16
 GPU_PRUNED_PROGRAMS = 4096
 GPU_PRUNED_FROM = 16_384
+GPU_PRUNED_QUERIES = 1024
 GPU_PRUNED_SHARE = 0.3
 GPU_SAMPLED_TILES = 32  # whose boxes tell whether pruning may pay at all
 GPU_FEW_ROWS = 64  # this many rows, and that share of all, are done again in float64 without much time,
