@@ -904,7 +904,9 @@ def test_the_scatter_of_far_clusters_keeps_its_digits(kind, dtype, gap):
     rtol = TOLERANCE[dtype]
     for of, coordinates in (("images", X / 8.0), ("rows", X)):
         expected = literal_scatter(softmax.weights, coordinates, coordinates)
-        np.testing.assert_allclose(placed.scatter(space=of).scatter, expected, atol=rtol * np.abs(expected).max(), rtol=0)
+        np.testing.assert_allclose(
+            placed.scatter(space=of).scatter, expected, atol=rtol * np.abs(expected).max(), rtol=0
+        )
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = -np.nan_to_num(softmax.weights * np.log(softmax.weights)).sum(axis=1)
     np.testing.assert_allclose(placed.perplexities(), np.exp(entropy), rtol=1e-8 if dtype == "float64" else 1e-3)
