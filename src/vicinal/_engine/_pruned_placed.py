@@ -1,6 +1,6 @@
 """A placement that prunes its pair work where that pays, and hands all other work to a dense one.
 
-Which of the two does a sum depends on the rows, the metric and the number of queries alone: a count on a sample of rows
+Which of the two does a sum depends on the rows, the metrics so far and the number of queries alone: a count on a sample of rows
 (`PrunedSweeps.expected_shares`) says what share of the pairs a pass would visit.  That count takes a few per cent of a
 dense pass over some thousand rows; where those pairs alone that matter to a few rows (`_near_share`) are too many, it is
 not made.
