@@ -318,7 +318,8 @@ class Placed(Protocol):
         """
         n, k = len(self.points.rows), self.n_coordinates
         images: np.ndarray | None = None
-        if queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES:
+        many = queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES
+        if many and not self.holds_float64_images:
             images = self.float64_images(Queries())
 
         def images_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
@@ -335,6 +336,11 @@ class Placed(Protocol):
                     yield part, mine, self.float64_images(Queries(positions=listed))[place]
 
         return images_of
+
+    @property
+    def holds_float64_images(self) -> bool:
+        """Whether `float64_images` only looks them up."""
+        return self.metric is None and self.points.rows.dtype == np.float64
 
     def float64_images(self, queries: Queries) -> np.ndarray:
         """The images of the queries in float64, whatever the working precision."""
