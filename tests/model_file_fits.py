@@ -67,6 +67,10 @@ def _stream():
 
 # By name of the class and, after a colon, of the variant.
 FITS = {
+    "AnchorNCA": lambda: vicinal.AnchorNCA(2, random_state=0, max_iter=2).fit(TABLE, CHUNKLETS),
+    "AnchorNCA:rows and options": lambda: vicinal.AnchorNCA(
+        1, init="identity", solver=vicinal.Adam(batch_size=4), hard_negatives=1, random_state=0, max_iter=2
+    ).fit(X.astype(np.float32), pairs=PAIRS),
     "BinnedTargetMetric": lambda: vicinal.BinnedTargetMetric(RCA(1), n_bins=3).fit(TABLE, X[:, 0]),
     "ConstrainedGaussianMixture": lambda: vicinal.ConstrainedGaussianMixture(2, random_state=0).fit(X, CHUNKLETS),
     "ConstrainedGaussianMixture:tied": lambda: vicinal.ConstrainedGaussianMixture(
@@ -151,6 +155,7 @@ FITS = {
     "NeuralNCA:activation": lambda: _neural(network=_network()[:0].append(_network("Tanh")[1])).fit(X, Y),
     "OnlineRCA": lambda: vicinal.OnlineRCA().fit(X, CHUNKLETS),
     "OnlineRCA:waiting": lambda: vicinal.OnlineRCA().partial_fit(X, np.full(N, -1)),
+    "RCA:raw shrinkage": lambda: RCA(shrinkage="cv").fit(X, CHUNKLETS),
     "PairNCA": lambda: vicinal.PairNCA(random_state=0, max_iter=3).fit(X, CHUNKLETS),
     "PairNCA:diagonal": lambda: vicinal.PairNCA(random_state=0, max_iter=3, structure="diag").fit(TABLE, pairs=PAIRS),
     "ParzenMeanShift": lambda: vicinal.ParzenMeanShift().fit(X),

@@ -14,6 +14,7 @@ from vicinal import (
     LCA,
     MMC,
     NCA,
+    AnchorNCA,
     ConstrainedGaussianMixture,
     ConstrainedKMeans,
     LCAGauss,
@@ -69,6 +70,7 @@ CASES = {
     "NCA diagonal": (NCA(random_state=0, structure="diag"), (Y,), D * D, None),
     "NCA stochastic": (NCA(2, solver=StochasticGradient(batch_size=10), random_state=0), (Y,), 2 * D, None),
     "PairNCA": (PairNCA(2, random_state=0), (Y,), 2 * D, None),
+    "AnchorNCA": (AnchorNCA(2, random_state=0), (Y,), 2 * D, None),
     "NeuralNCA": (
         NeuralNCA(2, max_iter=5, device="cpu", random_state=0, network=4),
         (Y,),

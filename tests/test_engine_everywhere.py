@@ -16,6 +16,8 @@ import vicinal
 from vicinal import (
     LCA,
     NCA,
+    Adam,
+    AnchorNCA,
     DensityClassifier,
     DensityImputer,
     DensityOutlierDetector,
@@ -205,6 +207,9 @@ CASES = {
         (NCA(max_iter=5, structure="diag"), (X, Y), ["components_"], None),
         (NCA(2, max_iter=2, solver="stochastic", random_state=0), (X, Y), ["components_"], None),
         (NCA(2, max_iter=2, solver=StochasticGradient(n_neighbors=10), random_state=0), (X, Y), ["components_"], None),
+    ],
+    "AnchorNCA": [
+        (AnchorNCA(2, max_iter=2, solver=Adam(4), hard_negatives=2, random_state=0), (X, Y), ["components_"], None),
     ],
     "PairNCA": [(PairNCA(2, max_iter=5), (X, Y), ["components_", "objectives_"], None)],
     "SoftNeighborsClassifier": [

@@ -13,7 +13,7 @@ from model_file_fits import CHUNKLETS, FITS, SINCE_VERSION_2, X, Y, answers, fit
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 import vicinal
 from vicinal import LCA, NCA, ParzenWindows, io
@@ -350,6 +350,8 @@ def test_steps_of_a_pipeline_fit_each_other(tmp_path):
 
 
 def load_old(name):
+    if name == "sklearn.MaxAbsScaler" and "clip" not in MaxAbsScaler().get_params():
+        pytest.skip("the file is that of a newer scikit-learn, whose MaxAbsScaler can clip")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InconsistentVersionWarning)
         return io.load(OLD / SAID[name]["file"])

@@ -194,7 +194,14 @@ class MixtureBase(ABC):
     def sample(self, n_samples: int = 1, random_state: RandomState = None) -> np.ndarray:
         """Draw rows from the density, shape (n_samples, D)."""
         rng, chosen = draw_components(self.log_weights, n_samples, random_state)
-        return self._draw(chosen, rng).astype(self.centres.dtype, copy=False)
+        with np.errstate(over="ignore"):
+            rows = self._draw(chosen, rng).astype(self.centres.dtype, copy=False)
+        if not np.isfinite(rows).all():
+            raise ValueError(
+                f"rows drawn from this density exceed {rows.dtype}: its kernels are too wide for the precision of its "
+                "training rows. Fit it to float64 rows, or rescale the data."
+            )
+        return rows
 
     def marginal(self, features: Features) -> "MixtureBase":
         """Return the density of some features alone, exactly, as another mixture of this kind.

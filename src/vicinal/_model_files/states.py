@@ -33,6 +33,7 @@ from vicinal._model_files.fields import (
 from vicinal._model_files.option_states import OPTION_STATES
 from vicinal._model_files.parameters import BACKENDS, ENGINE
 from vicinal._model_files.relations import (
+    are_directions,
     are_kinds,
     are_parts,
     fits_type,
@@ -151,6 +152,16 @@ _BEST_PARAMS = mapping(n_components=count(), n_neighbors=count(least=1), noise=n
 # -- the classes -------------------------------------------------------------------------------------------------------
 
 STATES: dict[str, State] = {
+    "AnchorNCA": State(
+        {
+            **ROWS,
+            **_PATH,
+            "components_": floats("k", "d"),
+            "held_out_pairs_": integers("h"),
+            "random_state_": RANDOM_STATE,
+        },
+        [_PATH_WITH_AN_END],
+    ),
     "BinnedTargetMetric": State(
         {
             **ROWS,
@@ -308,11 +319,7 @@ STATES: dict[str, State] = {
                 "from one to d directions per row, in the precision of centres",
                 lambda frames, centres: 0 < len(frames) <= centres.shape[1] and frames.dtype == centres.dtype,
             ),
-            relation(
-                "frames",
-                "directions of length one",
-                lambda frames: np.all(np.square(frames, dtype=np.float64).sum(axis=2) <= 1.001),
-            ),
+            relation("frames", "directions of length one", are_directions),
         ],
     ),
     "LCA": State(
@@ -538,6 +545,7 @@ STATES: dict[str, State] = {
             "total_covariance_": floats("d", "d"),
             "mean_": floats("d"),
             "shrinkage_": number(least=0, most=1),
+            "shrinkage_path_": maybe(floats("g", 3, least=0)),
             "rank_": count(least=1),
             "n_chunklets_": count(),
             "n_points_": count(),

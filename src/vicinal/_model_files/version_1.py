@@ -48,12 +48,13 @@ _OF_EVERY_CLASS = {"_sklearn_output_config": "set_output"}
 
 
 def as_version_2(tree):
-    """The description of version 2 that a description of version 1 stands for, at any depth."""
-    if isinstance(tree, list):
-        return [as_version_2(item) for item in tree]
-    if not isinstance(tree, dict):
+    """The description of version 2 that a description of version 1 stands for, at any depth; the latter is overwritten."""
+    if not isinstance(tree, (dict, list)):
         return tree
-    tree = {key: as_version_2(value) for key, value in tree.items()}
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        tree[key] = as_version_2(value)
+    if isinstance(tree, list):
+        return tree
     if tree.get("class") == "ManifoldParzenCV" and isinstance(tree.get("attributes"), dict):
         return _searched(tree)
     name, kind = tree.get("class"), tree.get("is")
