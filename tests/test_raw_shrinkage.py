@@ -36,6 +36,14 @@ def test_products_follow_from_the_directions_that_pairs_span(n_pairs):
     assert (x @ y - (x @ V * a) @ (V.T @ y)) / (s * mu) == pytest.approx(expected, rel=1e-9)
 
 
+def test_larger_chunklets_span_what_they_should():
+    X, _ = things(30)
+    ids = np.repeat([0, 1, 2, -1], [2, 3, 7, 48])
+    V, variances, _ = _spectrum(X, read_chunklets(ids, 60)[0])
+    C = sum(len(Y) * np.cov(Y.T, bias=True) for Y in (X[:2], X[2:5], X[5:12])) / 12
+    np.testing.assert_allclose(V * variances @ V.T, C, atol=1e-10)
+
+
 def test_the_fitted_metric_is_the_one_that_was_chosen():
     X, pairs = things(60)
     rca = RCA(shrinkage="cv").fit(X, pairs)

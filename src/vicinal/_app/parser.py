@@ -224,8 +224,8 @@ Score rows under a learned density (lca, lca-gauss, parzen, manifold-parzen).
 Columns of the output: row (number in DATA, from 0), log_density (nats, in the units of the data), p_value (the
 share of training rows, each scored without itself, that are no less strange than this row) and outlier (1 when
 the score is below the threshold that --contamination chooses among the training rows' own, or by --fdr). The score
-is the log-density, for parzen and lca also by neighbours that are trusted: rows of a small group do not vouch for
-each other. With --explain, the column why says for each outlier which columns are strange given the others, what
+is the log-density, for parzen and lca also the distance to a neighbour outside of small groups: rows of such a group do not
+vouch for each other. With --explain, the column why says for each outlier which columns are strange given the others, what
 was expected (90 % interval) and what was found. A row that equals a training row exactly is scored under the model without that row, since under its own kernel it could
 never look unusual; --as-new turns this off.
 """

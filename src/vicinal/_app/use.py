@@ -57,6 +57,9 @@ def score(arguments, console):
     outliers = judged["score"] < detector.offset_
     if arguments.fdr is not None:
         outliers = false_discovery_control(judged["p_value"]) <= arguments.fdr
+    broken = {} if picked is None else picked.broken
+    if broken:
+        outliers |= _mark_broken(judged, detector, broken, console)
     console.say(f"{count(int(outliers.sum()), 'outlier')} in {count(len(outliers), 'row')}.")
     result = pd.DataFrame(
         {
@@ -70,9 +73,27 @@ def score(arguments, console):
         result["log_probability"] = result["log_density"] + np.log(model.noise.steps_).sum()
     if arguments.explain:
         result["why"] = _reasons(model, detector, features, own, outliers)
+        for name, differs in broken.items():
+            reason = f"{name}: expected {picked.constants[name]} as in all training rows, got "
+            values = table[name].iloc[rows].astype(str).to_numpy()
+            result["why"] = [
+                "; ".join(filter(None, [f"{reason}{value}", why])) if differ else why
+                for value, differ, why in zip(values, differs, result["why"], strict=True)
+            ]
     if table is not None:
         result = pd.concat([_kept(arguments, table, rows), result], axis=1)
     _give(result, arguments, console, model)
+
+
+def _mark_broken(judged, detector, broken, console):
+    """Give rows that break a constant of the training rows the smallest p-value, and return which they are."""
+    rows = np.any(list(broken.values()), axis=0)
+    judged["p_value"] = np.where(rows, 1.0 / (len(detector.training_scores_) + 1.0), judged["p_value"])
+    console.warn(
+        f"{count(int(rows.sum()), 'row')} of {len(rows):,} have another value than all training rows had in {shown(broken)}. "
+        "The density ignores these columns; the rows are called outliers."
+    )
+    return rows
 
 
 def _versions(model, features):
@@ -219,18 +240,32 @@ def _judged(model, detector, versions, own):
 
 def _judged_as_new(model, detector, features):
     """The same of rows that are all new; of what is known of them, where they have missing values."""
-    if features.isna().to_numpy().any() and hasattr(model.estimator, "score_incomplete"):
-        rows = features.to_numpy()
-        for _, step in getattr(model.whole, "steps", [])[:-1]:
-            rows = step.transform(rows)
-        scores = np.asarray(model.estimator.score_incomplete(rows))
-        return {"score": scores, "p_value": detector.p_values_from_scores(scores), "log_density": scores}
+    gaps = features.isna().to_numpy().any(axis=1)
+    if gaps.any() and hasattr(model.estimator, "score_incomplete"):
+        return _judged_with_gaps(model, detector, features, gaps)
     scores = _ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
     return {
         "score": scores,
         "p_value": detector.p_values_from_scores(scores),
         "log_density": _ask(detector.density_.score_samples, _as_detector_sees(model, features)),
     }
+
+
+def _judged_with_gaps(model, detector, features, gaps):
+    """The same where some rows have missing values: those are ranked by the columns that they have, the others as ever."""
+    from vicinal._density.incomplete import judge_incomplete
+
+    rows = features[gaps]
+    for _, step in getattr(model.whole, "steps", [])[:-1]:
+        rows = step.transform(rows)
+    found = judge_incomplete(detector, np.asarray(rows, dtype=np.float64))
+    judged = {name: np.empty(len(features)) for name in ("score", "p_value", "log_density")}
+    complete = {} if gaps.all() else _judged_as_new(model, detector, features[~gaps])
+    for name, values in zip(judged, found, strict=True):
+        judged[name][gaps] = values
+        if complete:
+            judged[name][~gaps] = complete[name]
+    return judged
 
 
 def _reasons(model, detector, features, own, outliers):

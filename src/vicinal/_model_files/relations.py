@@ -106,6 +106,20 @@ def has_neighbors(mixture, neighbors, soft_rows, k):
     return soft_rows is None and k <= neighbors.shape[1] <= k + 1
 
 
+def is_local_mixture(mixture, rows, neighbors, base, *values):
+    """Whether the mixture of Local LCA has what its kernels were made from, or has free covariances as in version 1."""
+    if not hasattr(mixture, "covariance"):
+        return rows is None and neighbors is None and base is not None
+    if rows is None or any(value is None for value in values):
+        return False
+    d, k, noise, shared, _ = values
+    if (shared > 0 and base is None) or not noise + shared > 0:
+        return False
+    if not hasattr(mixture, "frames"):
+        return d == 0 and neighbors is None
+    return neighbors is not None and neighbors.shape[1] == k < len(rows) and len(mixture.frames) == d <= k
+
+
 def has_positive_diagonals(factors, covariance_type):
     """Whether Cholesky factors of a Gaussian mixture of this type are such: their logarithms are taken."""
     if covariance_type in ("full", "tied"):

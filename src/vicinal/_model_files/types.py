@@ -24,6 +24,7 @@ _CLASSES = {
     "ChunkletScatter": "vicinal._scatter.ChunkletScatter",
     "Engine": "vicinal._engine.Engine",
     "FrameMixture": "vicinal._mixtures.FrameMixture",
+    "LocalFrameMixture": "vicinal._mixtures.LocalFrameMixture",
     "LocalMixture": "vicinal._mixtures.LocalMixture",
     "MultiStart": "vicinal._nca.options.MultiStart",
     "Objective": "vicinal._nca.options.Objective",

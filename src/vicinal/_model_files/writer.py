@@ -208,7 +208,7 @@ def _without_rows(estimator):
 
 
 def _holds_rows(value):
-    return name_of_class(type(value)) in ("FrameMixture", "LocalMixture", "SharedMixture")
+    return name_of_class(type(value)) in ("FrameMixture", "LocalFrameMixture", "LocalMixture", "SharedMixture")
 
 
 def _memory_order(array):

@@ -320,8 +320,8 @@ def _outliers(outliers):
         "Unusual rows",
         f'<p class="hint">Each row is scored under the {escape(outliers["density"])} density of the others; a typical row has '
         f"{outliers['typical']:.2f}. Of {outliers['n']:,} rows {outliers['flagged']:,} lie below the lower line of a box plot of the "
-        "scores, and are called outliers. The score is the log-density, also under neighbours that are trusted: rows of a small "
-        "group do not vouch for each other. The p-value is the share of rows that are no less strange: a rank, so the strangest "
+        "scores, and are called outliers. The score is the log-density, or the distance to a neighbour outside of small "
+        "groups, whose rows do not vouch for each other. The p-value is the share of rows that are no less strange: a rank, so the strangest "
         "of n rows always has 1/n. Why: the columns that are most surprising given the row's other columns, with the 90 % interval "
         "in which they were expected.</p>"
         f'<div class="scroll" tabindex="0" role="region" aria-label="Unusual rows"><table class="methods"><caption class="hidden">The least likely rows</caption>'
