@@ -471,3 +471,41 @@ def test_which_targets_are_numbers():
     assert "taken as a number to predict (task='classes'" in notes[0]
     assert task(rng.integers(300, size=440), task="classes") == "classes"
     assert task(rng.integers(5, size=100), task="numbers") == "numbers"
+
+
+def test_lca_and_lca_gauss_share_their_search_and_their_fits(monkeypatch):
+    """Each fold once searched for LCA's penalty four times: for two metrics and two densities that are two models."""
+    from vicinal._lca import folds
+
+    searches = []
+    search = folds.choose_penalty
+    monkeypatch.setattr(folds, "choose_penalty", lambda *given: searches.append(1) or search(*given))
+    X = np.round(nuisance_data(60, seed=3)[0][:, :3], 1)  # rounded, so that there is noise on the training rows
+    y, names = np.arange(60) % 2, ["lca", "lca-gauss"]
+    few = {"n_splits": 2, "n_repeats": 1}
+    together = vicinal.compare(X, y, metrics=["z-scored", *names], densities=["gaussian", *names], **few)
+    assert len(searches) == 2  # one per fold
+    apart = [
+        *vicinal.compare(X, y, metrics=["z-scored", *names], densities=[], **few).metrics,
+        *vicinal.compare(X, y, metrics=[], densities=["gaussian", *names], **few).densities,
+    ]
+    for one, other in zip([*together.metrics, *together.densities], apart, strict=True):
+        assert one.failure == other.failure
+        assert one.scores.keys() == other.scores.keys()
+        for score in one.scores:
+            np.testing.assert_array_equal(one.scores[score], other.scores[score])
+
+
+def test_a_fast_comparison_says_what_it_left_out():
+    X, y = nuisance_data(1200)
+    result = vicinal.compare(X, y, metrics=["z-scored", "lca"], densities=[], fast=True)
+    assert result.n_folds == 5
+    assert (result.settings["n_repeats"], result.settings["fit_rows"]) == (1, 500)
+    assert result.notes[0].startswith("A fast comparison: one round of folds, at most 3,000 rows compared and 500 rows")
+    assert "LCA were fitted to 500 of the 960 training rows" in str(result)
+    again = vicinal.compare(X, y, **result.settings)
+    assert str(again) == str(result)
+    fewer = vicinal.compare(X, y, metrics=["z-scored"], densities=[], fast=True, n_splits=3, max_rows=600)
+    assert (fewer.n_folds, fewer.n_rows) == (3, 600)
+    with pytest.raises(TypeError, match="fast must be True or False"):
+        vicinal.compare(X, y, fast="yes")

@@ -34,6 +34,7 @@ def compare(arguments, console):
         n_splits=arguments.folds,
         n_repeats=arguments.repeats,
         max_rows=arguments.max_rows,
+        fast=arguments.fast,
         **chosen,
     )
     if arguments.report is not None:

@@ -166,6 +166,12 @@ def make_parser():
         help="compare on a random sample of this many rows; default 20000",
     )
 
+    compare.add_argument(
+        "--fast",
+        action="store_true",
+        help="a first answer: 5 folds without repetitions, at most 3000 rows compared and 500 rows fitted",
+    )
+
     demo = commands.add_parser(
         "demo", parents=[general], help="compare on built-in data, with a picture and a report", description=_DEMO,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -10,28 +10,33 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from vicinal._checks import check_array, check_choice, check_integer, check_magnitude
-from vicinal._compare.folds import Outcome, Rows, density_outcome, metric_outcome, usable_dimensions
-from vicinal._compare.intervals import corrected_interval
+from vicinal._checks import check_array, check_choice, check_flag, check_integer, check_magnitude
+from vicinal._compare.folds import Fits, Outcome, Rows, density_outcome, metric_outcome, usable_dimensions
+from vicinal._compare.judging import judge, method_results
 from vicinal._compare.methods import (
     Columns,
-    Method,
     density_methods,
     metric_dimensions,
     metric_methods,
     own_density,
     own_metric,
 )
-from vicinal._compare.results import Comparison, MethodResult, main_of
+from vicinal._compare.results import Comparison
 from vicinal._compare.rows import make_folds, note_twins, read_targets, sample_rows
 from vicinal._compare.words import verdict_sentence
 from vicinal._engine import Engine, as_engine
+from vicinal._lca.folds import shared_searches
 from vicinal._lca.imputer import DensityImputer
 from vicinal._tables import array_types, describe_types
 
 _FEWEST_ROWS = 10
 # Dozens of fits follow: compiled kernels are worth loading well before they are for a single pass.
 _LOAD_COMPILED = 200
+_FAST_ROWS, _FAST_FIT_ROWS = 3_000, 500
+_FAST_NOTE = (
+    f"A fast comparison: one round of folds, at most {_FAST_ROWS:,} rows compared and {_FAST_FIT_ROWS} rows fitted. Leave "
+    "fast out for narrower intervals and for what the methods learn from more rows."
+)
 
 
 def compare(
@@ -48,6 +53,7 @@ def compare(
     n_repeats: int | None = None,
     max_rows: int = 20_000,
     fit_rows: int = 4_000,
+    fast: bool = False,
     random_state: RandomState | int | None = 0,
     engine: Engine | str | None = None,
     progress: Any = None,
@@ -91,6 +97,9 @@ def compare(
     fit_rows : int, default=4_000
         Methods whose cost grows with the square of the rows are fitted to so many rows of the training fold; densities
         all see the same ones. Neighbours are searched among all rows of the training fold.
+    fast : bool, default=False
+        A first answer: at most 5 folds, no repetitions, at most 3,000 rows compared and 500 rows fitted. Fewer rows favour
+        methods that have little to learn, and fewer folds make the intervals wider; the notes say what was done.
     random_state : int, default=0
     engine : None, str or Engine, default=None
     progress : callable, optional
@@ -131,10 +140,14 @@ def compare(
         raise ValueError(f"a comparison needs at least {_FEWEST_ROWS} rows, got {len(X)}: fewer tell nothing apart.")
     check_magnitude(np.nan_to_num(X))
     _check_integers(n_neighbors=n_neighbors, n_splits=n_splits, max_rows=max_rows, fit_rows=fit_rows)
+    check_flag(fast, "fast")
+    if fast:
+        n_splits, n_repeats = min(n_splits, 5), 1
+        max_rows, fit_rows = min(max_rows, _FAST_ROWS), min(fit_rows, _FAST_FIT_ROWS)
     names = [f"x{i}" for i in range(X.shape[1])] if names is None else names
     kinds = array_types(X, names, types)
     columns, asked = Columns.of(kinds), _asked_types(X, names, kinds)
-    notes: list[str] = []
+    notes: list[str] = [_FAST_NOTE] if fast else []
     targets = None if y is None else read_targets(y, len(X), task, notes)
     kept = sample_rows(len(X), None if targets is None else targets.codes, max_rows, random_state, notes)
     targets = None if targets is None else targets.take(kept)
@@ -184,22 +197,22 @@ def compare(
     tell = _counter(progress, total)
 
     outcomes: dict[tuple[str, str], list[Outcome]] = {}
-    for fold in range(len(splits)):
-        rows = rows_of(fold)
-        for method in chosen_metrics:
-            tell(f"metric {method.label}, fold {fold + 1} of {len(splits)}")
-            outcomes.setdefault(("metric", method.name), []).append(
-                metric_outcome(method, rows, n_neighbors, len(classes) or None)
-            )
-        for method in chosen_densities:
-            tell(f"density {method.label}, fold {fold + 1} of {len(splits)}")
-            outcomes.setdefault(("density", method.name), []).append(density_outcome(method, rows))
+    for fold, methods in _in_order(chosen_metrics, chosen_densities, len(splits)):
+        rows, fits = rows_of(fold), Fits()
+        with shared_searches():
+            for kind, method in methods:
+                tell(f"{kind} {method.label}, fold {fold + 1} of {len(splits)}")
+                if kind == "metric":
+                    outcome = metric_outcome(method, rows, n_neighbors, len(classes) or None, fits)
+                else:
+                    outcome = density_outcome(method, rows, fits)
+                outcomes.setdefault((kind, method.name), []).append(outcome)
     tell(None)
 
     share = len(splits[0][1]) / n_train
     tied = [(name, kind.tied) for name, kind in zip(names, kinds, strict=True) if kind.measured and kind.tied]
     results = {
-        kind: _results(kind, chosen, outcomes, share, _discreteness(tied) if kind == "density" else None)
+        kind: method_results(kind, chosen, outcomes, share, _discreteness(tied) if kind == "density" else None)
         for kind, chosen in (("metric", chosen_metrics), ("density", chosen_densities))
     }
     _note_costs(n_train, fit_rows, chosen_metrics, chosen_densities, notes)
@@ -219,7 +232,7 @@ def compare(
             f"{sum(map(bool, columns.steps))} of the {n_measured:,} columns that densities saw are rounded, and got noise of one "
             "step; log-likelihoods are means over 8 draws of it."
         )
-    judged = {kind: _judge(found) for kind, found in results.items()}
+    judged = {kind: judge(found) for kind, found in results.items()}
     summary = {
         "helped": {kind: found[0] for kind, found in judged.items()},
         "reference": {kind: found[1] for kind, found in judged.items()},
@@ -249,6 +262,7 @@ def compare(
             "n_repeats": n_repeats,
             "max_rows": max_rows,
             "fit_rows": fit_rows,
+            **({"fast": True} if fast else {}),
             "random_state": random_state,
             **({} if asked_engine == Engine() else {"engine": asked_engine}),
         },
@@ -259,6 +273,19 @@ def compare(
         },
         **summary,
     )
+
+
+def _in_order(metrics, densities, n_folds):
+    """What is done, as (fold, methods) with methods as (kind, method): first what takes seconds, in all folds.
+
+    The plain methods are done soon. After the first fold of the others it is known how long the rest will take.
+    """
+    methods = [("metric", method) for method in metrics] + [("density", method) for method in densities]
+    quick = [(kind, method) for kind, method in methods if not (method.costly and method.learned)]
+    slow = [entry for entry in methods if entry not in quick]
+    for part in (quick, slow):
+        if part:
+            yield from ((fold, part) for fold in range(n_folds))
 
 
 def _check_integers(**values):
@@ -350,79 +377,3 @@ def _note_costs(n_train, fit_rows, metrics, densities, notes):
             )
         if densities:
             notes.append(f"All densities were fitted to {fit_rows:,} of the {n_train:,} training rows of each fold.")
-
-
-def _results(kind, chosen: list[Method], outcomes, share, discreteness=None):
-    """Intervals of each method, and of its differences from the best plain one."""
-    kept = {method.name: _gather(outcomes[kind, method.name]) for method in chosen}
-    reasons = {method.name: discreteness or kept[method.name][3] for method in chosen}
-    scored = [method for method in chosen if kept[method.name][1] is None]
-    # A method on whose scores no verdict may rest is neither the reference nor one of the claims.
-    judged = [method for method in scored if reasons[method.name] is None]
-    plain = [method for method in judged if not method.learned]
-    n_learned = max(1, sum(method.learned for method in judged))
-    reference = max(plain, key=lambda method: main_of(kind, kept[method.name][0]).mean(), default=None)
-    results = []
-    for method in chosen:
-        scores, failure, curve, note, seconds = kept[method.name]
-        intervals = {name: corrected_interval(values, share) for name, values in scores.items()}
-        differences = {}
-        if reference is not None and method is not reference:
-            at_once = n_learned if method.learned else max(1, len(plain) - 1)
-            differences = {
-                name: corrected_interval(values - kept[reference.name][0][name], share, n_comparisons=at_once)
-                for name, values in scores.items()
-                if name in kept[reference.name][0]
-            }
-        results.append(
-            MethodResult(
-                name=method.name,
-                label=method.label,
-                kind=kind,
-                learned=method.learned,
-                scores=scores,
-                intervals=intervals,
-                curve=curve,
-                differences=differences,
-                failure=failure,
-                note=note,
-                seconds=seconds,
-                not_judged=None if failure else reasons[method.name],
-            )
-        )
-    return results
-
-
-def _gather(outcomes):
-    """Scores by name over the folds, or the first reason why there are none."""
-    failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
-    seconds = sum(outcome.seconds for outcome in outcomes)
-    if failures:
-        where = "" if len(failures) == len(outcomes) else f" (in {len(failures)} of {len(outcomes)} folds)"
-        return {}, f"{failures[0]}{where}", None, None, seconds
-    notes = []
-    unfinished = sum(not outcome.converged for outcome in outcomes)
-    if unfinished:
-        notes.append(f"stopped before convergence in {unfinished} of {len(outcomes)} fits")
-    names = [name for name in outcomes[0].scores if all(name in outcome.scores for outcome in outcomes)]
-    scores = {name: np.array([outcome.scores[name] for outcome in outcomes]) for name in names}
-    curve = None
-    if outcomes[0].curve is not None:
-        length = min(len(outcome.curve) for outcome in outcomes)
-        curve = np.mean([outcome.curve[:length] for outcome in outcomes], axis=0)
-    return scores, None, curve, "; ".join(notes) or None, seconds
-
-
-def _judge(results):
-    """("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
-    plain = [result for result in results if result.judged and not result.learned]
-    learned = [result for result in results if result.judged and result.learned]
-    best_plain = max(plain, key=lambda result: result.main.mean, default=None)
-    clear = [result for result in learned if result.difference is not None and result.difference.low > 0]
-    best = max(clear or learned, key=lambda result: result.main.mean, default=None)
-    names = (best_plain and best_plain.name, best and best.name)
-    if best is None or best_plain is None:
-        return None, *names
-    if clear:
-        return "helped", *names
-    return ("hurt" if best.difference.high < 0 else "unclear"), *names

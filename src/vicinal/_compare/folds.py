@@ -5,12 +5,13 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import hash as hash_of
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.methods import ALL_VARIANCE, WIDE
+from vicinal._compare.methods import ALL_VARIANCE, WIDE, Method
 from vicinal._engine import prepare
 from vicinal._tables import draw_scores, log_volume
 
@@ -54,6 +55,33 @@ class Rows(NamedTuple):
     complete: np.ndarray
 
 
+class Fits:
+    """Fits of the methods to the rows of one fold, in which a model that a metric and a density share is fitted once.
+
+    LCA is a metric and a density. Where both are asked for, both pipelines end with the same estimator and give it the same
+    rows, because noise on rounded columns is a function of the rows.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Any, bool]] = {}
+
+    def of(self, method: Method, X: np.ndarray, y: Any = None) -> tuple[Any, int, bool]:
+        """As `fit_first`."""
+        pipeline = method.candidates[0]
+        if not (method.shared and isinstance(pipeline, Pipeline) and len(pipeline) > 1):
+            return fit_first(method.candidates, X, y)
+        pipeline = clone(pipeline)
+        rows = pipeline[:-1].fit_transform(X)
+        name, last = pipeline.steps[-1]
+        key = hash_of((type(last), last.get_params(), rows))
+        if key not in self._kept:
+            fitted, _, converged = fit_first((last,), rows)
+            self._kept[key] = fitted, converged
+        fitted, converged = self._kept[key]
+        pipeline.steps[-1] = name, fitted
+        return pipeline, 0, converged
+
+
 def fit_first(candidates, X, y=None):
     """Fit the first candidate that can be; returns (estimator, which, converged) or raises the last reason."""
     for which, candidate in enumerate(candidates):
@@ -70,17 +98,18 @@ def fit_first(candidates, X, y=None):
     raise ValueError("there is no candidate to fit.")
 
 
-def metric_outcome(method, rows, n_neighbors, n_classes):
+def metric_outcome(method, rows, n_neighbors, n_classes, fits):
     """k-nearest-neighbour scores of the test rows among all training rows, under a metric fitted to training rows.
 
     n_classes : None where the targets are numbers
+    fits : Fits
     """
     start = time.perf_counter()
     used = rows.fit if method.costly else slice(None)
     try:
         if n_classes is None and np.ptp(rows.y_train) == 0:
             raise ValueError("the training rows of a fold all have the same target")
-        metric, which, converged = fit_first(method.candidates, rows.X_train[used], rows.y_train[used])
+        metric, which, converged = fits.of(method, rows.X_train[used], rows.y_train[used])
         images, queries = images_of(metric, rows.X_train), images_of(metric, rows.X_test)
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
         return Outcome(None, None, " ".join(str(error).split()), 0, True, time.perf_counter() - start)
@@ -147,11 +176,11 @@ def usable_dimensions(X):
     return max(1, min(WIDE, len(X) // _ROWS_PER_DIMENSION, rank))
 
 
-def density_outcome(method, rows):
+def density_outcome(method, rows, fits):
     """The mean log-density of the test rows, in the units of the data and averaged over the noise on rounded columns."""
     start = time.perf_counter()
     try:
-        density, which, converged = fit_first(method.candidates, rows.X_train[rows.fit])
+        density, which, converged = fits.of(method, rows.X_train[rows.fit])
         if not rows.complete.any():
             raise ValueError("no held-out row of a fold is complete")
         log_density = float(np.mean(draw_scores(density, rows.X_test[rows.complete]))) - log_volume(density)

@@ -32,7 +32,7 @@ from vicinal._lca.checks import (
     collapse_message,
     is_answerable,
 )
-from vicinal._lca.folds import LCAFold
+from vicinal._lca.folds import search_penalty
 from vicinal._lca.levels import multilevel_start, predicted_pairs
 from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.options import StochasticEM
@@ -40,11 +40,9 @@ from vicinal._lca.partial_fit import PartialFitMixin
 from vicinal._lca.penalty import (
     check_reg,
     check_semidefinite,
-    choose_penalty,
     family_matrix,
     has_plenty,
     least_penalty,
-    split_folds,
     warn_at_edge,
 )
 from vicinal._lca.steps import (
@@ -378,8 +376,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         if has_plenty(X, structure):
             answerable = is_answerable(X, *structure)
             return np.zeros(2 * X.shape[1:]) if answerable else least_penalty(X, weight)
-        folds = [LCAFold(*parts, structure=structure, engine=fit_engine(self)) for parts in split_folds(X, weight)]
-        choice = choose_penalty(folds, structure)
+        choice = search_penalty(X, weight, structure, fit_engine(self))
         if choice is None:
             return family_matrix("diagonal", X, weight)
         if choice.at_edge:
