@@ -41,6 +41,10 @@ class _Signals:
         if self.code is not None:
             raise KeyboardInterrupt
 
+    def came(self):
+        """Whether an interruption came."""
+        return self.code is not None
+
     def install(self):
         """Listen; returns a function that restores what was there before."""
         before = {}
@@ -85,7 +89,7 @@ def _run(arguments, console, signals):
             if arguments.command not in ("inspect", "papers"):
                 errors.need("pandas", f"vicinal {arguments.command}")
             module, function = _COMMANDS[arguments.command]
-            arguments.check_interrupted = signals.check
+            arguments.check_interrupted, arguments.interrupted = signals.check, signals.came
             getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)
         return errors.OK
     except errors.Failure as failure:

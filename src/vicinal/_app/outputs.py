@@ -8,7 +8,7 @@ import sys
 
 from vicinal._app.console import one_line
 from vicinal._app.errors import DataFailure, OutputFailure, UsageFailure
-from vicinal._app.paths import is_special
+from vicinal._app.paths import PARTIAL, PARTIAL_BEGINNING, is_special
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
 
@@ -128,3 +128,22 @@ def silence_stdout():
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
+
+
+def partial_file(arguments, output, option):
+    """Where what is done is kept, beside the output; None without an output. Without --resume the work begins anew."""
+    if output is None:
+        if arguments.resume:
+            raise UsageFailure(f"--resume needs {option}: what is done is kept beside it.")
+        return None
+    if is_special(output):
+        return None  # nothing can be kept beside a device
+    path = output + PARTIAL
+    if arguments.resume and not os.path.exists(path):
+        raise UsageFailure(f"--resume: there is no {path} to go on from. Leave --resume out.")
+    if not arguments.resume and os.path.exists(path):
+        with open(path, "rb") as file:
+            if file.read(len(PARTIAL_BEGINNING)) != PARTIAL_BEGINNING:
+                raise OutputFailure(f"{path} is not a file of vicinal, and work is kept there. Move it away.")
+        os.remove(path)
+    return path

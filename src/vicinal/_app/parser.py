@@ -2,7 +2,7 @@
 
 import argparse
 
-from vicinal._app.paths import add_input, add_output
+from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
 METHODS = ("lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen")
@@ -147,7 +147,13 @@ def make_parser():
         default="auto",
         help="what --target holds; default: numbers where they have fractions or hardly ever repeat, else classes",
     )
-    add_output(compare, "--report", metavar="FILE", help="write a report: one HTML file that needs no network")
+    add_output(
+        compare,
+        "--report",
+        beside=[PARTIAL],
+        metavar="FILE",
+        help="write a report: one HTML file that needs no network",
+    )
     compare.add_argument("-k", type=_positive, default=5, metavar="K", help="neighbours that vote; default 5")
     compare.add_argument(
         "--methods", metavar="NAMES", help="only these (comma-separated), as in euclidean,z-scored,nca,parzen-loo,lca"
@@ -171,6 +177,8 @@ def make_parser():
         action="store_true",
         help="a first answer: 5 folds without repetitions, at most 3000 rows compared and 500 rows fitted",
     )
+
+    _add_resume(compare, "--report FILE")
 
     demo = commands.add_parser(
         "demo", parents=[general], help="compare on built-in data, with a picture and a report", description=_DEMO,
@@ -326,6 +334,14 @@ def _prepare_options():
 def _add_model_and_data(parser, data_nargs=None):
     add_input(parser, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
     add_input(parser, "data", metavar="DATA", nargs=data_nargs, help="a table, or - for stdin")
+
+
+def _add_resume(parser, output):
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help=f"go on from what an interrupted run has kept beside {output}, with the same result to the last bit",
+    )
 
 
 def _add_table_output(parser):

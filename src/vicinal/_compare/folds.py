@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from joblib import hash as hash_of
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -44,7 +45,8 @@ class Rows(NamedTuple):
     """Training and test rows of a fold.
 
     fit : the training positions that costly methods are fitted to
-    complete : which test rows had no missing values
+    known_train, known_test : what densities see; the same rows, or those with NaN where a value is missing
+    judged : by which of the test rows densities are judged
     """
 
     X_train: np.ndarray
@@ -52,7 +54,9 @@ class Rows(NamedTuple):
     y_train: Any
     y_test: Any
     fit: np.ndarray
-    complete: np.ndarray
+    known_train: np.ndarray
+    known_test: np.ndarray
+    judged: np.ndarray
 
 
 class Fits:
@@ -180,15 +184,30 @@ def density_outcome(method, rows, fits):
     """The mean log-density of the test rows, in the units of the data and averaged over the noise on rounded columns."""
     start = time.perf_counter()
     try:
-        density, which, converged = fits.of(method, rows.X_train[rows.fit])
-        if not rows.complete.any():
+        density, which, converged = fits.of(method, rows.known_train[rows.fit])
+        if not rows.judged.any():
             raise ValueError("no held-out row of a fold is complete")
-        log_density = float(np.mean(draw_scores(density, rows.X_test[rows.complete]))) - log_volume(density)
+        log_density = _mean_score(density, rows.known_test[rows.judged])
         if not np.isfinite(log_density):
             raise ValueError("its held-out log-likelihood is not finite")
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
         return Outcome(None, None, " ".join(str(error).split()), 0, True, time.perf_counter() - start)
     return Outcome({"log_likelihood": log_density}, None, None, which, converged, time.perf_counter() - start)
+
+
+def _mean_score(density, X):
+    """The mean log-density of rows in the units of the data; where they have gaps, of what is known of them."""
+    if not np.isnan(X).any():
+        return float(np.mean(draw_scores(density, X))) - log_volume(density)
+    if not hasattr(steps_of(density)[-1], "score_incomplete"):
+        raise ValueError("it cannot score rows with missing values")
+    scores = draw_scores(density, X, method="score_incomplete").mean(axis=0)
+    for step in steps_of(density)[:-1]:
+        if isinstance(step, ColumnTransformer):
+            X = step.transform(X)
+        elif isinstance(step, StandardScaler):
+            scores = scores - ~np.isnan(X) @ np.log(step.scale_)
+    return float(np.mean(scores))
 
 
 def steps_of(estimator):

@@ -11,7 +11,6 @@ from sklearn.compose import ColumnTransformer
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -26,6 +25,7 @@ ALL_VARIANCE = 1.0 - 1e-6
 AMOUNTS_ONLY = ("lca", "lca-gauss")
 # Directions of partial least squares, the plain method that sees a numeric target, as LDA sees classes.
 PLS_DIRECTIONS = 5
+_ALL_GAUSSIAN = 1e3
 
 
 class Method(NamedTuple):
@@ -143,11 +143,13 @@ def density_methods(columns, n_dimensions, seed, engine):
     columns : Columns
     n_dimensions : how many principal components of the standardised columns they see; as many as are measured is no projection
     """
-    from vicinal import ManifoldParzen, ParzenWindows
+    from vicinal import LCAGauss, ManifoldParzen, ParzenWindows
 
     lca, lca_gauss = _lca_pair(seed, engine)
     columns = density_columns(columns, n_dimensions, seed)
-    gaussian = GaussianMixture(1, reg_covar=1e-6, random_state=seed)
+    # With such a penalty on standardised columns no direction is local: one Gaussian, its covariance shrunk (Ledoit and Wolf)
+    # where that helps held-out rows.
+    gaussian = LCAGauss(reg=_ALL_GAUSSIAN, tol=1e-5, engine=engine)
     scott, loo = ParzenWindows("scott", engine=engine), ParzenWindows("loo", engine=engine)
     manifold = ManifoldParzen(engine=engine)
     methods = [

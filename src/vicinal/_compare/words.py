@@ -35,7 +35,23 @@ def verdict_sentences(results, *, helped, reference, best, n_neighbors):
             found[kind] = _sentence(
                 kind, helped[kind], by_name[reference[kind]], by_name[best[kind]], n_neighbors, results[kind]
             )
+    ahead = _gaussian_ahead([result for result in results.get("density", ()) if result.judged])
+    if ahead:
+        found["density"] = " ".join(text for text in (found.get("density"), ahead) if text)
     return found
+
+
+def _gaussian_ahead(results):
+    """That one Gaussian is ahead of all kernel densities, where it is; LCA-Gauss contains it and is none of them."""
+    gaussian = next((result for result in results if result.name == "gaussian"), None)
+    kernels = [result for result in results if result.name not in ("gaussian", "lca-gauss")]
+    best = max(kernels, key=lambda result: result.main.mean, default=None)
+    if gaussian is None or best is None or best.main.mean >= gaussian.main.mean:
+        return None
+    return (
+        f"One Gaussian is ahead of all kernel densities here: {shown('density', gaussian.main.mean)} where the best of them, "
+        f"{best.label}, has {shown('density', best.main.mean)} nats per row."
+    )
 
 
 def verdict_sentence(results, *, left_out="", **judged):
@@ -54,7 +70,7 @@ def _sentence(kind, helped, plain, learned, n_neighbors, results):
     change = signed(scale, learned.difference)
     what = f"held-out {score_name(scale, n_neighbors)}"
     before, after = shown(scale, plain.main.mean), shown(scale, learned.main.mean)
-    after += " nats a row" if kind == "density" else ""
+    after += " nats per row" if kind == "density" else ""
     plainest = next((result for result in results if result.name == "euclidean" and result.failure is None), None)
     raw = "" if plainest in (None, plain) else f"; raw Euclidean distance has {shown(scale, plainest.main.mean)}"
     if helped == "helped":
