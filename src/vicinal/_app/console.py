@@ -3,6 +3,7 @@
 import sys
 import time
 import warnings
+from typing import Any
 
 from vicinal._words import count as count
 from vicinal._words import duration as duration
@@ -23,8 +24,8 @@ class Console:
 
     def __init__(self, quiet=False):
         self.quiet = quiet
-        self._bars = None if quiet or not _is_terminal(sys.stderr) else _progress_bars()
-        self._bar = None
+        self._bars: Any = None if quiet or not _is_terminal(sys.stderr) else _progress_bars()
+        self._bar: Any = None
         self._seen = set()
         self._last_line = time.monotonic()
         self._work: tuple[object, float, float] | None = None  # what the work is, when it began, and from where
