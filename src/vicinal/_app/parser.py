@@ -74,7 +74,10 @@ def make_parser():
         action="store_true",
         help="use the columns in their own units; by default each is standardised first",
     )
-    add_output(learn, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
+    add_output(
+        learn, "-o", "--output", beside=[PARTIAL], metavar="MODEL", required=True, help="the model file to write"
+    )
+    _add_resume(learn, "MODEL")
 
     transform = commands.add_parser(
         "transform", parents=[table, general], help="map rows to where the learned distance is Euclidean",

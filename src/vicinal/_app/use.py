@@ -1,5 +1,7 @@
 """`vicinal transform`, `vicinal score` and `vicinal neighbors`: use a saved model."""
 
+from functools import partial
+
 import numpy as np
 
 from vicinal._app.columns import check_columns, pick_features, split_names
@@ -9,6 +11,8 @@ from vicinal._app.models import load_model, make_engine
 from vicinal._app.outputs import check_writable, write_json, write_table
 from vicinal._app.tables import TableOptions, format_of, read_table
 from vicinal._tables import N_DRAWS
+
+_BLOCK = 8192  # rows that are scored at a time
 
 
 def transform(arguments, console):
@@ -53,7 +57,7 @@ def score(arguments, console):
     if not arguments.training and not arguments.as_new:
         own = _training_rows(model, versions[0])
         _mention_training_rows(own, console)
-    judged = _judged(model, detector, versions, own)
+    judged = _judged(model, detector, versions, own, _in_blocks(arguments, console))
     outliers = judged["score"] < detector.offset_
     if arguments.fdr is not None:
         outliers = false_discovery_control(judged["p_value"]) <= arguments.fdr
@@ -192,7 +196,23 @@ def _ask(method, features):
         raise DataFailure(one_line(error)) from error
 
 
-def _judged(model, detector, versions, own):
+def _in_blocks(arguments, console):
+    """A function that applies another to blocks of rows, and tells how far it is."""
+
+    def in_blocks(versions, judge):
+        blocks = [(rows, start) for rows in versions for start in range(0, max(len(rows), 1), _BLOCK)]
+        found = []
+        for done, (rows, start) in enumerate(blocks):
+            arguments.check_interrupted()
+            if len(blocks) > 1:
+                console.progress(done, len(blocks), f"scoring {count(sum(map(len, versions)), 'row')}")
+            found.append(judge(rows.iloc[start : start + _BLOCK]))
+        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+
+    return in_blocks
+
+
+def _judged(model, detector, versions, own, in_blocks):
     """Scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
 
     Those of new rows are means over the draws of the noise on rounded columns. The training rows' scores are of one draw
@@ -204,8 +224,8 @@ def _judged(model, detector, versions, own):
     if versions[0] is None:
         judged = {name: np.empty(len(own)) for name in ("score", "p_value", "log_density")}
     else:
-        found = [_judged_as_new(model, detector, features) for features in versions]
-        judged = {name: np.mean([one[name] for one in found], axis=0) for name in found[0]}
+        found = in_blocks(versions, partial(_judged_as_new, model, detector))
+        judged = {name: values.reshape(len(versions), -1).mean(axis=0) for name, values in found.items()}
     if known.any():
         plain = left_out_scores(last_step(detector.density_))
         of_training = {

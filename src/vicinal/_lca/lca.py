@@ -68,7 +68,7 @@ _EXACT_ROWS = 20_000
 # Beyond, a pass must be expected to visit no more pairs than these.
 _EXACT_PAIRS = 2e9
 # The default max_iter and tol, exact and stochastic.
-_LIMITS = (500, 1e-8), (50, 1e-3)
+LIMITS = (500, 1e-8), (50, 1e-3)
 # Passes (or sweeps) that a fit makes, about; the engine chooses by it.
 _PASSES = 20
 
@@ -306,7 +306,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         start, record, neighbors = self._start(spread, reg, structure), Recorder.of(self), None
         reference = self._spread_metric(spread, reg, structure)
         start = self._choose_solver(problem, start, structure, reference)
-        limits = self._limits(*_LIMITS[self.solver_ == "stochastic"])
+        limits = self._limits(*LIMITS[self.solver_ == "stochastic"])
         if self.solver_ == "stochastic":
             # Local covariances of minibatches, each blended with what is known (Eq. 7).
             path, neighbors = self._sweep(problem, start, structure, record, limits)
