@@ -24,6 +24,7 @@ import vicinal
 from vicinal import io as model_io
 from vicinal._app.parser import make_parser
 from vicinal._app.paths import add_input, add_output, same_file
+from vicinal._app.words import in_command_words
 from vicinal.cli import main
 
 OK, BUG, USAGE, DATA, MODEL, OUTPUT, FIT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 6, 130, 141
@@ -1090,3 +1091,50 @@ def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch,
     assert run(*WRITING[name].split(), "-q") == code
     assert old.read_bytes() == b"the old content"
     assert sorted(Path().rglob("*")) == before
+
+
+def test_messages_speak_the_language_of_the_command_line(table, capsys):
+    """They once advised `reg=0.01`, which is Python, and said in brackets that --set sets a parameter."""
+    learn = ["learn", "table.csv", "--drop", "kind", "-o", "m.vicinal", "--method"]
+    assert run(*learn, "manifold-parzen", "--set", "n_neighbors=300", "--set", "n_components=2") == FIT
+    said = capsys.readouterr().err
+    assert "ManifoldParzen: --set n_neighbors=300 needs at least 301 training points, got 120." in said
+    assert "Lower n_neighbors (--set n_neighbors=...) or add data." in said
+    assert run(*learn, "lca", "--set", "max_iter=2", "--set", "reg=0.1") == OK
+    said = capsys.readouterr().err
+    assert "--set max_iter=2 passes were used" in said
+    assert "Raise max_iter (--set max_iter=...), raise tol (--set tol=...)." in said
+    assert "objectives_" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Pass reg=0.01.", "Pass --set reg=0.01."),
+        (
+            "use covariance_type='diag', or raise reg.",
+            "use --set covariance_type='diag', or raise reg (--set reg=...).",
+        ),
+        ("pass solver=StochasticEM(batch_size=50)", "pass --set solver=StochasticEM(batch_size=50)"),
+        ("Use random_state=3 or max_iter = 4; init has no unit.", "Use --seed 3 or max_iter = 4; init has no unit."),
+        ("--set reg=1: reg must not be negative", "--set reg=1: reg must not be negative"),
+        ("low_rank needs rank, got rank=None.", "low_rank needs rank, got rank=None."),
+        ("MultiStart(reg=2) in a call", "MultiStart(reg=2) in a call"),
+    ],
+)
+def test_parameters_are_named_as_options(text, expected):
+    assert in_command_words(text, vicinal.LCA()) == expected
+
+
+def test_a_misspelt_column_suggests_only_columns_that_are_missing(table, capsys):
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    table.rename(columns={"length": "lenght"}).to_csv("wrong.csv", index=False)
+    assert run("score", "m.vicinal", "wrong.csv") == DATA
+    assert "lacks 1 column of the model: 'length'. Did you mean 'lenght'?" in capsys.readouterr().err
+    table.assign(lengths=1.0).to_csv("more.csv", index=False)
+    assert run("learn", "more.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q", "--type", "lengths=continuous") == OK
+    table.drop(columns="length").assign(lengths=1.0).to_csv("wrong.csv", index=False)
+    assert run("score", "m.vicinal", "wrong.csv") == DATA
+    assert "Did you mean" not in capsys.readouterr().err  # 'lengths' is a column of the model itself
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind,kinds", "-o", "m.vicinal") == DATA
+    assert "Did you mean" not in capsys.readouterr().err

@@ -32,7 +32,7 @@ def check_columns(names, columns, option):
     """Refuse names that the table does not have, with the nearest ones that it has."""
     for name in names:
         if name not in columns:
-            near = nearest_names(name, columns, 3)
+            near = nearest_names(name, [column for column in columns if column not in names], 3)
             hint = f" Did you mean {shown(near)}?" if near else ""
             raise DataFailure(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 

@@ -20,10 +20,16 @@ class Console:
     ----------
     quiet : bool
         Say nothing on stderr but errors.
+
+    Attributes
+    ----------
+    reword : callable
+        What makes the command's words of a warning of the library.
     """
 
     def __init__(self, quiet=False):
         self.quiet = quiet
+        self.reword = str  # of Python's warnings
         self._bars: Any = None if quiet or not _is_terminal(sys.stderr) else _progress_bars()
         self._bar: Any = None
         self._seen = set()
@@ -111,7 +117,7 @@ class Console:
     def show_warning(self, message, category, filename, lineno, file=None, line=None):
         """Take the place of `warnings.showwarning`: the words without the file and line."""
         if not issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):
-            self.warn(one_line(message))
+            self.warn(self.reword(one_line(message)))
 
     def take_warnings(self):
         """Send Python's warnings here, each text once."""

@@ -2,6 +2,7 @@
 
 import os
 import time
+from functools import partial
 
 import numpy as np
 from joblib import hash as hash_of
@@ -12,6 +13,7 @@ from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine, set_parameter
 from vicinal._app.outputs import check_writable, partial_file, write_json
 from vicinal._app.tables import TableOptions, read_table
+from vicinal._app.words import in_command_words
 from vicinal._journal import OtherFitError, keep_journal
 from vicinal._lca.lca import LIMITS
 from vicinal._tables import Note
@@ -86,6 +88,7 @@ def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
         )
     )
     _tell_of_passes(estimator, console)
+    console.reword = partial(in_command_words, estimator=estimator)
     try:
         if arguments.kept is None:
             return _fit(estimator, prepared, supervision, engine, arguments)
@@ -236,9 +239,7 @@ def _fit(estimator, prepared, supervision, engine, arguments):
             rows = imputer.fit_transform(rows)
         estimator.fit(np.asarray(rows) if len(steps) > 1 else rows, **supervision)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-        raise FitFailure(
-            f"{type(estimator).__name__}: {one_line(error)} (--set NAME=VALUE sets a parameter.)"
-        ) from error
+        raise FitFailure(f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
     if hasattr(estimator, "callback"):
         estimator.callback = None  # which told of the passes
     set_engine(estimator, None)  # a model does not carry the threads and the memory of the machine that made it

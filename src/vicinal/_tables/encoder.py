@@ -211,7 +211,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         used = self.used_columns
         absent = [name for name in used if name not in frame.columns]
         if absent:
-            near = list(dict.fromkeys(match for name in absent[:3] for match in nearest_names(name, frame.columns, 1)))
+            others = [name for name in frame.columns if name not in used]  # a column that is found is not misspelt
+            near = list(dict.fromkeys(match for name in absent[:3] for match in nearest_names(name, others, 1)))
             hint = f" Did you mean {shown(near)}?" if near else ""
             raise TableError(
                 f"the table lacks {count(len(absent), 'column')} of the model: {shown(absent)}.{hint} It has "
