@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import gzip
 import io
 import json
 import os
@@ -1131,10 +1132,99 @@ def test_a_misspelt_column_suggests_only_columns_that_are_missing(table, capsys)
     table.rename(columns={"length": "lenght"}).to_csv("wrong.csv", index=False)
     assert run("score", "m.vicinal", "wrong.csv") == DATA
     assert "lacks 1 column of the model: 'length'. Did you mean 'lenght'?" in capsys.readouterr().err
-    table.assign(lengths=1.0).to_csv("more.csv", index=False)
-    assert run("learn", "more.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q", "--type", "lengths=continuous") == OK
-    table.drop(columns="length").assign(lengths=1.0).to_csv("wrong.csv", index=False)
+    more = table.assign(lengths=table["hue"] ** 3)
+    more.to_csv("more.csv", index=False)
+    assert run("learn", "more.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    more.drop(columns="length").to_csv("wrong.csv", index=False)
     assert run("score", "m.vicinal", "wrong.csv") == DATA
     assert "Did you mean" not in capsys.readouterr().err  # 'lengths' is a column of the model itself
     assert run("learn", "table.csv", "--method", "lca", "--drop", "kind,kinds", "-o", "m.vicinal") == DATA
     assert "Did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sep", [",", ";", "\t", "|"])
+def test_the_separator_is_found(table, sep, capsys):
+    text = table.assign(name=[f"a, b; {i}" for i in range(120)])  # texts that hold other separators
+    text.to_csv("other.csv", sep=sep, index=False)
+    assert run("learn", "other.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal") == OK
+    said = capsys.readouterr().err
+    assert "learned lca from 120 rows and 3 columns" in said
+    assert (f"the columns of other.csv are separated by {sep!r}." in said) == (sep != ",")
+    report = ["--report", "r.html", "--target", "kind", "--methods", "euclidean,rca", "--repeats", "1", "-q"]
+    assert run("compare", "other.csv", *report) == OK
+    assert (f"sep={sep!r}" in (Path("r.html").read_text().replace("&#x27;", "'"))) == (sep != ",")
+
+
+def test_what_a_spreadsheet_would_run_is_written_as_text(table, capsys):
+    table["name"] = ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\tx", "plain", *(f"row{i}" for i in range(114))]
+    table.rename(columns={"colour": "=colour"}).to_csv("table.csv", index=False)
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    assert run("transform", "m.vicinal", "table.csv", "--keep", "name,=colour", "-o", "out.csv", "-q") == OK
+    found = pd.read_csv("out.csv")
+    assert list(found["name"][:6]) == ["'=1+1", "'+cmd", "'-2+3", "'@SUM(A1)", "'\tx", "plain"]
+    assert "'=colour" in found.columns
+    assert found["lca0"].dtype == float
+    assert (found["lca0"] < 0).any()  # numbers keep their minus
+    assert run("transform", "m.vicinal", "table.csv", "--keep", "name", "-o", "out.parquet", "-q") == OK
+    assert pd.read_parquet("out.parquet")["name"][0] == "=1+1"  # not a spreadsheet's format
+
+
+@pytest.mark.parametrize("more", [[], ["--max-rows", "10"]])
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(folder, capsys, monkeypatch, more):
+    """262 KB of gzip once unpacked to gigabytes in memory."""
+    monkeypatch.setattr("vicinal._app.tables._UNPACKED", 1 << 20)
+    with gzip.open("bomb.csv.gz", "wb") as file:
+        file.write(b"a,b\n" + b"1,2\n" * 500_000)
+    assert Path("bomb.csv.gz").stat().st_size < 10_000
+    assert run("learn", "bomb.csv.gz", "--method", "lca", "-o", "m.vicinal", *more) == DATA
+    assert "unpacks to more than 1 MB, over 100 times its size" in capsys.readouterr().err
+    np.savez_compressed("bomb.npz", X=np.zeros((200_000, 2)))
+    assert run("learn", "bomb.npz", "--method", "lca", "-o", "m.vicinal", *more) == DATA
+    assert "unpacks to more than 1 MB" in capsys.readouterr().err
+
+
+def test_many_columns_are_refused_before_they_are_read(folder, capsys, monkeypatch):
+    monkeypatch.setattr("vicinal._app.learn._MOST_COLUMNS", 20)
+    rng = np.random.default_rng(0)
+    wide = pd.DataFrame(rng.normal(size=(30, 21)), columns=[f"c{i}" for i in range(21)])
+    wide.to_csv("wide.csv", index=False)
+    wide.to_parquet("wide.parquet")
+    with open("wide.csv", "a") as file:
+        file.write("1,2,3\n" * 3 + "not a table\0")  # what follows the header is not looked at
+    for name in ("wide.csv", "wide.parquet"):
+        assert run("learn", name, "--method", "lca", "-o", "m.vicinal") == DATA
+        assert (
+            "has 21 columns: lca learns how each goes with each other, and can do so for 20. Choose some with --columns"
+            in (capsys.readouterr().err)
+        )
+    wide.to_csv("wide.csv", index=False)
+    for name in ("wide.csv", "wide.parquet"):
+        assert run("learn", name, "--method", "lca", "--columns", "c3,c1", "--columns", "c7", "-o", "m.vicinal") == OK
+        assert "3 columns" in capsys.readouterr().err
+    assert run("inspect", "m.vicinal", "--json") == OK
+    assert "c3" in capsys.readouterr().out
+    assert run("learn", "wide.csv", "--method", "lca", "--columns", "c3,c99", "-o", "m.vicinal") == DATA
+    assert "--columns: there is no column 'c99'." in capsys.readouterr().err
+
+
+def test_a_wrong_path_is_told_before_anything_heavy_is_imported(folder):
+    code = "import sys; from vicinal.cli import main; code = main(sys.argv[1:]); print(code, 'numpy' in sys.modules)"
+    for arguments in (["learn", "no.csv", "--method", "lca", "-o", "m"], ["score", "no.vicinal", "no.csv"]):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+        assert "cannot read no." in done.stderr
+        assert done.stdout == "3 False\n"
+
+
+def test_a_workbook_is_read(table, capsys):
+    pytest.importorskip("openpyxl")
+    with pd.ExcelWriter("book.xlsx") as book:
+        table.to_excel(book, sheet_name="first", index=False)
+        table.iloc[:50].to_excel(book, sheet_name="second", index=False)
+    assert run("learn", "book.xlsx", "--method", "lca", "--drop", "kind", "-o", "m.vicinal") == OK
+    assert "from 120 rows and 3 columns" in capsys.readouterr().err
+    assert run("learn", "book.xlsx", "--array", "second", "--method", "lca", "--drop", "kind", "-o", "m.vicinal") == OK
+    assert "from 50 rows" in capsys.readouterr().err
+    assert run("learn", "book.xlsx", "--array", "third", "--method", "lca", "-o", "m.vicinal") == DATA
+    assert "which has 'first', 'second'" in capsys.readouterr().err
+    Path("bad.xlsx").write_bytes(b"PK no")
+    assert run("learn", "bad.xlsx", "--method", "lca", "-o", "m.vicinal") == DATA

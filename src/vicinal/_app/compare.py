@@ -8,7 +8,7 @@ from vicinal._app.errors import DataFailure, UsageFailure
 from vicinal._app.models import make_engine
 from vicinal._app.outputs import check_writable, partial_file, write_json, write_lines, write_text
 from vicinal._app.reading_code import loading_code
-from vicinal._app.tables import TableOptions, read_table, table_format
+from vicinal._app.tables import ColumnChoice, TableOptions, read_table, table_format
 from vicinal._compare.words import score_name, shown
 
 
@@ -19,7 +19,8 @@ def compare(arguments, console):
     keep = partial_file(arguments, arguments.report, "--report FILE")
     chosen = _chosen(arguments)
     engine = make_engine(arguments)
-    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    choice = ColumnChoice(arguments.columns, (arguments.target,))
+    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console, choice)
     prepared = prepare(table, console, arguments, label=arguments.target)
     result = run(
         prepared.X,

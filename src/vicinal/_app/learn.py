@@ -7,12 +7,12 @@ from functools import partial
 import numpy as np
 from joblib import hash as hash_of
 
-from vicinal._app.columns import check_columns, measured, prepare
+from vicinal._app.columns import measured, prepare
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine, set_parameter
 from vicinal._app.outputs import check_writable, partial_file, write_json
-from vicinal._app.tables import TableOptions, read_table
+from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table
 from vicinal._app.words import in_command_words
 from vicinal._journal import OtherFitError, keep_journal
 from vicinal._lca.lca import LIMITS
@@ -20,6 +20,8 @@ from vicinal._tables import Note
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
 _EXACT, _MANY_ROWS = ("lca-gauss", "parzen"), 100_000
+# Methods whose matrices have a row and a column for every column of the table, and the most that fit: 200 MB each.
+_SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "nca"), 5_000
 _UNSUPERVISED = ("lca", "lca-gauss", "parzen", "manifold-parzen")
 
 
@@ -33,7 +35,7 @@ def learn(arguments, console):
     paired = method == "nca" and arguments.pairs is not None
     estimator = make_estimator(method, arguments.set, arguments.seed, class_name="PairNCA" if paired else None)
 
-    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
     if arguments.id is not None:
         check_columns([arguments.id], table.columns, "--id")
     prepared = prepare(
@@ -119,6 +121,18 @@ def _tell_of_passes(estimator, console):
         console.progress(min(n_iter, most), most, f"pass {n_iter} of at most {most}", at_most=True)
 
     estimator.callback = told
+
+
+def _column_choice(arguments):
+    """Which columns are read, and how many the method can use."""
+    needed = arguments.target, arguments.groups, arguments.id
+    if arguments.method not in _SQUARE:
+        return ColumnChoice(arguments.columns, needed)
+    refusal = (
+        f"{arguments.method} learns how each goes with each other, and can do so for {_MOST_COLUMNS:,}. Choose some with "
+        "--columns COL,COL,... or use --method rca, which can use all."
+    )
+    return ColumnChoice(arguments.columns, needed, _MOST_COLUMNS, refusal)
 
 
 def _sample(prepared, arguments, console):

@@ -12,6 +12,9 @@ from vicinal._app.paths import PARTIAL, PARTIAL_BEGINNING, is_special
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
 
+# What a cell of a spreadsheet begins with when it is run instead of shown.
+_FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r")
+
 
 @contextlib.contextmanager
 def output_file(path):
@@ -82,7 +85,20 @@ def _write(frame, file, kind, text, compressed):
         np.savez(file, allow_pickle=False, **arrays)
     else:
         compression = "gzip" if compressed else None
+        frame = _without_formulas(frame)
         frame.to_csv(file, index=False, sep="\t" if kind == "tsv" else ",", compression=compression)
+
+
+def _without_formulas(frame):
+    """Texts that a spreadsheet would run begin with an apostrophe, which it takes as "this is text"."""
+
+    def harmless(value):
+        return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_BEGINS) else value
+
+    texts = [name for name in frame if frame[name].dtype.kind not in "iufbMm"]
+    if texts:
+        frame = frame.assign(**{name: frame[name].astype(object).map(harmless) for name in texts})
+    return frame.rename(columns=harmless)
 
 
 def write_json(value):

@@ -7,7 +7,7 @@ from vicinal._version import __version__
 
 METHODS = ("lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen")
 DEMO_FILES = ("vicinal-demo.png", "vicinal-demo.html")
-_FORMATS = ("csv", "tsv", "parquet", "npy", "npz")
+_FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
 
 _DESCRIPTION = """\
 Learn what "near" means from a table, and use it: metrics and densities from the command line.
@@ -287,7 +287,7 @@ def _table_options():
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("reading tables")
     group.add_argument("--format", choices=_FORMATS, help="the format of DATA, when its ending does not say")
-    group.add_argument("--sep", metavar="CHAR", help="what separates columns in CSV; default , (a tab in TSV)")
+    group.add_argument("--sep", metavar="CHAR", help="what separates columns in CSV; default: found out (a tab in TSV)")
     group.add_argument("--encoding", default="utf-8", metavar="NAME", help="of CSV and TSV; default utf-8")
     group.add_argument(
         "--decimal", metavar="CHAR", help="the decimal point of CSV and TSV; default . (as in --decimal ,)"
@@ -300,7 +300,9 @@ def _table_options():
     )
     group.add_argument("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
     group.add_argument(
-        "--array", metavar="NAME", help="which array of an NPZ file is the table; default X, or the only one"
+        "--array",
+        metavar="NAME",
+        help="which array of an NPZ file, or sheet of an XLSX file, is the table; default X, or the only one, or the first",
     )
     group.add_argument(
         "--missing",
@@ -315,6 +317,12 @@ def _table_options():
 def _prepare_options():
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("choosing features")
+    group.add_argument(
+        "--columns",
+        action="append",
+        metavar="COLS",
+        help="the columns to use (comma-separated), besides the target; default: all; may be repeated",
+    )
     group.add_argument(
         "--drop",
         action="append",

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 
-from vicinal._app.errors import UsageFailure
+from vicinal._app.errors import DataFailure, UsageFailure
 
 # The ending of a file that holds what is done of some work, and how such a file begins.
 PARTIAL, PARTIAL_BEGINNING = ".partial", b'{"what": "vicinal '
@@ -42,7 +42,12 @@ def _add(parser, role, names, options, files, beside):
 
 def check_paths(arguments):
     """Refuse a command line that names one file as an output and as an input, or as two outputs."""
-    keep_apart(_given(arguments, "inputs"), _given(arguments, "outputs"))
+    inputs = _given(arguments, "inputs")
+    for _, path in inputs:
+        # Said before anything heavy is imported.
+        if isinstance(path, str) and not os.path.lexists(path):
+            raise DataFailure(f"cannot read {path}: No such file or directory.")
+    keep_apart(inputs, _given(arguments, "outputs"))
 
 
 def _given(arguments, role):

@@ -4,12 +4,12 @@ from functools import partial
 
 import numpy as np
 
-from vicinal._app.columns import check_columns, pick_features, split_names
+from vicinal._app.columns import pick_features
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
 from vicinal._app.models import load_model, make_engine
 from vicinal._app.outputs import check_writable, write_json, write_table
-from vicinal._app.tables import TableOptions, format_of, read_table
+from vicinal._app.tables import TableOptions, check_columns, format_of, read_table, split_names
 from vicinal._tables import N_DRAWS
 
 _BLOCK = 8192  # rows that are scored at a time
