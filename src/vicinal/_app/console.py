@@ -33,7 +33,7 @@ class Console:
         self._bars: Any = None if quiet or not _is_terminal(sys.stderr) else _progress_bars()
         self._bar: Any = None
         self._seen = set()
-        self._last_line = time.monotonic()
+        self._last_line, self._told_of = time.monotonic(), None  # the work of the last line
         self._work: tuple[object, float, float] | None = None  # what the work is, when it began, and from where
 
     def say(self, text):
@@ -79,8 +79,8 @@ class Console:
             left = f"; {'at most' if at_most else 'about'} {duration(seconds)} left"
         if self._bars is not None:
             self._draw(done, total, text + left)
-        elif now - self._last_line > _SECONDS_BETWEEN_LINES:
-            self._last_line = now
+        elif now - self._last_line > _SECONDS_BETWEEN_LINES or (done >= total and self._told_of == work):
+            self._last_line, self._told_of = now, work
             self._line(f"[{done:>{len(str(total))}}/{total}] {text}{left}")
 
     def _draw(self, done, total, text):

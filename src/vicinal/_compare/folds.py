@@ -144,7 +144,7 @@ def nearest(points: np.ndarray, queries: np.ndarray | None, n_neighbors: int) ->
 
 
 def neighbor_scores(neighbor_labels, labels, n_neighbors, n_classes):
-    """Accuracy of the vote of k neighbours, recall@k, and the purity curve.
+    """Accuracy of the vote of k neighbours, recall@k (the share of right neighbours), and the purity curve.
 
     neighbor_labels : (m, longest) codes of the neighbours' classes, nearest first; labels : (m,)
     """
@@ -156,7 +156,7 @@ def neighbor_scores(neighbor_labels, labels, n_neighbors, n_classes):
     scores = {"accuracy": float((votes.argmax(axis=1) == labels).mean())}
     for at in RECALL_AT:
         if at <= right.shape[1]:
-            scores[f"recall@{at}"] = float(right[:, :at].any(axis=1).mean())
+            scores[f"recall@{at}"] = float(right[:, :at].mean())
     scores["purity"] = float(right[:, :k].mean())
     curve = right.mean(axis=0).cumsum() / np.arange(1, right.shape[1] + 1)
     return scores, curve[:LONGEST_CURVE]
