@@ -58,8 +58,9 @@ def test_neighbor_scores_literally():
     votes = [np.bincount(row[:4], minlength=3).argmax() for row in neighbors]
     assert scores["accuracy"] == np.mean(np.array(votes) == labels)
     for k in RECALL_AT:
-        assert scores[f"recall@{k}"] == np.mean(
-            [label in row[:k] for row, label in zip(neighbors, labels, strict=True)]
+        # The share of right neighbours: that one of ten is right was once enough, and 95 % of raw rows had it.
+        assert scores[f"recall@{k}"] == pytest.approx(
+            np.mean([np.mean(row[:k] == label) for row, label in zip(neighbors, labels, strict=True)])
         )
     assert scores["purity"] == pytest.approx(
         np.mean([np.mean(row[:4] == label) for row, label in zip(neighbors, labels, strict=True)])

@@ -22,6 +22,7 @@ import vicinal
 from vicinal._demo import draw_densities
 from vicinal._report import views
 from vicinal._report.charts import nice_ticks
+from vicinal._report.render import _one_minus, _path
 from vicinal.cli import main
 from vicinal.datasets import make_machine_states, make_slanted_bars
 
@@ -97,11 +98,52 @@ def test_views_are_honest_planes(machine, report):
     values = X.to_numpy()
     scaler = StandardScaler().fit(values[train])
     plane = PCA(2).fit(scaler.transform(values[train])).transform(scaler.transform(values))
-    np.testing.assert_allclose(np.abs(seen["before"]["points"]), np.abs(plane), rtol=1e-3, atol=1e-4)
+    before = seen["planes"][seen["before"]]
+    assert (before["label"], seen["planes"][seen["after"]]["label"]) == ("z-scored", "LCA")
+    assert [shown["name"] for shown in seen["planes"]] == ["z-scored", "lca", "euclidean"]  # any of them can be chosen
+    np.testing.assert_allclose(np.abs(before["points"]), np.abs(plane), rtol=1e-3, atol=1e-4)
     near = NearestNeighbors(n_neighbors=10).fit(scaler.transform(values)).kneighbors(return_distance=False)
-    np.testing.assert_array_equal(seen["before"]["neighbors"], near)
+    np.testing.assert_array_equal(before["neighbors"], near)
+    raw = NearestNeighbors(n_neighbors=10).fit(values).kneighbors(return_distance=False)
+    np.testing.assert_array_equal(seen["planes"][2]["neighbors"], raw)
     np.testing.assert_allclose(seen["values"], values, rtol=1e-3)
     assert seen["classes"] == ["failing", "hot", "idle", "running"]
+
+
+def test_the_plane_before_is_that_of_the_best_plain_metric():
+    """It was once that of the better of Euclidean and z-scored distance, which flattered the change."""
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    X = rng.normal(size=(90, 4)) + np.outer(y, [0.0, 0.0, 1.5, 1.5])
+    X[:, 0] += 8 * X[:, 2]  # LDA takes this away
+    comparison = vicinal.compare(X, y, metrics=["euclidean", "z-scored", "lda", "rca"], densities=[], n_repeats=1)
+    assert comparison.reference["metric"] == "lda"
+    seen = vicinal.report(X, y, comparison=comparison).summary["views"]
+    assert seen["planes"][seen["before"]]["label"] == "LDA"
+    assert {plane["name"] for plane in seen["planes"]} == {"euclidean", "z-scored", "lda", "rca"}
+
+
+def test_unusual_rows_are_drawn_and_lead_to_each_other(report):
+    seen, rows = report.summary["views"], report.summary["outliers"]["rows"]
+    assert {int(i): rows[place]["row"] for i, place in seen["unusual"].items()} == {
+        row["position"]: row["row"] for row in rows
+    }
+    drawn, _ = views.shown_rows(5000, np.arange(1500), 0, [17, 4999, 4000])
+    assert len(drawn) == views.MOST_POINTS
+    assert {17, 4000, 4999} <= set(drawn)
+
+
+def test_one_minus_sign_and_dips_that_are_explained(report):
+    document = re.sub(r"<(style|script|pre).*?</\1>", "", report.html(), flags=re.DOTALL)
+    texts = re.findall(r">([^<>]+)<", document)
+    assert any("\u2212" in text for text in texts)
+    assert [text for text in texts if re.search(r"(?<![\w.])-[0-9]", text)] == []
+    assert "row-1" in _one_minus("<b>row-1 2020-01-05</b>")  # names and dates have hyphens
+    assert "2020-01-05" in _one_minus("<b>row-1 2020-01-05</b>")
+    assert _one_minus("<b>-1 (-2.5)</b><pre>x[-1]</pre>") == "<b>\u22121 (\u22122.5)</b><pre>x[-1]</pre>"
+    path = {"label": "NCA", "values": [0.1, 0.3, 0.2, 0.4], "converged": True}
+    assert "Where the curve dips, a step was tried that did not gain" in _path(path, None)[2]
+    assert "dips" not in _path({**path, "values": [0.1, 0.2, 0.4]}, None)[2]
 
 
 def test_learned_metric_and_relevance_literally(machine, report):
@@ -142,7 +184,7 @@ def test_without_classes():
     assert summary["verdict"]["text"] == "A learned density helps here."
     assert summary["purity"] is None
     assert summary["views"]["codes"] is None
-    assert summary["views"]["after"]["label"] == "LCA"
+    assert summary["views"]["planes"][summary["views"]["after"]]["label"] == "LCA"
     document = report.html()
     Outline(document)
     assert "Neighbour purity" not in document
@@ -155,7 +197,7 @@ def test_a_metric_of_ones_own():
         X, y, metrics={"mine": vicinal.NCA(n_components=2, random_state=0)}, densities=[], n_repeats=1
     )
     summary = vicinal.report(X, y, comparison=comparison).summary
-    assert summary["views"]["after"]["label"] == "mine"
+    assert summary["views"]["planes"][summary["views"]["after"]]["label"] == "mine"
     assert summary["outliers"] is None
     Outline(vicinal.report(X, y, comparison=comparison).html())
 
