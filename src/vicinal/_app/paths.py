@@ -9,10 +9,13 @@ import os
 import stat
 import sys
 
-from vicinal._app.errors import DataFailure, UsageFailure
+from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
 
 # The ending of a file that holds what is done of some work, and how such a file begins.
 PARTIAL, PARTIAL_BEGINNING = ".partial", b'{"what": "vicinal '
+
+# Inputs that are files; what is said of a missing folder is left to its command.
+_FILES = ("MODEL", "DATA", "--pairs", "--query")
 
 
 def add_input(parser, *names, **options):
@@ -43,9 +46,11 @@ def _add(parser, role, names, options, files, beside):
 def check_paths(arguments):
     """Refuse a command line that names one file as an output and as an input, or as two outputs."""
     inputs = _given(arguments, "inputs")
-    for _, path in inputs:
+    for label, path in inputs:
         # Said before anything heavy is imported.
-        if isinstance(path, str) and not os.path.lexists(path):
+        if label in _FILES and isinstance(path, str) and not os.path.lexists(path):
+            if label == "MODEL":
+                raise ModelFailure(f"cannot load {path}: there is no such file.")
             raise DataFailure(f"cannot read {path}: No such file or directory.")
     keep_apart(inputs, _given(arguments, "outputs"))
 
