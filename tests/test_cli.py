@@ -341,7 +341,6 @@ BAD = [
     ("ragged", b"a,b\n1,2\n3,4,5\n", "is not a table"),
     ("longer than the header", b"a,b\n1,2,3\n4,5,6\n", "is not a table"),
     ("not utf-8", "a,b\n1,é\n".encode("latin-1"), "is not utf-8 text"),
-    ("semicolons", b"a;b\n1;2\n3;4\n", "--sep ';'"),
     ("binary", bytes(range(256)) * 4, "not utf-8"),
     ("no numbers", b"a,b\nx,y\nz,w\n", "no numeric columns"),
     ("infinite", b"a,b\n1,2\ninf,3\n4,4\n", "infinite values in 'a (1)'"),
@@ -911,6 +910,8 @@ SHARED = {
     ("neighbors", "data", "output"): "neighbors other.vicinal IN -o OUT",
     ("neighbors", "query", "output"): "neighbors other.vicinal other.csv --query IN -o OUT",
     ("compare", "data", "report"): "compare IN --target kind --report OUT",
+    ("report", "model", "output"): "report IN other.csv -o OUT",
+    ("report", "data", "output"): "report other.vicinal IN -o OUT",
     ("papers", "data", "output"): "papers rca --figure 11 --data IN -o OUT",
 }
 
@@ -1066,6 +1067,7 @@ WRITING = {
     "score": "score m.vicinal table.csv -o old.parquet",
     "neighbors": "neighbors m.vicinal table.csv -o old.npz",
     "compare": "compare table.csv --target kind --methods euclidean,parzen-scott --repeats 1 --report old.html",
+    "report": "report m.vicinal table.csv -o page.html",
     "papers": "papers rca --figure 11 -o .",
 }
 
@@ -1091,7 +1093,9 @@ def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch,
     monkeypatch.setattr(os, "replace", fail)
     assert run(*WRITING[name].split(), "-q") == code
     assert old.read_bytes() == b"the old content"
-    assert sorted(Path().rglob("*")) == before
+    # What is done of a fit or a comparison is kept for --resume; nothing else is left.
+    kept = {"learn": "old.vicinal.partial", "compare": "old.html.partial"}.get(name)
+    assert sorted(Path().rglob("*")) == sorted([*before, *([Path(kept)] if kept else [])])
 
 
 def test_messages_speak_the_language_of_the_command_line(table, capsys):
@@ -1231,3 +1235,34 @@ def test_a_workbook_is_read(table, capsys):
     assert "which has 'first', 'second'" in capsys.readouterr().err
     Path("bad.xlsx").write_bytes(b"PK no")
     assert run("learn", "bad.xlsx", "--method", "lca", "-o", "m.vicinal") == DATA
+
+
+def test_a_report_of_a_model(table, capsys):
+    methods = {"lca": ["--drop", "kind", "--set", "reg=0.1"], "rca": ["--target", "kind"], "parzen": ["--drop", "kind"]}
+    for method, options in methods.items():
+        assert run("learn", "table.csv", "--method", method, *options, "-o", "m.vicinal", "-q") == OK
+        assert (
+            run("report", "m.vicinal", "table.csv", "--target", "kind", "--id", "name", "-o", "r.html", "--json") == OK
+        )
+        said = capsys.readouterr()
+        assert "warning" not in said.err
+        summary = json.loads(said.out)
+        page = Path("r.html").read_text()
+        assert "no proof that it helps" in page
+        assert ("The rows, before and after" in page) == (method != "parzen")
+        assert "How to read the intervals" not in page
+        if method == "rca":
+            assert summary["outliers"] is None
+            continue
+        # The unusual rows are those of `vicinal score`.
+        assert run("score", "m.vicinal", "table.csv", "-o", "s.csv", "-q") == OK
+        scores = pd.read_csv("s.csv")
+        assert summary["outliers"]["flagged"] == scores["outlier"].sum()
+        for row in summary["outliers"]["rows"]:
+            assert row["row"] == f"row{row['position']}"
+            assert row["log_density"] == pytest.approx(scores["log_density"][row["position"]], rel=1e-4)
+            assert row["p_value"] == pytest.approx(scores["p_value"][row["position"]], rel=1e-4)
+            assert row["why"]
+    assert run("report", "m.vicinal", "table.csv", "-o", "table.csv") == USAGE
+    assert run("report", "m.vicinal", "table.csv", "--target", "knd", "-o", "r.html") == DATA
+    assert run("transform", "m.vicinal", "table.csv", "-o", "book.xlsx") == USAGE

@@ -21,6 +21,7 @@ _COMMANDS = {
     "neighbors": ("use", "neighbors"),
     "inspect": ("inspect", "inspect"),
     "compare": ("compare", "compare"),
+    "report": ("report", "report"),
     "demo": ("demo", "demo"),
     "papers": ("papers", "papers"),
 }

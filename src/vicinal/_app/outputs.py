@@ -61,7 +61,7 @@ def write_table(frame, output):
         with _to_stdout() as stdout:
             frame.to_csv(stdout, index=False)
         return
-    kind = format_of(output, what="output")
+    kind = output_format(output)
     text = [str(name) for name in frame if frame[name].dtype.kind not in "iufb"]
     if text and kind == "npy":
         raise DataFailure(
@@ -87,6 +87,16 @@ def _write(frame, file, kind, text, compressed):
         compression = "gzip" if compressed else None
         frame = _without_formulas(frame)
         frame.to_csv(file, index=False, sep="\t" if kind == "tsv" else ",", compression=compression)
+
+
+def output_format(path):
+    """The format in which a table is written, by the ending of the file."""
+    kind = format_of(path, what="output")
+    if kind == "xlsx":
+        raise UsageFailure(
+            f"{path}: workbooks are read, not written. Write .csv, which spreadsheets open, or .parquet."
+        )
+    return kind
 
 
 def _without_formulas(frame):

@@ -183,6 +183,15 @@ def make_parser():
 
     _add_resume(compare, "--report FILE")
 
+    report = commands.add_parser(
+        "report", parents=[table, general], help="a page on a model file and the rows of a table", description=_REPORT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    _add_model_and_data(report)
+    report.add_argument("--target", metavar="COL", help="classes or numbers to colour the rows with")
+    report.add_argument("--id", metavar="COL", help="name rows by this column instead of by number")
+    add_output(report, "-o", "--output", metavar="FILE", required=True, help="the page to write: one HTML file")
+
     demo = commands.add_parser(
         "demo", parents=[general], help="compare on built-in data, with a picture and a report", description=_DEMO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -252,6 +261,11 @@ Would a learned metric or density help on this table? Cross-validation answers.
 Every step (scaling, whitening, learning) sees the training fold only. Metrics are judged by the accuracy of
 k nearest neighbours on held-out rows (by R² where the target is a number), densities by their held-out log-likelihood; differences from the best
 plain method come with simultaneous 95 % intervals. The verdict says so when nothing helped.
+"""
+_REPORT = """\
+What a model file learned, and the rows of DATA as it sees them: the plane before and after with each row's neighbours, the weight
+of each column, the path of the fit, and for densities the unusual rows with the reasons. One HTML file that needs no network.
+Nothing is cross-validated: compare answers whether a learned metric or density helps.
 """
 _DEMO = """\
 Three comparisons on built-in data: densities of slanted bars with a picture, metrics and densities for the sensors

@@ -44,15 +44,15 @@ def _add(parser, role, names, options, files, beside):
 
 
 def check_paths(arguments):
-    """Refuse a command line that names one file as an output and as an input, or as two outputs."""
+    """Refuse a command line that names one file as an output and as an input, or as two outputs, or a missing input."""
     inputs = _given(arguments, "inputs")
+    keep_apart(inputs, _given(arguments, "outputs"))
     for label, path in inputs:
         # Said before anything heavy is imported.
         if label in _FILES and isinstance(path, str) and not os.path.lexists(path):
             if label == "MODEL":
                 raise ModelFailure(f"cannot load {path}: there is no such file.")
             raise DataFailure(f"cannot read {path}: No such file or directory.")
-    keep_apart(inputs, _given(arguments, "outputs"))
 
 
 def _given(arguments, role):

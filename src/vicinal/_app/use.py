@@ -8,8 +8,8 @@ from vicinal._app.columns import pick_features
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
 from vicinal._app.models import load_model, make_engine
-from vicinal._app.outputs import check_writable, write_json, write_table
-from vicinal._app.tables import TableOptions, check_columns, format_of, read_table, split_names
+from vicinal._app.outputs import check_writable, output_format, write_json, write_table
+from vicinal._app.tables import TableOptions, check_columns, read_table, split_names
 from vicinal._tables import N_DRAWS
 
 _BLOCK = 8192  # rows that are scored at a time
@@ -19,7 +19,8 @@ def transform(arguments, console):
     """Run `vicinal transform`."""
     import pandas as pd
 
-    model, table, picked = _open(arguments, console)
+    _check_output(arguments)
+    model, table, picked = open_model(arguments, console)
     images = _ask(_method(model, "transform", "a density without a metric"), picked.features)
     rows = picked.rows
     kept = _kept(arguments, table, rows)
@@ -37,7 +38,8 @@ def score(arguments, console):
 
     if (arguments.data is None) != arguments.training:
         raise UsageFailure("score needs either DATA or --training.")
-    model, table, picked = _open(arguments, console, marginalise=True)
+    _check_output(arguments)
+    model, table, picked = open_model(arguments, console, marginalise=True)
     _method(model, "score_samples", "a metric without a density")
     if np.isnan(model.log_scale):
         console.warn("the model changes the features before the density sees them: log_density is in those units.")
@@ -73,10 +75,34 @@ def score(arguments, console):
     if model.noise is not None and model.noise.steps_.all():
         result["log_probability"] = result["log_density"] + np.log(model.noise.steps_).sum()
     if arguments.explain:
-        result["why"] = _reasons(model, detector, features, own, outliers)
+        result["why"] = ["; ".join(texts) for texts in _reasons(model, detector, features, own, outliers)]
     if table is not None:
         result = pd.concat([_kept(arguments, table, rows), result], axis=1)
     _give(result, arguments, console, model)
+
+
+def judge_rows(model, features, arguments, console, most):
+    """The judgement of `score` on some rows, and why the `most` strangest of them are strange: a list of texts per row.
+
+    Returns
+    -------
+    dict of arrays
+        "score", "p_value", "log_density", "outlier", and "strangest": positions.
+    list of list of str
+        Of the strangest; empty lists where the density cannot tell.
+    """
+    detector = _detector(model, "auto")
+    versions = _versions(model, features)
+    own = _training_rows(model, versions[0])
+    _mention_training_rows(own, console)
+    judged = _judged(model, detector, versions, own, _in_blocks(arguments, console))
+    judged["outlier"] = judged["score"] < detector.offset_
+    judged["strangest"] = np.argsort(judged["score"], kind="stable")[:most]
+    try:
+        why = _reasons(model, detector, features, own, np.isin(np.arange(len(own)), judged["strangest"]))
+    except ModelFailure:
+        return judged, [[] for _ in judged["strangest"]]
+    return judged, [why[i] for i in judged["strangest"]]
 
 
 def _versions(model, features):
@@ -108,7 +134,8 @@ def neighbors(arguments, console):
 
     if arguments.query == "-" == arguments.data:
         raise UsageFailure("DATA and --query cannot both be stdin. Name a file for one of them.")
-    model, table, picked = _open(arguments, console)
+    _check_output(arguments)
+    model, table, picked = open_model(arguments, console)
     map_rows = _method(model, "transform", "a density without a metric")
     images = _ask(map_rows, picked.features)
     if images.shape[1] == 0:
@@ -143,11 +170,15 @@ def neighbors(arguments, console):
     _give(result, arguments, console, model)
 
 
-def _open(arguments, console, *, marginalise=False):
-    """The model, the table and the model's columns of it (None for ``score --training``)."""
+def _check_output(arguments):
+    """Find out before the work that the table cannot be written."""
     if arguments.output not in (None, "-"):
-        format_of(arguments.output, what="output")
+        output_format(arguments.output)
         check_writable(arguments.output)
+
+
+def open_model(arguments, console, *, marginalise=False):
+    """The model, the table and the model's columns of it (None for ``score --training``)."""
     model = load_model(arguments.model, make_engine(arguments))
     missing = _about_missing(arguments, model, marginalise=marginalise)
     if arguments.data is None:
@@ -254,20 +285,20 @@ def _judged_as_new(model, detector, features):
 
 
 def _reasons(model, detector, features, own, outliers):
-    """Why the outliers are outliers, a text per row; empty for the others."""
+    """Why the outliers are outliers, a list of texts per row; empty for the others."""
     flagged = np.flatnonzero(outliers)
-    why = [""] * len(outliers)
+    why: list[list[str]] = [[] for _ in outliers]
     new, known = flagged[own[flagged] < 0], flagged[own[flagged] >= 0]
     try:
         if len(new):
             rows = _as_detector_sees(model, features).iloc[new]
             found = detector.explain(rows if hasattr(detector, "feature_names_in_") else rows.to_numpy())
             for place, i in enumerate(new):
-                why[i] = "; ".join(found.reasons(place))
+                why[i] = found.reasons(place)
         if len(known):
             found = detector.explain(None, rows=own[known])
             for place, i in enumerate(known):
-                why[i] = "; ".join(found.reasons(place))
+                why[i] = found.reasons(place)
     except TypeError as error:
         raise ModelFailure(f"--explain: {one_line(error)}") from error
     return why

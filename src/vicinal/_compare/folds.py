@@ -128,7 +128,10 @@ def metric_outcome(method, rows, n_neighbors, n_classes, fits):
 
 def images_of(metric, X):
     """Rows where the metric is Euclidean, as float64; refuses an image without columns."""
-    images = np.asarray(metric.transform(X), dtype=np.float64)
+    with warnings.catch_warnings():
+        # A model from a file may know the columns by name; here they are in its order.
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        images = np.asarray(metric.transform(X), dtype=np.float64)
     if images.shape[1] == 0:
         raise ValueError("it found no direction to keep")
     if not np.isfinite(images).all():

@@ -17,6 +17,12 @@ from string import Template
 from vicinal._compare.words import shown
 from vicinal._report.charts import heatmap, interval_mark, line_chart
 
+_INTERVALS = """\
+<p><strong>How to read the intervals.</strong> Scores of cross-validation folds are not independent, because their training rows
+overlap; the intervals are Student intervals with the variance correction of Nadeau and Bengio (2003). Differences are taken fold
+by fold. Those of the learned methods are widened (Bonferroni), so that all of them hold at once with 95 % confidence: choosing the
+best of several methods after seeing the scores does not make it look better than it is.</p>"""
+
 
 def render(summary):
     """The HTML document."""
@@ -29,8 +35,8 @@ def render(summary):
         _headline(summary["headline"]),
         _methods(summary),
         _views(summary["views"]),
-        _purity(summary["purity"]),
-        _metric(summary["metric"]),
+        _purity(summary["purity"], "held-out row" if summary["data"]["folds"] else "row"),
+        _metric(summary["metric"], ", learned from the training rows of one split" if summary["data"]["folds"] else ""),
         _path(summary["path"], summary["metric"]),
         _outliers(summary["outliers"]),
         _data(summary["data"]),
@@ -48,6 +54,7 @@ def render(summary):
         script=script,
         digest=digest,
         data=_safe_json(summary["views"]),
+        intervals=_INTERVALS if summary["metrics"] or summary["densities"] else "",
     )
 
 
@@ -90,7 +97,8 @@ def _facts(data):
         facts.append(
             f"target from {data['target']['low']:g} to {data['target']['high']:g}, mean {data['target']['mean']:g}"
         )
-    facts.append(f"{data['folds']} folds")
+    if data["folds"]:
+        facts.append(f"{data['folds']} folds")
     return "".join(f"<li>{escape(fact)}</li>" for fact in facts)
 
 
@@ -216,11 +224,16 @@ def _views(views):
         return "plane", "The rows, before and after", ""
     figures = "".join(_figure(views, side) for side in ("before", "after"))
     drawn = f"{len(views['rows']):,} of {views['n']:,} rows are drawn. " if len(views["rows"]) < views["n"] else ""
+    held_out = ""
+    if views["held_out"] is not None:
+        held_out = (
+            "Filled points were held out; hollow points are rows the metric was learned from. The left side begins with the best "
+            "plain metric. "
+        )
     return (
         "plane",
         "The rows, before and after",
-        f'<p class="hint">{drawn}Filled points were held out; hollow points are rows the metric was learned from. The left side begins '
-        "with the best plain metric; both sides show any method. Point at a row to see its values; click it (or use the arrow "
+        f'<p class="hint">{drawn}{held_out}Both sides show any method. Point at a row to see its values; click it (or use the arrow '
         "keys) to see its neighbours on both sides.</p>"
         f'<div id="legend" class="legend" role="group" aria-label="Classes"></div><div class="planes">{figures}</div>'
         '<div class="picked"><p><label>Find row <input id="pick" type="text" autocomplete="off" spellcheck="false"></label> '
@@ -245,7 +258,7 @@ def _figure(views, side):
     )
 
 
-def _purity(purity):
+def _purity(purity, row):
     if purity is None:
         return "purity", "Neighbour purity", ""
     curves = [
@@ -262,7 +275,7 @@ def _purity(purity):
     return (
         "purity",
         "Neighbour purity",
-        '<p class="hint">The share of a held-out row\'s first k neighbours that are of its class, by k. Higher and flatter is better.</p>'
+        f'<p class="hint">The share of a {row}\'s first k neighbours that are of its class, by k. Higher and flatter is better.</p>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Purity chart">{chart}</div>',
     )
 
@@ -275,7 +288,7 @@ def _said_curves(curves):
     )
 
 
-def _metric(metric):
+def _metric(metric, how):
     if metric is None:
         return "metric", "What was learned", ""
     largest = max(max(entry["after"], entry["before"] or 0.0) for entry in metric["relevance"]) or 1.0
@@ -296,7 +309,7 @@ def _metric(metric):
     return (
         "metric",
         "What was learned",
-        f'<p class="hint">{escape(metric["label"])}, learned from the training rows of one split. The share of a column is the squared '
+        f'<p class="hint">{escape(metric["label"])}{how}. The share of a column is the squared '
         "distance that one standard deviation of it makes; the grey bar is its share before.</p>"
         f'<div class="two"><div><h3>Relevance of the columns</h3><div class="scroll" tabindex="0" role="region" aria-label="Relevance">'
         f'<table class="relevance"><caption class="hidden">Share of each column</caption>{"".join(rows)}</table></div></div>'
@@ -364,6 +377,8 @@ def _outliers(outliers):
 
 
 def _reason(entry):
+    if isinstance(entry, str):  # in the words of the command
+        return entry
     return f"{entry['name']}: expected {entry['low']:.4g} to {entry['high']:.4g}, got {entry['value']:.4g}"
 
 

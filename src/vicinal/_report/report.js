@@ -153,7 +153,7 @@
     const nodes = place.map(([x, y], i) => {
       const node = draw("circle", {
         cx: x.toFixed(1), cy: y.toFixed(1), r: radius, class: "point", "data-i": i,
-        style: `stroke:${colour(i)};fill:${data.held_out[i] ? colour(i) : "var(--paper)"}`,
+        style: `stroke:${colour(i)};fill:${!data.held_out || data.held_out[i] ? colour(i) : "var(--paper)"}`,
       });
       dots.append(node);
       return node;
@@ -210,7 +210,7 @@
   const named = (i) => `row ${data.rows[i]}`;
   function describe(i) {
     const parts = [make("b", {}, named(i) + (codes ? `, ${said(i)}` : targets ? `, target ${said(i)}` : ""))];
-    parts.push(make("span", {}, data.held_out[i] ? "held out" : "used for learning"));
+    if (data.held_out) parts.push(make("span", {}, data.held_out[i] ? "held out" : "used for learning"));
     const list = make("dl");
     data.columns.slice(0, 12).forEach((name, j) => {
       list.append(make("dt", {}, name), make("dd", {}, minus(data.values[i][j])));

@@ -245,28 +245,16 @@ def _add_views(summary, X, targets, names, feature_names, comparison, metrics, f
     planes = []
     for method in shown:
         try:
-            planes.append(_plane(views.plane(fitted[method.name], X, rows, train), method))
+            planes.append(plane_summary(views.plane(fitted[method.name], X, rows, train), method))
         except (KeyError, ValueError):
             continue  # it cannot be fitted, or keeps no direction
     places = {plane["name"]: place for place, plane in enumerate(planes)}
     if before_name not in places or after_name not in places:
         return
     label = metrics[after_name].label
-    columns = min(X.shape[1], views.MOST_COLUMNS_SHOWN)
-    summary["views"] = {
-        "planes": planes,
-        "before": places[before_name],
-        "after": places[after_name],
-        "rows": [str(name) for name in names[rows]],
-        "held_out": [int(flag) for flag in held_out],
-        "unusual": {str(int(np.flatnonzero(rows == row)[0])): place for place, row in enumerate(unusual)},
-        "codes": None if codes is None else [int(code) for code in codes[rows]],
-        "classes": None if targets is None else targets.classes,
-        "targets": None if codes is not None or y is None else [number(value) for value in y[rows]],
-        "columns": feature_names[:columns],
-        "values": [[number(value, 4) for value in row[:columns]] for row in X[rows]],
-        "n": len(X),
-    }
+    summary["views"] = views.views_summary(
+        planes, places[before_name], places[after_name], rows, held_out, unusual, targets, X, feature_names, names
+    )
     after = fitted[after_name]
     matrix = views.linear_map(after, X[train])
     if matrix is not None:
@@ -289,7 +277,8 @@ def _names_to_show(comparison, targets):
     return "z-scored", best if best in ("lca", "lca-gauss") else "lca"
 
 
-def _plane(found, method):
+def plane_summary(found, method):
+    """One plane: the points, and the neighbours of each."""
     points, explained, images = found
     return {
         "name": method.name,

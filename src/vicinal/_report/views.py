@@ -69,6 +69,37 @@ def plane(metric, X, rows, train):
     return projection.transform(shown), float(projection.explained_variance_ratio_.sum()), shown
 
 
+def views_summary(planes, before, after, rows, held_out, unusual, targets, X, feature_names, names):
+    """What the script of the page draws.
+
+    Parameters
+    ----------
+    planes : list of dict
+        What can be shown; `before` and `after` are the places of those that are shown first.
+    rows : positions of the rows that are drawn
+    held_out : whether each of them was, or None where that is not known
+    unusual : positions of the unusual rows, in the order of their table
+    targets : ComparedTargets or None
+    """
+    codes = None if targets is None else targets.codes
+    numbers = None if targets is None or codes is not None else targets.values
+    columns = min(X.shape[1], MOST_COLUMNS_SHOWN)
+    return {
+        "planes": planes,
+        "before": before,
+        "after": after,
+        "rows": [str(name) for name in names[rows]],
+        "held_out": None if held_out is None else [int(flag) for flag in held_out],
+        "unusual": {str(int(np.flatnonzero(rows == row)[0])): place for place, row in enumerate(unusual)},
+        "codes": None if codes is None else [int(code) for code in codes[rows]],
+        "classes": None if targets is None else targets.classes,
+        "targets": None if numbers is None else [number(value) for value in numbers[rows]],
+        "columns": feature_names[:columns],
+        "values": [[number(value, 4) for value in row[:columns]] for row in X[rows]],
+        "n": len(X),
+    }
+
+
 def neighbors_among(images):
     """The nearest of the other rows for each row, nearest first."""
     return nearest(images, None, min(_NEIGHBORS_SHOWN, len(images) - 1))
