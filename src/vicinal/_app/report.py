@@ -38,11 +38,10 @@ def report(arguments, console):
     outliers = None
     if hasattr(model.whole, "score_samples"):
         outliers = _outliers(model, picked.features, row_names, arguments, console)
-    from vicinal._report import Report
-    from vicinal._report.of_model import summarise_model
+    from vicinal._report import model_report
 
     use = "print(model.transform(table))" if hasattr(model.whole, "transform") else "print(model.score_samples(table))"
-    summary = summarise_model(
+    page = model_report(
         model.whole,
         X,
         y,
@@ -55,10 +54,10 @@ def report(arguments, console):
         seed=arguments.seed,
     )
     arguments.check_interrupted()
-    write_text(arguments.output, Report(summary).html())
+    write_text(arguments.output, page.html())
     console.say(f"wrote {arguments.output}.")
     if arguments.json:
-        write_json(summary)
+        write_json(page.summary)
 
 
 def _named_rows(arguments, table, picked):
@@ -68,8 +67,6 @@ def _named_rows(arguments, table, picked):
 
 def _outliers(model, features, row_names, arguments, console):
     """The least likely rows, as `vicinal score` judges them, with the reasons."""
-    from vicinal._report.views import number
-
     judged, reasons = judge_rows(model, features, arguments, console, _MOST_UNUSUAL)
     log_densities = judged["log_density"] - np.nan_to_num(model.log_scale)
     return {
@@ -78,8 +75,8 @@ def _outliers(model, features, row_names, arguments, console):
             {
                 "row": str(row_names[i]),
                 "position": int(i),
-                "log_density": number(log_densities[i]),
-                "p_value": number(judged["p_value"][i]),
+                "log_density": float(log_densities[i]),
+                "p_value": float(judged["p_value"][i]),
                 "outlier": bool(judged["outlier"][i]),
                 "why": why,
             }
@@ -87,5 +84,5 @@ def _outliers(model, features, row_names, arguments, console):
         ],
         "flagged": int(judged["outlier"].sum()),
         "n": len(features),
-        "typical": number(np.median(log_densities)),
+        "typical": float(np.median(log_densities)),
     }

@@ -172,21 +172,28 @@ def _metric_line(result, comparison):
             shown("r2", result.main.mean),
             interval,
             error,
-            _difference(result, comparison),
+            difference_text(result, comparison),
         ]
     interval = f"{100 * max(low, 0):.1f} to {100 * min(high, 1):.1f}"
     others = [percent(result.intervals[name].mean) for name in ("recall@1", "purity")]
-    return [_mark(result, comparison), percent(result.main.mean), interval, *others, _difference(result, comparison)]
+    return [
+        _mark(result, comparison),
+        percent(result.main.mean),
+        interval,
+        *others,
+        difference_text(result, comparison),
+    ]
 
 
 def _density_line(result, comparison):
     if result.failure:
         return [_mark(result, comparison), "-", "", result.failure]
     interval = f"{result.main.low:.2f} to {result.main.high:.2f}"
-    return [_mark(result, comparison), f"{result.main.mean:.2f}", interval, _difference(result, comparison)]
+    return [_mark(result, comparison), f"{result.main.mean:.2f}", interval, difference_text(result, comparison)]
 
 
-def _difference(result, comparison):
+def difference_text(result, comparison):
+    """How a method differs from the best plain one, or why it is not judged."""
     if result.not_judged:
         return f"not judged: {result.not_judged}"
     if result.name == comparison.reference[result.kind] and not result.learned:

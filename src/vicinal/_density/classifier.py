@@ -11,10 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_weights, validate_data
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._notebook import NotebookMixin
 from vicinal._supervision import code_classes
 
 
-class DensityClassifier(ClassifierMixin, BaseEstimator):
+class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
     r"""Classify by Bayes' rule, with a density fitted to each class.
 
     .. math:: P(c \mid x) = \frac{\pi_c \, p_c(x)}{\sum_{c'} \pi_{c'} \, p_{c'}(x)}

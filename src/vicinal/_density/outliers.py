@@ -36,6 +36,7 @@ from vicinal._density.trust import (
     weighted_quantile,
 )
 from vicinal._mixtures import SharedMixture
+from vicinal._notebook import NotebookMixin
 
 # The trusted mixtures of fitted detectors, which are neither pickled nor saved: they follow from `trust_`.
 _trusted: WeakKeyDictionary[Any, list[SharedMixture]] = WeakKeyDictionary()
@@ -45,7 +46,7 @@ class TrainingRowsWarning(UserWarning):
     """`predict` was given the training table, whose rows it treats as new: `fit_predict` judges them left out."""
 
 
-class DensityOutlierDetector(OutlierMixin, BaseEstimator):
+class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     r"""Call a row an outlier when its density is low.
 
     A density of training rows that includes each row's own kernel hides outliers: the smaller the bandwidth,

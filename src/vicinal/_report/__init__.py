@@ -23,7 +23,7 @@ from vicinal._engine import Engine
 from vicinal._lca.imputer import DensityImputer
 from vicinal._report.summarise import summarise
 
-__all__ = ["Report", "report"]
+__all__ = ["Report", "model_report", "report"]
 
 
 class Report:
@@ -156,3 +156,10 @@ def report(
         engine=engine,
     )
     return Report(summary)
+
+
+def model_report(model: Any, X: np.ndarray, y: Any = None, **words: Any) -> Report:
+    """What a fitted model learned, and some rows as it sees them; see `vicinal._report.of_model.summarise_model`."""
+    from vicinal._report.of_model import summarise_model
+
+    return Report(summarise_model(model, X, y, **words))

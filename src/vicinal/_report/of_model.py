@@ -27,13 +27,16 @@ def summarise_model(model, X, y, *, title, feature_names, row_names, outliers, n
     y : array of shape (n,) or None
         Classes or numbers, to colour the rows with.
     outliers : dict or None
-        The unusual rows, as `vicinal._report.views.outliers` has them.
+        The unusual rows, with all digits, as `vicinal._report.views.outliers` has them.
     code : str
         What reads the rows and the model in Python.
     """
     estimator, notes = steps_of(model)[-1], list(notes)
     targets = None if y is None else read_targets(y, len(X), "auto", notes)
     label = type(estimator).__name__
+    if outliers is not None:
+        rows = [{**row, **{name: number(row[name]) for name in ("log_density", "p_value")}} for row in outliers["rows"]]
+        outliers = {**outliers, "rows": rows, "typical": number(outliers["typical"])}
     summary = {
         "title": title,
         "version": __version__,

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag
+from vicinal._notebook import NotebookMixin
 from vicinal._tables.column_type import ColumnType, TableError, number_type
 from vicinal._tables.dequantizer import Dequantizer
 from vicinal._tables.frames import as_frame, as_numbers, column_types, is_numeric, nearest_names, read_dates
@@ -32,7 +33,7 @@ _VARIES: dict[str, Any] = {
 PARTS = ("number", "days", *(f"{name}_{function}" for name in _ROUNDS for function in ("sin", "cos")))
 
 
-class TableEncoder(TransformerMixin, BaseEstimator):
+class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     """Turn the columns of a table into numbers, by what kind each is of.
 
     Numbers stay as they are. A date becomes days (since 1970-01-01) and, where they vary, the sine and cosine of its
