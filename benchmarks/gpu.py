@@ -333,6 +333,20 @@ def densities(n=1_000_000, m=100_000, d=8):
     truth = torch.logsumexp(scores, 1).cpu().numpy()
     row["log_sums_error"] = float(np.abs(placed.log_sums(X[n : n + 500]) - truth).max())
     yield say(row)
+    X = clusters(n + m, d).astype(np.float32)
+    fitted = prepare(Engine("torch", device="cuda", error=1e-6), X[:n], leave_one_out=True, passes=20)
+    metric = metric_of_lca(fitted, 12)
+    for error in (None, 0):
+        problem = prepare(Engine("torch", device="cuda", error=error), X[:n])
+        placed = problem.at(metric)
+        row = {"work": "densities", "n": n, "m": m, "d": d, "dtype": "float32", "rows": "clusters", "error": error}
+        row["ms"] = milliseconds(lambda placed=placed: placed.log_sums(X[n:]), 3)
+        row["certified_row_error"] = problem.certified_row_error
+        if error is None:
+            pruned = placed.log_sums(X[n:])
+        else:
+            row["difference_of_pruned"] = float(np.abs(pruned - placed.log_sums(X[n:])).max())
+        yield say(row)
 
 
 def neighbors(n=100_000, d=16, k=10):

@@ -26,6 +26,7 @@ REDUCTIONS = {
     "gradient, accuracy": lambda placed: placed.gradient(),
     "pull, likelihood": lambda placed: placed.pull(objective="likelihood"),
     "nearest of 5": lambda placed: placed.nearest(3, np.arange(5)),
+    "nearest of 100": lambda placed: placed.nearest(3, np.arange(100)),
 }
 
 

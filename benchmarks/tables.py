@@ -201,13 +201,15 @@ def gpu_table(report):
 def _gpu_work(row):
     size = f"n = {row['n']:,}, d = {row['d']}, {row['dtype']}"
     rows = {"gaussian": "Gaussian rows", "clusters": "clusters in LCA's frame"}.get(row.get("rows"))
+    pruned = "error" in row and row["error"] is None
+    kind = f"{rows or 'Gaussian rows'}, {'pairs that cannot matter skipped' if pruned else 'every pair'}"
     works = {
-        "densities": f"log-densities of {row.get('m', 0):,} rows, every pair, {size}",
+        "densities": f"log-densities of {row.get('m', 0):,} new rows, {kind}, {size}",
         "nearest": f"the {row.get('k')} nearest rows of each, {size}",
         "frames": f"log-densities under a frame of {row.get('depth')} directions per point, {size}",
         "nca": f"NCA's evaluation, {size}",
         "lca": f"LCA's pass, {rows}, {size}",
-        "pruned lca": f"LCA's pass, {rows}, error {row.get('error', 0):g}, {size}",
+        "pruned lca": f"LCA's pass, {rows}, error {row.get('error') or 0:g}, {size}",
     }
     return works[row["work"]]
 

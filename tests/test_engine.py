@@ -31,13 +31,17 @@ def each_pair_twice(patch):
 
 
 def each_pair_once(patch):
-    for name in ("HALF_SUMS_FROM_ROWS", "HALF_SCATTER_FROM_ROWS", "HALF_SCATTER_FROM_COORDINATES"):
+    patch.setattr(module("_compiled_rows"), "HALF_SUMS_FROM_ROWS", 0)
+    for name in ("HALF_SCATTER_FROM_ROWS", "HALF_SCATTER_FROM_COORDINATES"):
         patch.setattr(module("_cpu"), name, 0)
     patch.setattr(module("_half"), "COLUMN_TILES", 2)  # several pieces of work, however few the rows
 
 
 def _products_from(patch, coordinates):
-    for file, names in (("_cpu", ["PRODUCTS_FROM", "PRODUCTS_FROM_WITHOUT_VALUES"]), ("_half", ["HALF_PRODUCTS_FROM"])):
+    for file, names in (
+        ("_compiled_rows", ["PRODUCTS_FROM", "PRODUCTS_FROM_WITHOUT_VALUES"]),
+        ("_half", ["HALF_PRODUCTS_FROM"]),
+    ):
         for name in names:
             patch.setattr(module(file), name, dict.fromkeys(getattr(module(file), name), coordinates))
 
@@ -49,7 +53,7 @@ def fused(patch):
 def products(patch):
     _products_from(patch, 0)
     for file, name, size in (
-        ("_cpu", "PRODUCT_ROWS", 24),
+        ("_compiled_rows", "PRODUCT_ROWS", 24),
         ("_half", "HALF_PRODUCT_ROWS", 200),
     ):
         patch.setattr(module(file), name, size)
@@ -61,7 +65,7 @@ def differences(patch):
 
 
 def nothing_kept(patch):
-    patch.setattr(module("_cpu"), "KEPT_POINTS", 0)
+    patch.setattr(module("_compiled_rows"), "KEPT_POINTS", 0)
 
 
 def pruned(patch):
@@ -605,7 +609,7 @@ def test_blocks_and_memory_do_not_matter(kind, monkeypatch):
     X, match = rows_with_a_hermit(n, 3), Match("class", np.arange(n) % 3)
     expected = everything(placed_rows(kind, X, match=match))
     small = everything(placed_rows(kind, X, match=match, memory="1 MB"))
-    monkeypatch.setattr(module("_cpu"), "LEAST_BLOCKS", 100)
+    monkeypatch.setattr(module("_compiled_rows"), "LEAST_BLOCKS", 100)
     monkeypatch.setattr(module("_arrays"), "ARRAY_BLOCK_PAIRS", 2**16)
     other = everything(placed_rows(kind, X, match=match))
     for answers in (small, other):
@@ -1059,3 +1063,19 @@ def test_classes_are_compared_where_the_points_are():
     assert isinstance(mine, torch.Tensor)
     assert isinstance(theirs, torch.Tensor)
     np.testing.assert_array_equal((mine[:, None] == theirs[None, :]).numpy(), codes[:7, None] == codes)
+
+
+# -- float32 rows in groups that are far apart ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("apart", [1e4, 1e6, 1e7])
+def test_float32_rows_keep_the_digits_of_groups_that_are_far_apart(backend, apart):
+    """Centred on the larger group, rows near 0 were rounded to the digits of the other one: off by 1 to 20 nats."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2)).astype(np.float32)
+    X[60:] += np.float32(apart)
+    expected = prepare("reference", X.astype(np.float64), leave_one_out=True).at(np.full(2, 3.0))
+    placed = prepare(backend, X, leave_one_out=True).at(np.full(2, 3.0))
+    np.testing.assert_allclose(placed.log_sums(), expected.log_sums(), atol=5e-3)
+    np.testing.assert_allclose(placed.log_sums(X[:50]), expected.log_sums(X[:50].astype(np.float64)), atol=5e-3)

@@ -60,7 +60,7 @@ def test_every_reduction_is_the_literal_formula(gap, weighted, leave_one_out):
     np.testing.assert_allclose(found.log_sums, sums, rtol=1e-10)
     np.testing.assert_allclose(found.counts, r @ p, rtol=1e-9)
     np.testing.assert_allclose(found.scatters, local, rtol=1e-8, atol=1e-10 * np.abs(local).max())
-    np.testing.assert_allclose(placed.scatter(r, of="rows").scatter, local.sum(axis=0), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(placed.scatter(r, space="rows").scatter, local.sum(axis=0), rtol=1e-8, atol=1e-9)
     entropy = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=1)
     np.testing.assert_allclose(placed.perplexities(), np.exp(entropy), rtol=1e-9)
     for query, point, weights in placed.neighbors_above(1e-4):

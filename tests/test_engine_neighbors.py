@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vicinal import Engine
-from vicinal._engine import Match, _arrays, _contract, _cpu, prepare
+from vicinal._engine import Match, _arrays, _contract, _cpu, _nearest, prepare
 from vicinal._engine._accuracy import round_centre
 from vicinal._engine._backends import BACKENDS
 
@@ -244,3 +244,36 @@ def test_listed_rows_that_nobody_agrees_with_are_not_pulled(objective):
     np.testing.assert_array_equal(got.pull, np.zeros((4, 4)))
     assert np.isfinite(got.log_sums[0])
     assert got.log_sums[1] == -np.inf
+
+
+# -- little memory ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_neighbours_are_found_some_points_at_a_time(name, dtype, monkeypatch):
+    """All rows used to be mapped for 64 queries or more, whatever the memory."""
+    rng = np.random.default_rng(0)
+    X, A = rng.normal(size=(400, 15)).astype(dtype), rng.normal(size=(12, 15))
+    problem = prepare(name, X, leave_one_out=True)
+    expected = problem.at(A).nearest(7, np.arange(70))
+    for module in (_contract, _nearest):
+        monkeypatch.setattr(module, "LISTED_BYTES", 8 * 12 * 200)
+    monkeypatch.setattr(_nearest, "ALGEBRA_ROWS", 1)
+    found = problem.at(A).nearest(7, np.arange(70))
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-12)
+
+
+@pytest.mark.parametrize("weights", [None, "given"])
+def test_perplexities_take_queries_in_blocks(weights):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(2500, 30))
+    log_weights = None if weights is None else rng.normal(size=2500)
+    for queries in (None, X[:2400] + 0.1):
+        answers = [
+            prepare(engine, X, log_weights=log_weights, leave_one_out=True).at(np.full(30, 0.5)).perplexities(queries)
+            for engine in ("reference", Engine("cpu", memory="1 MB"), "cpu")
+        ]
+        np.testing.assert_allclose(answers[1], answers[0], rtol=1e-9)
+        np.testing.assert_allclose(answers[2], answers[0], rtol=1e-9)

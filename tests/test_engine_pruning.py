@@ -5,12 +5,26 @@ import warnings
 import numpy as np
 import pytest
 from campaigns import pruning
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
 
-from vicinal import LCA, NCA, Engine, ParzenWindows, which_engine
+from vicinal import (
+    LCA,
+    NCA,
+    RCA,
+    DensityClassifier,
+    DensityImputer,
+    DensityOutlierDetector,
+    Engine,
+    ParzenWindows,
+    which_engine,
+)
 from vicinal._engine import Match, prepare
-from vicinal._engine import _pruned_sweep as kernels
+from vicinal._engine import _pruned_boxes as kernels
+from vicinal._engine import _pruned_sweep as sweep
 from vicinal._engine._order import spatial_order
 from vicinal._engine._plan import Tiles, far_values
+from vicinal._nca import nca
 
 
 @pytest.fixture
@@ -77,7 +91,7 @@ def test_the_reach_is_beyond_what_a_mass_can_contribute(power):
 
 def test_the_tangent_is_above_the_logarithm():
     squares = np.logspace(-3, 6, 200)
-    assert np.all(np.log(squares) <= squares / 64.0 + kernels._TANGENT + 1e-12)
+    assert np.all(np.log(squares) <= squares / 64.0 + sweep._TANGENT + 1e-12)
 
 
 # -- order and tiles --------------------------------------------------------------------------------------------------
@@ -156,8 +170,10 @@ def test_the_default_certifies_what_rounding_exceeds():
     ):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            prepare(Engine(error=error, precision=precision), X)
+            prepare(Engine("cpu", error=error, precision=precision), X)
+            prepare(Engine("reference", error=error, precision=precision), X)  # skips nothing anyway
         assert len(caught) == warns
+        assert all(warning.filename == __file__ for warning in caught)
 
 
 def test_every_pair_is_visited_where_nothing_may_be_skipped(forced):
@@ -173,7 +189,7 @@ def test_every_pair_is_visited_where_nothing_may_be_skipped(forced):
 
 def test_pruning_stands_back_where_it_would_not_pay():
     """One broad bump: nothing to skip, and the dense pass does it to the last bit."""
-    X = np.random.default_rng(0).normal(size=(4200, 3))
+    X = np.random.default_rng(0).normal(size=(6200, 3))
     placed = prepare(Engine("cpu", error=1e-9), X, leave_one_out=True).at(None)
     assert placed.placed.sweeps is None
     np.testing.assert_array_equal(
@@ -225,6 +241,130 @@ def test_which_engine_states_the_expected_share():
     assert "expected" not in which_engine(X, LCA(engine=Engine("cpu", error=0)))
     assert "expected" not in which_engine(X[:100], fitted)
     assert "expected" not in which_engine(np.zeros((9000, 2)), LCA())
+
+
+def test_which_engine_counts_under_the_bandwidth_that_is_used():
+    """Under its own guess at a kernel it said nothing of pairs that `score_samples` skips."""
+    X = clusters(9000, 3, width=1.0)
+    assert "expected to visit" in which_engine(X, ParzenWindows(bandwidth=0.05))
+    assert "expected to visit" not in which_engine(X, ParzenWindows(bandwidth=1e4))
+    fitted = ParzenWindows(bandwidth=0.05).fit(X[:100])
+    assert "expected to visit" in which_engine(X, fitted.set_params(bandwidth="loo"))
+
+
+def test_which_engine_answers_for_the_estimator_inside():
+    X = np.zeros((300, 5))
+    inner = which_engine(X, ParzenWindows())
+    for estimator in (
+        DensityClassifier(),
+        DensityOutlierDetector(ParzenWindows()),
+        make_pipeline(PCA(), ParzenWindows()),
+    ):
+        assert which_engine(X, estimator) == f"{inner}, in ParzenWindows of {type(estimator).__name__}"
+    assert which_engine(X, DensityImputer()).endswith("in LCA of DensityImputer")
+    assert which_engine(X, RCA()).startswith("none: RCA")
+    assert which_engine(X, PCA()).startswith("unknown: PCA is not an estimator of vicinal")
+    assert which_engine(X, Engine("cpu")) == "cpu: it was asked for"
+    with pytest.raises(TypeError, match=r"got the class LCA. Pass an instance, LCA\(\)"):
+        which_engine(X, LCA)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("error", 0.0), ("precision", "float32"), ("threads", 2), ("memory", 2**24)]
+)
+def test_a_changed_field_of_the_engine_is_obeyed_at_the_next_score(field, value):
+    """The cache of placements held the record itself, which `set_params` changes: it never saw a difference."""
+    X = clusters(300, 3)
+    density = ParzenWindows(0.3, engine=Engine("cpu", error=1e-2)).fit(X)
+    placement = density.mixture_.placement(len(X))
+    assert density.mixture_.placement(len(X)) is placement
+    density.set_params(**{f"engine__{field}": value})
+    density.score_samples(X)
+    renewed = density.mixture_.placement(len(X))
+    assert renewed is not placement
+    assert getattr(renewed.problem.engine, field) == value
+    assert getattr(placement.problem.engine, field) != value
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_neighbors_above_a_share_are_listed_from_near_tiles_alone(forced, dtype):
+    X = 10.0 * np.random.default_rng(0).normal(size=(900, 2)).astype(dtype)
+    log_weights = np.random.default_rng(1).normal(size=900)
+    log_weights[::50] = -np.inf
+    engines = Engine("cpu", error=0.0, precision=dtype), Engine("cpu", error=1e-3, precision=dtype)
+    dense, pruned = (prepare(engine, X, log_weights=log_weights, leave_one_out=True).at(None) for engine in engines)
+    floors = dense.log_sums() - 80.0
+    for queries in (None, np.arange(0, 900, 2), X[:100] + 0.1):
+        asked = dense.problem.queries(queries, None)
+        m = asked.count(900)
+        listed = []
+        for placed in (dense.placed, pruned.placed):
+            pairs = [np.stack(block) for block in placed.candidates(asked, floors=floors[:m])]
+            assert all(
+                len(np.flatnonzero(np.diff(block[0]))) + 1 == len(np.unique(block[0])) for block in pairs if block.size
+            )
+            listed.append(np.concatenate(pairs, axis=1))
+        scores = [dense.placed.pair_scores(asked)(*pairs) for pairs in listed]
+        sure = [pairs[:, score >= floors[pairs[0]]] for pairs, score in zip(listed, scores, strict=True)]
+        assert len(sure[0][0]) < 0.5 * m * 900
+        assert np.array_equal(*(np.unique(900 * pairs[0] + pairs[1]) for pairs in sure))
+
+
+def test_every_sum_of_a_fit_counts_for_its_certificate(forced):
+    """A dense sweep at the end of a fit, and sums on derived problems, used to hide what had been skipped."""
+    X = clusters(700)
+    problem = prepare(Engine("cpu", error=1e-3), X, leave_one_out=True)
+    derived = problem.some(np.arange(300))
+    derived.at(None).log_sums()
+    certified = problem.certified_row_error
+    assert 0.0 < certified <= 1e-3
+    problem.points.certificates.add(0.0)
+    assert problem.certified_row_error == certified
+    soft = prepare(Engine("cpu", error=1e-3), X, leave_one_out=True, match=Match("gaussian", X[:, :1]))
+    soft.with_targets().at(None).log_sums()
+    assert 0.0 < soft.certified_row_error <= 1e-3
+
+
+def test_a_sum_of_two_sweeps_keeps_the_error_that_was_asked_for(forced):
+    match = Match("class", np.arange(700) % 3)
+    for error in (1e-1, 1e-3):
+        problem = prepare(Engine("cpu", error=error), clusters(700, width=0.1), leave_one_out=True, match=match)
+        problem.at(None).pull(objective="likelihood")
+        assert problem.certified_row_error <= error
+
+
+def test_logarithms_of_class_shares_are_certified_relative_to_themselves(forced):
+    """Only the shares themselves were: logarithms were off by hundreds of nats where a class is far away."""
+    X = clusters(700, width=0.5)
+    match = Match("class", (X[:, 0] > 0).astype(int) + 2 * (X[:, 1] > 0))
+    dense, pruned = (
+        prepare(Engine("cpu", error=error), X, leave_one_out=True, match=match).at(None) for error in (0.0, 1e-9)
+    )
+    for queries in (None, X[:80] + 0.1):
+        expected, got = dense.class_log_shares(queries), pruned.class_log_shares(queries)
+        sure = expected > -300.0
+        assert (expected[sure] < -40.0).any()
+        np.testing.assert_allclose(got[sure], expected[sure], atol=1e-8)
+
+
+def test_auto_of_nca_is_exact_where_few_pairs_have_to_be_visited(forced, monkeypatch):
+    X = clusters(500, 2, width=0.1)
+    y = np.arange(500) % 2
+    monkeypatch.setattr(nca, "_EXACT_ROWS", 300)
+    for pairs, solver in ((1e9, "lbfgs"), (1.0, "stochastic")):
+        monkeypatch.setattr(nca, "_EXACT_PAIRS", pairs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert NCA(engine="cpu", max_iter=1, random_state=0).fit(X, y).solver_ == solver
+
+
+def test_hopeless_pruning_is_not_counted_again():
+    """The count took a tenth of a dense pass over 10,000 x 128 rows, in every pass."""
+    X = np.random.default_rng(0).normal(size=(7000, 3))
+    placed = prepare(Engine("cpu"), X, leave_one_out=True).at(np.full(3, 0.1)).placed
+    assert placed.sweeps is None
+    assert "_counted" not in placed.__dict__
+    assert prepare(Engine("cpu"), clusters(7000), leave_one_out=True).at(None).placed.sweeps is not None
 
 
 @pytest.mark.parametrize("verb", ["log_sums", "scatter", "pull", "perplexities", "class_shares", "mean_shifts"])

@@ -24,8 +24,8 @@ from vicinal._engine import (
     available_threads,
     in_order,
     one_blas_thread,
+    one_blas_thread_beside_pairs,
     prepare,
-    quiet_blas,
 )
 from vicinal._engine._backends import BACKENDS, backend_class
 from vicinal._engine._blocks import Blocks
@@ -254,10 +254,10 @@ def test_blas_is_restored_after_an_error():
 
 @pytest.mark.usefixtures("two_blas_threads")
 def test_blas_is_limited_where_its_products_are_small_beside_the_pairs():
-    with quiet_blas(400, 100):
+    with one_blas_thread_beside_pairs(400, 100):
         assert set(blas_threads()) == {1}
     assert set(blas_threads()) == {2}
-    with quiet_blas(399, 100):
+    with one_blas_thread_beside_pairs(399, 100):
         assert set(blas_threads()) == {2}
 
 
@@ -371,12 +371,13 @@ def test_partial_results_do_not_pile_up(kind):
 
 _COMPILE = """
 import numpy as np
-from vicinal._engine import _kernels, prepare
+from vicinal._engine import _half_kernels, _kernels, _product_kernels, _row_kernels, prepare
 X = np.random.default_rng(0).normal(size=(50, 2))
 prepare("cpu", X, leave_one_out=True).at(None).scatter()
-stats = _kernels.softmax_rows._dispatcher.stats
+stats = _row_kernels.softmax_rows._dispatcher.stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
-kernels = [thing for thing in vars(_kernels).values() if isinstance(thing, _kernels._Kernel)]
+modules = _row_kernels, _half_kernels, _product_kernels
+kernels = [thing for module in modules for thing in vars(module).values() if isinstance(thing, _kernels._Kernel)]
 print(sum(bool(kernel._ready) for kernel in kernels), len(kernels) > 5)
 """
 

@@ -11,7 +11,7 @@ from vicinal._lca import levels
 @pytest.fixture
 def few_are_many(monkeypatch):
     """1500 rows are many, and samples begin at 200."""
-    monkeypatch.setattr(lca_module, "_EXACT_ROWS", 1000)
+    monkeypatch.setattr(lca_module, "_LEVELS_FROM_ROWS", 1000)
     monkeypatch.setattr(levels, "FIRST_LEVEL", 200)
 
 
@@ -44,7 +44,7 @@ def test_a_kernel_narrows_with_the_number_of_rows():
 @pytest.mark.parametrize("reg", [0.0, 0.01])
 def test_a_start_from_samples_leads_to_the_same_optimum_in_fewer_passes(rows, few_are_many, monkeypatch, reg):
     started = LCA(solver="accelerated", reg=reg).fit(rows)
-    monkeypatch.setattr(lca_module, "_EXACT_ROWS", 10**9)
+    monkeypatch.setattr(lca_module, "_LEVELS_FROM_ROWS", 10**9)
     plain = LCA(solver="accelerated", reg=reg).fit(rows)
     assert started.objectives_[-1] == pytest.approx(plain.objectives_[-1], abs=1e-6)
     np.testing.assert_allclose(started.covariance_, plain.covariance_, rtol=1e-2, atol=1e-4)

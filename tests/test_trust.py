@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from vicinal import LCA, DensityOutlierDetector, Engine, LCAGauss, ManifoldParzen, ParzenWindows, io
-from vicinal._density.trust import Spread, spread_of, strangest_of, trust_in_rows, weighted_quantile
+from vicinal._density.trust import ScoreScale, scale_of_scores, strangest_of, trust_in_rows, weighted_quantile
 
 
 def with_group(d, sd, *, n=300, size=20, seed=0):
@@ -108,11 +108,11 @@ def test_left_out_scores_are_those_of_a_detector_without_the_row():
     """The row itself moves trust, widths and quartiles by little: it counts as one row in a hundred."""
     X, _ = with_group(2, 0.5, n=150, size=10)
     detector = DensityOutlierDetector(ParzenWindows(0.5)).fit(X)
-    spread = spread_of(detector.training_scores_, None)
+    scale = scale_of_scores(detector.training_scores_, None)
     for i in [0, 40, 80, 120, 155]:
         without = DensityOutlierDetector(ParzenWindows(0.5)).fit(np.delete(X, i, axis=0))
         gap = abs(without.score_samples(X[i : i + 1])[0] - detector.training_scores_[i])
-        assert gap < 0.1 * spread.width + 0.05 * abs(detector.training_scores_[i] - spread.median)
+        assert gap < 0.1 * scale.width + 0.05 * abs(detector.training_scores_[i] - scale.median)
 
 
 def test_units_change_nothing_where_the_density_does_not_see_them():
@@ -180,5 +180,5 @@ def test_weighted_quantiles_and_scales():
     assert [weighted_quantile(values, None, share) for share in (0.0, 0.25, 0.5, 0.99)] == [1.0, 2.0, 3.0, 4.0]
     assert weighted_quantile(values, np.array([0.0, 5.0, 1.0, 1.0]), 0.5) == 1.0
     views = [np.array([0.0, 1.0]), np.array([10.0, 0.0])]
-    lowest = strangest_of(views, [Spread(0.0, 1.0), Spread(10.0, 5.0)])
+    lowest = strangest_of(views, [ScoreScale(0.0, 1.0), ScoreScale(10.0, 5.0)])
     np.testing.assert_allclose(lowest, [0.0, -2.0])

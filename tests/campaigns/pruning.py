@@ -132,7 +132,8 @@ def check_case(seed, most_rows=5000, dtype="float64"):
     """Run one case; return its `Outcome`, or raise AssertionError."""
     case = draw_case(seed, most_rows)
     X = case["X"].astype(dtype)
-    engine = Engine("cpu", threads=2, error=max(case["error"], 1e-12 if dtype == "float64" else 1e-7))
+    # A precision that is asked for is kept, whatever digits it costs.
+    engine = Engine("cpu", threads=2, precision=dtype, error=max(case["error"], 1e-12 if dtype == "float64" else 1e-7))
     problem = prepare(
         engine, X, log_weights=case["log_weights"], leave_one_out=case["own"], match=Match("class", case["classes"])
     )
@@ -141,18 +142,23 @@ def check_case(seed, most_rows=5000, dtype="float64"):
     placed = placement.placed
     dense = placed.dense
     checker, skipped = Checker(dtype), False
-    for queries in (problem.queries(None, None), problem.queries(case["new"].astype(dtype), None)):
-        sweeps, hands = placed._plan(queries)
-        skipped |= check_sums(case, checker, sweeps, hands, queries, dense)
+    some = np.random.default_rng(seed).permutation(len(X))[: max(len(X) // 5, 1)]
+    for queries in (
+        problem.queries(None, None), problem.queries(some, None), problem.queries(case["new"].astype(dtype), None)
+    ):  # fmt: skip
+        sweeps, query_groups = placed._plan(queries)
+        skipped |= check_sums(case, checker, sweeps, query_groups, queries, dense)
     check_all_rows(case, checker, placed, problem.queries(None, None))
     return Outcome(seed, case["text"], skipped, checker.ratio)
 
 
-def check_sums(case, checker, sweeps, hands, queries, dense):
+def check_sums(case, checker, sweeps, query_groups, queries, dense):
     rows = case["rows"] if queries.rows is None else queries.rows
     log_sums, p = literal(case, rows, case["own"] and queries.rows is None)
+    if queries.positions is not None:
+        rows, log_sums, p = rows[queries.positions], log_sums[queries.positions], p[queries.positions]
     sees = log_sums > -np.inf
-    found = sweeps.sums(hands)
+    found = sweeps.sums(query_groups)
     c = found.certificates
     assert c.max(initial=0.0) <= 1.05 * sweeps._error
     skipped = sweeps.shares.visited < 0.999 or sweeps.shares.taken < 0.999
@@ -160,7 +166,7 @@ def check_sums(case, checker, sweeps, hands, queries, dense):
     checker.check("log-sums, dense", found.log_sums, dense.log_sums(queries).log_sums, c, largest(log_sums))
     checker.check("a sum never gains", np.maximum(found.log_sums - log_sums, 0.0)[sees], 0.0, 0.0, largest(log_sums))
     values = case["values"]
-    found = sweeps.sums(hands, values=values)
+    found = sweeps.sums(query_groups, values=values)
     centre, scale = value_scales(values)
     certified = found.certificates[:, None] * (scale + np.abs(found.means - centre))
     sizes = p @ np.abs(values)
@@ -168,7 +174,7 @@ def check_sums(case, checker, sweeps, hands, queries, dense):
     slips = 1.0 + 3e-2 * largest(log_sums) if checker.dtype == "float32" else 1.0 + 1e-4 * largest(log_sums)
     sure = sees & (np.abs(log_sums) < 1e6 if checker.dtype == "float64" else np.abs(log_sums) < 1e2)
     checker.check("means", found.means[sure], (p @ values)[sure], certified[sure], slips * (1.0 + sizes[sure]))
-    entropies = sweeps.sums(hands, entropies=True)
+    entropies = sweeps.sums(query_groups, entropies=True)
     c = np.maximum(entropies.certificates, 1e-300)
     with np.errstate(divide="ignore", invalid="ignore"):
         expected = -np.where(p > 0, p * np.log(p), 0.0).sum(axis=1)
@@ -176,7 +182,29 @@ def check_sums(case, checker, sweeps, hands, queries, dense):
     checker.check(
         "entropies", entropies.entropies[sure], expected[sure], certified[sure], slips * largest(log_sums[sure])
     )
+    check_shifts(case, checker, sweeps, query_groups, rows, p, sure, slips)
     return skipped
+
+
+def check_shifts(case, checker, sweeps, query_groups, rows, p, sure, slips):
+    """The way from each query to the mean of its neighbours, in kernel units."""
+    found = sweeps.sums(query_groups, power=1.0, relative=True)
+    dtype = case["rows"].dtype
+    images, mine = ((x * case["metric"]).astype(dtype).astype(np.float64) for x in (case["rows"], rows))
+    shifts = p @ images - p.sum(axis=1)[:, None] * mine
+    certified = found.certificates * (1.0 + np.linalg.norm(found.means, axis=1))
+    error = np.linalg.norm(found.means - shifts, axis=1)
+    checker.check("shifts", error[sure], 0.0, certified[sure], slips * (1.0 + np.abs(images).max()))
+
+
+def check_agreement(case, checker, placed, queries):
+    """The share of the class mates, relative to itself however small it is, against a literal softmax."""
+    codes, (log_sums, p) = case["classes"], literal(case, case["rows"], case["own"])
+    mates = np.where(codes[:, None] == codes, p, 0.0).sum(axis=1)
+    got = placed.class_agreement(queries)[1]
+    sure = mates > (1e-200 if checker.dtype == "float64" else 1e-20)
+    rounding = largest(log_sums) + largest(np.log(mates[sure]))
+    checker.check("agreement", got[sure], np.log(mates[sure]), placed.certificate, rounding)
 
 
 def check_all_rows(case, checker, placed, queries):
@@ -185,13 +213,21 @@ def check_all_rows(case, checker, placed, queries):
     log_sums = placed.dense.log_sums(queries).log_sums
     if not np.isfinite(log_sums).all() or np.abs(log_sums).max() > (1e6 if checker.dtype == "float64" else 1e2):
         return
-    sweeps, hands = placed._plan(queries)
-    found, expected = sweeps.scatter(hands, r), placed.dense.scatter(queries, r, "images")
+    check_agreement(case, checker, placed, queries)
+    sweeps, query_groups = placed._plan(queries)
+    found, expected = sweeps.scatter(query_groups, r), placed.dense.scatter(queries, r, "images")
     trace = float(np.trace(expected.scatter))
     difference = np.linalg.norm(found.scatter - expected.scatter, 2)
     certified = float(found.certificates.max(initial=0.0)) * (r.sum() + np.trace(found.scatter))
     checker.check("scatter", difference, 0.0, certified, 10.0 * trace + 1e-6 * r.sum())
-    shares = sweeps.class_shares(hands, case["classes"], int(case["classes"].max()) + 1)[1]
+    rows = placed.coordinates(queries, "rows")
+    found = sweeps.scatter(query_groups, r, (rows, rows))
+    scaled = np.outer(case["metric"], case["metric"])
+    of_rows, expected = found.scatter * scaled, placed.dense.scatter(queries, r, "rows").scatter * scaled
+    certified = float(found.certificates.max(initial=0.0)) * (r.sum() + np.trace(of_rows))
+    difference = np.linalg.norm(of_rows - expected, 2)
+    checker.check("scatter of rows", difference, 0.0, certified, 20.0 * trace + 1e-6 * r.sum())
+    shares = sweeps.class_shares(query_groups, case["classes"], int(case["classes"].max()) + 1)[1]
     dense = np.exp(placed.dense.log_sums(queries, by_class=True).log_shares)
     checker.check("class shares", shares, dense, 2.0 * sweeps.certificate, 1.0 + 1e-2 * largest(log_sums))
     size = np.abs(placed.coordinates(queries, "images")).max()

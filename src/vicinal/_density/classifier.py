@@ -80,7 +80,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         passed = X
         X = validate_data(self, X, dtype=[np.float64, np.float32])
         labels = code_classes(y, len(X))
-        density = as_density(self.density)
+        density = self._inner_estimator()
         weight = check_weights(sample_weight, X)
         check_takes_weights(density, weight)
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
@@ -102,6 +102,10 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
                 raise ValueError(f"class {label!r} with {len(rows)} training rows: {error}") from error
             self.densities_.append(fitted)
         return self
+
+    def _inner_estimator(self):
+        """The density that is fitted, for `which_engine`."""
+        return as_density(self.density)
 
     def _class_priors(self, frequencies):
         """The priors as an array that follows ``classes_``."""

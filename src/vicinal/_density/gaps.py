@@ -40,13 +40,13 @@ class Expectation(NamedTuple):
     scores : (n,), the log-density of the known entries under the mixture of the other rows
     rows : (n, d), missing entries replaced by their expectation
     scatter : (d, d), ``sum_i w_i E (x_i - c_j)(x_i - c_j)'``
-    spread : (d, d), ``sum_i w_i Cov(x_i)`` of the missing entries, given the known ones
+    uncertainty : (d, d), ``sum_i w_i Cov(x_i)`` of the missing entries, given the known ones
     """
 
     scores: np.ndarray
     rows: np.ndarray
     scatter: np.ndarray
-    spread: np.ndarray
+    uncertainty: np.ndarray
 
 
 class Conditional(NamedTuple):
@@ -129,7 +129,7 @@ def expect(
     about = centres - offset
     first, second = np.tril_indices(d)
     moments = np.hstack([about, about[:, first] * about[:, second]])
-    scores, rows, scatter, spread = np.zeros(n), np.array(X), np.zeros((d, d)), np.zeros((d, d))
+    scores, rows, scatter, uncertainty = np.zeros(n), np.array(X), np.zeros((d, d)), np.zeros((d, d))
     known_rows = np.where(np.isnan(X), offset, X)
     for part in conditionals(X, centres, covariance, log_weights, engine):
         mine, o, m = part.positions, part.known, part.missing
@@ -137,7 +137,7 @@ def expect(
         if part.placed is None:
             rows[mine] = offset
             scatter += mass * covariance
-            spread += mass * (covariance + scatter_of_rows(centres, weight))
+            uncertainty += mass * (covariance + scatter_of_rows(centres, weight))
             continue
         queries = np.ascontiguousarray(X[np.ix_(mine, o)])
         sums, found = part.placed.softmax_means(moments, known_rows[mine], mine)
@@ -158,8 +158,8 @@ def expect(
             between = products - (w[mine, None] * means).T @ means
             lift = np.zeros((len(m), d))
             lift[:, o], lift[:, m] = -part.gain, np.eye(len(m))
-            spread[np.ix_(m, m)] += lift @ between @ lift.T + mass * part.rest
-    return Expectation(scores, rows, 0.5 * (scatter + scatter.T), 0.5 * (spread + spread.T))
+            uncertainty[np.ix_(m, m)] += lift @ between @ lift.T + mass * part.rest
+    return Expectation(scores, rows, 0.5 * (scatter + scatter.T), 0.5 * (uncertainty + uncertainty.T))
 
 
 def gaussian_start(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -38,7 +38,7 @@ def loo_variance(problem, *, max_iter=200, tol=1e-10):
     record, at = Recorder(), np.log(total)
     slope = 0.0  # of the displacement update - at, by the secant
     # Rows far apart leave the objective few digits for the width: where it no longer tells, the update still does.
-    settled = 1e-6 if problem.rows.dtype == np.float64 else 1e-4
+    negligible_step = 1e-6 if problem.rows.dtype == np.float64 else 1e-4
     with record:
         objective, update = evaluate(at)
         record.add(at, objective)
@@ -57,7 +57,7 @@ def loo_variance(problem, *, max_iter=200, tol=1e-10):
             gained = new_objective - objective
             slope = 1.0 + ((new_update - trial) - displacement) / (trial - at)
             at, objective, update = trial, new_objective, new_update
-            if gained <= tol and abs(update - at) * d <= settled:
+            if gained <= tol and abs(update - at) * d <= negligible_step:
                 raise record.end(Reason.CONVERGED, f"a pass gained no more than tol={tol:g}")
         raise record.end(Reason.LIMIT, f"{max_iter} passes were used")
     path = record.path()

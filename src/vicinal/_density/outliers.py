@@ -28,8 +28,8 @@ from vicinal._density.training_rows import (
 )
 from vicinal._density.trust import (
     FEWEST_ROWS,
-    Spread,
-    spread_of,
+    ScoreScale,
+    scale_of_scores,
     strangest_of,
     trust_in_rows,
     trusted_mixture,
@@ -136,7 +136,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     """
 
     trust_: Any
-    _spreads: Any
+    _score_scales: Any
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         """
         rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         self._check_parameters()
-        density = as_density(self.density)
+        density = self._inner_estimator()
         if isinstance(density, FrozenEstimator):
             raise TypeError(
                 "density is frozen: it learns nothing from X, and so it cannot be fitted without a row of X either. Pass "
@@ -356,12 +356,16 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             piped = isinstance(self.density_, Pipeline) and len(self.density_) > 1
             seen = self.density_[:-1].transform(rows) if piped else checked
             views = [scores, *self._trusted_scores(np.asarray(seen))]
-            scores = strangest_of(views, [Spread(*spread) for spread in self._spreads])
+            scores = strangest_of(views, [ScoreScale(*scale) for scale in self._score_scales])
         broken = breaks_constants(checked, self._constant_values()).any(axis=1)
         if not broken.any():
             return scores
         lowest = min(float(self.training_scores_[np.isfinite(self.training_scores_)].min()), self.offset_) - 1.0
         return np.where(broken, np.minimum(scores, lowest), scores)
+
+    def _inner_estimator(self) -> Any:
+        """The density that is fitted, for `which_engine`."""
+        return as_density(self.density)
 
     def _constant_values(self) -> np.ndarray:
         """A row with the values of columns that are constant in the training rows, NaN in the others."""
@@ -392,14 +396,14 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
 
         `last` is the density that left single rows out; None where folds were used.
         """
-        self.trust_, self._spreads = None, None
+        self.trust_, self._score_scales = None, None
         if self.largest_group is not None and rows_in(last) is not None and len(scores) >= FEWEST_ROWS:
             self.trust_ = trust_in_rows(last.mixture_, self.largest_group, weight)
             views = [scores, *self._trusted_scores()]
-            spreads = [spread_of(view, weight) for view in views]
-            if min(spread.width for spread in spreads) > 0:
-                self._spreads = np.array(spreads)
-                scores = strangest_of(views, spreads)
+            scales = [scale_of_scores(view, weight) for view in views]
+            if min(scale.width for scale in scales) > 0:
+                self._score_scales = np.array(scales)
+                scores = strangest_of(views, scales)
             else:  # half of the rows are equally dense: there is no scale on which two scores can be compared
                 self.trust_ = None
         order = np.argsort(scores)

@@ -65,7 +65,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
     engine_ : str
         The backend of the pair work of the fit; without any, the one that would score the training rows.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -152,12 +152,12 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         if np.count_nonzero(np.ones(len(X)) if weight is None else weight) < 2:
             raise ValueError("rows with missing values need at least one other row of positive weight, got none.")
         known, d = X.astype(np.float64), X.shape[1]
-        filled, spread = gaussian_start(known, weight)
+        filled, data_covariance = gaussian_start(known, weight)
 
         def update(found, mass):
             if self.bandwidth == "loo":
                 return np.trace(found.scatter) / (mass * d) * np.eye(d)
-            covariance = scatter_of_rows(found.rows, weight) + found.spread / mass
+            covariance = scatter_of_rows(found.rows, weight) + found.uncertainty / mass
             return _thumb_factor(len(X), d, weight, self.bandwidth) * covariance
 
         if not isinstance(self.bandwidth, str):
@@ -165,7 +165,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
             start = GapFit(fixed, filled)
             path, found = fit_gaps(known, weight, self.engine, start, lambda *_: fixed, Recorder())
         else:
-            narrow = narrowed(spread, len(X))
+            narrow = narrowed(data_covariance, len(X))
             first = np.trace(narrow) / d * np.eye(d) if self.bandwidth == "loo" else narrow
             try:
                 path, found = fit_gaps(known, weight, self.engine, GapFit(first, filled), update, Recorder())

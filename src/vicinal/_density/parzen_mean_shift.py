@@ -61,7 +61,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
     engine_ : str
         The backend of the pair work of the steps.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns

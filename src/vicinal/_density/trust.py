@@ -37,7 +37,7 @@ _SAMPLE = 200
 _HALVINGS = 9
 
 
-class Spread(NamedTuple):
+class ScoreScale(NamedTuple):
     """The median and the distance between the quartiles of scores."""
 
     median: float
@@ -52,10 +52,10 @@ def weighted_quantile(values: np.ndarray, weight: np.ndarray | None, share: floa
     return float(values[order[min(place, len(values) - 1)]])
 
 
-def spread_of(scores: np.ndarray, weight: np.ndarray | None) -> Spread:
+def scale_of_scores(scores: np.ndarray, weight: np.ndarray | None) -> ScoreScale:
     """The median and the distance between the quartiles, by weight."""
     low, median, high = (weighted_quantile(scores, weight, share) for share in (0.25, 0.5, 0.75))
-    return Spread(median, high - low)
+    return ScoreScale(median, high - low)
 
 
 def trust_in_rows(mixture: SharedMixture, largest_group: float, weight: np.ndarray | None) -> np.ndarray:
@@ -144,13 +144,13 @@ def trusted_mixture(mixture: SharedMixture, trust: np.ndarray, widened: float = 
     return SharedMixture(mixture.centres, covariance, log_weights, mixture.engine, mixture.feature_names)
 
 
-def strangest_of(views: Sequence[np.ndarray], spreads: Sequence[Spread]) -> np.ndarray:
+def strangest_of(views: Sequence[np.ndarray], scales: Sequence[ScoreScale]) -> np.ndarray:
     """The lowest score of each row, after all scores have been given the median and quartile distance of the first."""
-    first = spreads[0]
+    first = scales[0]
     return np.min(
         [
-            first.median + (scores - spread.median) * (first.width / spread.width)
-            for scores, spread in zip(views, spreads, strict=True)
+            first.median + (scores - scale.median) * (first.width / scale.width)
+            for scores, scale in zip(views, scales, strict=True)
         ],
         axis=0,
     )

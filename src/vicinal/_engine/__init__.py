@@ -9,7 +9,7 @@
       problem.at(kernel)              _families.py  once per pass: only the metric travels
           |
       placement.log_sums, softmax_means, mean_shifts, scatter, pull, gradient, class_shares, perplexities,
-          |     nearest, nearest_with_ties, neighbors_above     _problem.py, _nearest.py: algebra that is written once
+          |     nearest, nearest_with_ties, neighbors_above     _placement.py, _nearest.py: algebra that is written once
           |
       _contract.py        what a backend implements: at, log_sums, softmax_sums, candidates, as equations
       _backends.py        the table of backends
@@ -20,17 +20,18 @@
       |                     | own threads                  | else _arrays.py   |
       +---------------------+------------------------------+-------------------+
                                 |
-                            _kernels.py  serial compiled kernels      _pool.py      threads, in order
+                            _compiled_rows.py  the sums of `_cpu.py`  _pool.py      threads, in order
+                            _row_kernels.py, _half_kernels.py, _product_kernels.py: compiled, of the parts in _kernels.py
                             _half.py     each pair once               _pairs.py     rows as kernels want them
                             _blocks.py   how work is cut              _accuracy.py  when products are safe
                             _tuning.py   every tuned constant
                                 |
       where pairs can be skipped: _pruned_placed.py asks _pruned.py for sums over those that matter, with a certificate
                             _order.py         a spatial order of the rows         _plan.py  tiles with boxes, groups of queries
-                            _pruned_sweep.py  which tiles a group of queries visits, and its exponentials (compiled)
-                            _pruned_kernels.py  what is done with them (compiled)
-                            _cuda.py     a shared metric on a GPU (its overview is there)
-                            _frames_cuda.py              frames on a GPU
+                            _pruned_boxes.py  tiles, their boxes, and which are within reach (compiled)
+                            _pruned_sweep.py  the tiles that a group of queries visits, and its exponentials (compiled)
+                            _pruned_kernels.py  what is done with them (compiled)   _pruned_lists.py  pairs above a floor
+      on a GPU:             _cuda.py     a shared metric (its overview is there)      _frames_cuda.py  frames
 
 A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).
 
@@ -43,12 +44,13 @@ threads and partial results are added in the order of the rows, so an answer doe
 """
 
 from vicinal._engine._accuracy import TIED, products_are_accurate, robust_centre
-from vicinal._engine._choice import Work, choose, settled, which_engine
+from vicinal._engine._choice import Work, choose, resolved_engine, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
 from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._nearest import Neighbors
-from vicinal._engine._pool import available_threads, in_order, one_blas_thread, quiet_blas
-from vicinal._engine._problem import Means, Placement, Problem, prepare
+from vicinal._engine._placement import Means, Placement
+from vicinal._engine._pool import available_threads, in_order, one_blas_thread, one_blas_thread_beside_pairs
+from vicinal._engine._problem import Problem, prepare
 from vicinal._engine._resident import forget, resident
 from vicinal._engine._settings import Engine, as_engine, engine_at, fit_engine, works_there
 
@@ -74,12 +76,12 @@ __all__ = [
     "forget",
     "in_order",
     "one_blas_thread",
+    "one_blas_thread_beside_pairs",
     "prepare",
     "products_are_accurate",
-    "quiet_blas",
     "resident",
+    "resolved_engine",
     "robust_centre",
-    "settled",
     "which_engine",
     "works_there",
 ]

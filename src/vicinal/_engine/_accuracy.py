@@ -24,6 +24,16 @@ def largest_accurate_square(dtype: DTypeLike) -> float:
     return _TOLERANCE[np.dtype(dtype)] / float(np.finfo(dtype).eps)
 
 
+# Squares of images up to this multiple of 1/eps leave the entropy of a row enough digits.
+_ENTROPY_DIGITS = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-3}
+
+
+def entropies_are_accurate(largest_square_norm: float, dtype: DTypeLike) -> bool:
+    """Whether entropies may be taken from softmax means of images of that square norm, and of their squares."""
+    dtype = np.dtype(dtype)
+    return float(np.finfo(dtype).eps) * largest_square_norm <= _ENTROPY_DIGITS[dtype]
+
+
 # Squared distances that agree to this relative difference are tied: 0.3 - 0.2 and 0.2 - 0.1 are the same distance.
 TIED = 1e-12
 

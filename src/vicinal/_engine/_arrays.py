@@ -39,7 +39,6 @@ class ArrayBackend:
     def __init__(self, points: Points, engine: Engine):
         self.points, self.engine = points, engine
         self.memory, self.threads = engine.memory_bytes, available_threads(engine.threads)
-        self.certified_row_error = 0.0
         self.rows = self.to_device(points.rows if points.tensor is None else points.tensor)
 
     def to_device(self, array: np.ndarray) -> Array:
@@ -120,14 +119,14 @@ class BlockScores(Placed):
         queries: Queries,
         factors: np.ndarray | None,
         values: Values | None,
-        spread: Values | None = None,
+        query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
         scorer = self._scorer(queries)
         xp = array_namespace(self._images)
         f = None if factors is None else like(factors, self._images)
         theirs = None if values is None else self._values(values, self._images, self._rows)
-        mine = None if spread is None else self._values(spread, scorer.images, scorer.rows)
+        mine = None if query_values is None else self._values(query_values, scorer.images, scorer.rows)
         codes = self._codes(queries) if own_class else None
 
         def work(rows: slice) -> tuple[Array, Array | None, Array | None]:

@@ -1,6 +1,7 @@
 """Which backend does the pair work: a pure function of shapes and parameters."""
 
 import importlib.util
+import numbers
 import warnings
 from dataclasses import replace
 from functools import cache
@@ -45,7 +46,7 @@ def choose(engine: Engine, work: Work) -> Choice:
     return Choice("cpu", f"{amount} are enough to justify compiled kernels")
 
 
-def settled(engine: "Engine | str | None", work: Work) -> Engine:
+def resolved_engine(engine: "Engine | str | None", work: Work) -> Engine:
     """The engine with its backend chosen for some work, for a fit that prepares several problems."""
     engine = as_engine(engine)
     kind = choose(engine, work).backend
@@ -77,15 +78,16 @@ def which_engine(X: ArrayLike, estimator: Any = None) -> str:
 
     From some thousand rows on, the compiled backend skips pairs that are too far apart to matter (see ``error`` of
     :class:`vicinal.Engine`); then the share of the pairs that a pass is expected to visit is said as well. It is counted
-    on a sample of rows, under the metric of a fitted estimator, or else under a kernel as wide as the rows of each
-    column are spread, narrowed to the number of rows.
+    on a sample of rows, under the kernel of a fitted estimator or the bandwidth that it was given, or else under a kernel as
+    wide as the standard deviation of each column, narrowed to the number of rows.
 
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
     estimator : estimator, None, str or Engine
-        An estimator (fitted or not), for what its ``fit`` on X would use; or an engine as given to an estimator, for one
-        pass of all rows against all rows.
+        An estimator (fitted or not), for what its ``fit`` on X would use: one that fits another, such as a pipeline or
+        ``DensityClassifier``, is answered for that one. Or an engine as given to an estimator, for one pass of all rows
+        against all rows.
 
     Returns
     -------
@@ -103,18 +105,63 @@ def which_engine(X: ArrayLike, estimator: Any = None) -> str:
     shape = np.shape(X)
     if len(shape) != 2:
         raise ValueError(f"X must have two dimensions (rows, columns), got shape {shape}.")
-    if hasattr(estimator, "get_params"):
-        if not hasattr(estimator, "_pair_work"):
-            return f"none: {type(estimator).__name__} makes no computations over all pairs of rows"
-        work, engine = estimator._pair_work(*shape), as_engine(estimator.engine)
-    else:
-        work, engine = Work(shape[0], shape[0], shape[1]), as_engine(estimator)
+    if isinstance(estimator, type):
+        raise TypeError(
+            f"estimator must be an estimator, an engine or None, got the class {estimator.__name__}. Pass an instance, "
+            f"{estimator.__name__}()."
+        )
+    if hasattr(estimator, "get_params") and not isinstance(estimator, Engine):
+        return _said_of_estimator(X, shape, estimator)
+    return _said_of_work(X, as_engine(estimator), Work(shape[0], shape[0], shape[1]))
+
+
+def _said_of_estimator(X: ArrayLike, shape: tuple[int, int], estimator: Any) -> str:
+    if hasattr(estimator, "_pair_work"):
+        work, metric = estimator._pair_work(*shape), _metric_of(estimator, shape[1])
+        return _said_of_work(X, as_engine(estimator.engine), work, metric)
+    name = type(estimator).__name__
+    inner = [step for _, step in estimator.steps] if hasattr(estimator, "steps") else _inner_estimators(estimator)
+    said = {type(one).__name__: _said_of_estimator(X, shape, one) for one in inner if hasattr(one, "get_params")}
+    said = {of: text for of, text in said.items() if not text.startswith(("none:", "unknown:"))}
+    if said:
+        return "; ".join(f"{text}, in {of} of {name}" for of, text in said.items())
+    if not type(estimator).__module__.startswith("vicinal."):
+        return (
+            f"unknown: {name} is not an estimator of vicinal, and holds none that makes computations over pairs of rows"
+        )
+    return f"none: {name} makes no computations over all pairs of rows"
+
+
+def _inner_estimators(estimator: Any) -> list[Any]:
+    """The estimators that another one fits: what it says itself, or else those among its parameters."""
+    if hasattr(estimator, "_inner_estimator"):
+        return [estimator._inner_estimator()]
+    return [value for value in estimator.get_params(deep=False).values() if not isinstance(value, type)]
+
+
+def _said_of_work(X: ArrayLike, engine: Engine, work: Work, metric: np.ndarray | None = None) -> str:
     backend, reason = choose(engine, work)
     share = 1.0
-    if backend == "cpu" and shape[0] >= PRUNED_FROM_POINTS:
-        share = _expected_share(engine, np.asarray(X), getattr(estimator, "components_", None))
+    if backend == "cpu" and work.n_points >= PRUNED_FROM_POINTS:
+        share = _expected_share(engine, np.asarray(X), metric)
     visits = "" if share == 1.0 else f"; a pass is expected to visit {100 * share:.2g}% of the pairs"
     return f"{backend}: {reason}{visits}"
+
+
+def _metric_of(estimator: Any, n_features: int) -> np.ndarray | None:
+    """The metric of a fitted estimator's kernel, or of the width that it was given; None where there is neither."""
+    metric = getattr(estimator, "components_", None)
+    covariance = getattr(estimator, "covariance_", None)
+    width = getattr(estimator, "bandwidth", None)
+    if metric is None and covariance is not None and np.ndim(covariance) == 2:
+        metric = np.linalg.inv(np.linalg.cholesky(covariance))
+    elif metric is None and isinstance(width, (numbers.Real, np.ndarray)):
+        widths = np.asarray(width, dtype=np.float64)
+        if widths.ndim == 2:
+            metric = np.linalg.inv(np.linalg.cholesky(widths))
+        elif np.all(widths > 0):
+            metric = np.broadcast_to(1.0 / widths, (n_features,))
+    return metric if metric is not None and np.shape(metric)[-1] == n_features else None
 
 
 def _expected_share(engine: Engine, X: np.ndarray, metric: np.ndarray | None) -> float:
@@ -124,7 +171,7 @@ def _expected_share(engine: Engine, X: np.ndarray, metric: np.ndarray | None) ->
     if X.dtype.kind not in "fiu" or not np.isfinite(X).all():
         return 1.0
     X = X.astype(np.float64, copy=False)
-    if metric is None or metric.ndim != 2 or metric.shape[1] != X.shape[1]:
+    if metric is None:
         spread = X.std(axis=0)
         if not spread.all():
             return 1.0

@@ -15,7 +15,7 @@ Symbols, the same everywhere:
 
 A backend implements four members: `Backend.at`, and on what that returns `Placed.log_sums`, `Placed.softmax_sums` and
 `Placed.candidates`.  Every other reduction follows from those by algebra that is written once: the methods of `Placed`
-that are not abstract, and `_problem.Placement`.  A backend may override a method where one fused sweep is faster.
+that are not abstract, and `_placement.Placement`.  A backend may override a method where one fused sweep is faster.
 
 Results are float64 NumPy arrays in the order of the points as they were given, whatever the backend and the precision;
 log-sums of new rows that are a tensor on a device are a float64 tensor there.
@@ -23,7 +23,7 @@ log-sums of new rows that are a tensor on a device are a float64 tensor there.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -35,11 +35,11 @@ from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES, SEARCH_FROM_QUER
 
 Array = Any  # an array of some namespace (NumPy, torch)
 
-Of = Literal["images", "rows"]
+Space = Literal["images", "rows"]
 # Some of the listed pairs, and the images of their queries and of their points.
 ImagesOfPairs = tuple[slice, np.ndarray, np.ndarray]
 # What weights are applied to: given values, or the images or rows themselves (centred, with a last column of ones).
-Values = np.ndarray | Of
+Values = np.ndarray | Space
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,17 @@ class Queries:
         return n if self.positions is None else len(self.positions)
 
 
+class Certificates:
+    """The largest bound of what skipped pairs would have added to the sum of any row, relative to the sum."""
+
+    def __init__(self) -> None:
+        self.largest = 0.0  # where every pair was visited
+
+    def add(self, certificate: float) -> None:
+        """Take in the certificate of a sweep."""
+        self.largest = max(self.largest, certificate)
+
+
 @dataclass(frozen=True)
 class Points:
     """The resident rows as a backend receives them, once per problem.
@@ -94,6 +105,8 @@ class Points:
     n_classes : int
     tensor : torch.Tensor, optional
         The rows on a device, where the user has them there already.
+    certificates : Certificates
+        Of all sweeps over these rows, reweighted or some of them.
     """
 
     rows: np.ndarray
@@ -101,6 +114,7 @@ class Points:
     classes: np.ndarray | None = None
     n_classes: int = 0
     tensor: Any = None
+    certificates: Certificates = field(default_factory=Certificates)
 
 
 class LogSums(NamedTuple):
@@ -177,7 +191,7 @@ class Placed(Protocol):
         queries: Queries,
         factors: np.ndarray | None,
         values: Values | None,
-        spread: Values | None = None,
+        query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
         """Apply the weights ``w_ij = f_i p_ij``, with `factors` f of shape (m,), or None for 1.
@@ -185,7 +199,7 @@ class Placed(Protocol):
         With `own_class`, for queries that are resident rows, p_ij is the softmax over the points of the query's own
         class alone; a query without any gathers and gives 0.
 
-        ``gathered = sum_j w_ij values_j`` has shape (m, v) and ``received = sum_i w_ij spread_i`` shape (n, u), of
+        ``gathered = sum_j w_ij values_j`` has shape (m, v) and ``received = sum_i w_ij query_values_i`` shape (n, u), of
         values of the points and of the queries; empty (v or u = 0) where None is given.  The weights of a row sum to
         f_i to rounding, however far its neighbours are.
         """
@@ -197,18 +211,18 @@ class Placed(Protocol):
         """Yield, for blocks of queries, pairs (query, point) as two integer arrays.
 
         With `k`, the pairs of each query contain its k best scores and all that tie with the k-th (their scores agree to
-        twice the relative difference `_accuracy.TIED`); with `floors`
-        (m,), all scores of at least ``floors_i``.  There may be more: a margin covers the rounding errors of fast
-        products, and the caller decides by scores in float64.  A query's pairs come together; queries come in any order.  Pairs that are left
-        out, or of weight 0, are not listed.
+        twice the relative difference `_accuracy.TIED`); with `floors` (m,), all scores of at least ``floors_i``.  There
+        may be more: a margin covers the rounding errors of fast products, and the caller decides by scores in float64.
+        A query's pairs come together; queries come in any order.  Pairs that are left out, or of weight 0, are not
+        listed.
         """
 
     # -- written once; a backend overrides these where a fused or symmetric sweep is faster ------------------------
 
-    def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
+    def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
         """Return the log-sums and the pooled scatter of the softmax weights, of the images or of the rows."""
-        theirs = self.coordinates(Queries(), of)
-        mine = theirs if queries.are_all else self.coordinates(queries, of)
+        theirs = self.coordinates(Queries(), space)
+        mine = theirs if queries.are_all else self.coordinates(queries, space)
         ones = np.ones((len(mine), 1))
 
         def scatter_of(some: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, float]:
@@ -217,7 +231,7 @@ class Placed(Protocol):
                 asked, u, r = queries.take(some, len(theirs)), mine[some], row_weights[some]
             if some is None and queries.rows is None:
                 # Resident rows lie about the origin, and need no copy that is less a centre.
-                centre, sums = np.zeros(u.shape[1]), self.softmax_sums(asked, r, of, ones)
+                centre, sums = np.zeros(u.shape[1]), self.softmax_sums(asked, r, space, ones)
             else:
                 centre = robust_centre(u)
                 sums = self.softmax_sums(asked, r, theirs - centre.astype(theirs.dtype), ones[: len(u)])
@@ -264,6 +278,13 @@ class Placed(Protocol):
         pull[mine] += sums.gathered[:, -1:] * images[mine] - sums.gathered[:, :-1]
         return pull
 
+    def class_shares(self, queries: Queries) -> np.ndarray:
+        """Each class's share of the softmax weights, (m, n_classes): those of `log_sums`, to an absolute error."""
+        log_shares = self.log_sums(queries, by_class=True).log_shares
+        assert log_shares is not None
+        with np.errstate(under="ignore"):
+            return np.exp(log_shares)
+
     def entropies(self, queries: Queries) -> np.ndarray | None:
         """The entropies of the softmax weights p_i, (m,), where a backend has them from a sweep of its own, or None."""
         return None
@@ -285,49 +306,51 @@ class Placed(Protocol):
 
         return scores
 
+    @property
+    def n_coordinates(self) -> int:
+        """The number of coordinates of an image."""
+        return self.points.rows.shape[1] if self.metric is None or self.metric.ndim == 1 else len(self.metric)
+
     def float64_pairs(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], Iterator[ImagesOfPairs]]:
         """Return a function of listed pairs (query, point) that yields parts of them, with their images in float64.
 
-        Few queries list few points: no others are mapped.
+        Rows that are in no listed pair are not mapped, unless all images are small.
         """
-        rows = self.points.rows
-        few = queries.count(len(rows)) < SEARCH_FROM_QUERIES
-        mine, theirs = self.float64_images(queries, Queries(positions=np.empty(0, np.int64)) if few else Queries())
+        n, k = len(self.points.rows), self.n_coordinates
+        images: np.ndarray | None = None
+        if queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES:
+            images = self.float64_images(Queries())
 
         def images_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
-            images, place = theirs, point
-            if few:
-                listed, place = np.unique(point, return_inverse=True)
-                images = to_images(rows[listed].astype(np.float64, copy=False), self.metric)
-            for part in listed_parts(len(query), images.shape[1]):
-                yield part, mine[query[part]], images[place[part]]
+            for part in listed_parts(len(query), k):
+                if images is not None and queries.are_all:
+                    yield part, images[query[part]], images[point[part]]
+                    continue
+                asked, place = np.unique(query[part], return_inverse=True)
+                mine = self.float64_images(queries.take(asked, n))[place]
+                if images is not None:
+                    yield part, mine, images[point[part]]
+                else:
+                    listed, place = np.unique(point[part], return_inverse=True)
+                    yield part, mine, self.float64_images(Queries(positions=listed))[place]
 
         return images_of
 
-    def float64_images(self, *queries: Queries) -> list[np.ndarray]:
-        """The images of some queries each in float64, whatever the working precision."""
-        found: list[np.ndarray] = []
-        for asked in queries:
-            if asked.are_all and found and queries[0].are_all:
-                found.append(found[0])
-            else:
-                rows = self.coordinates(asked, "rows").astype(np.float64, copy=False)
-                found.append(to_images(rows, self.metric))
-        return found
+    def float64_images(self, queries: Queries) -> np.ndarray:
+        """The images of the queries in float64, whatever the working precision."""
+        return to_images(self.coordinates(queries, "rows").astype(np.float64, copy=False), self.metric)
 
-    def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
+    def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
         """The images or the rows of the queries, as a NumPy array in the working precision."""
         rows = self.points.rows if queries.rows is None else queries.rows
         rows = rows if queries.positions is None else rows[queries.positions]
-        return rows if of == "rows" else to_images(rows, self.metric)
+        return rows if space == "rows" else to_images(rows, self.metric)
 
 
 class Backend(Protocol):
     """The resident rows on one kind of machine."""
 
     name: ClassVar[str]
-    # The largest relative error that skipped pairs may have left in the sum of any row, in the last sweep.
-    certified_row_error: float
 
     def __init__(self, points: Points, engine: Engine) -> None: ...
 
@@ -360,6 +383,11 @@ def by_metric(pull: np.ndarray, rows: np.ndarray, metric: np.ndarray | None) -> 
     if rows.dtype == np.float32:  # a float64 copy of wide rows would cost more than all pair work
         return (pull.T.astype(np.float32) @ rows).astype(np.float64)
     return pull.T @ rows
+
+
+def finite(log_weights: np.ndarray) -> np.ndarray:
+    """Log-weights with 0 for points that weigh nothing, whose share is 0 anyway."""
+    return np.where(log_weights > -np.inf, log_weights, 0.0)
 
 
 def listed_parts(n_pairs: int, numbers_per_pair: int) -> Iterator[slice]:

@@ -119,13 +119,13 @@ class PlacedCovariances(Placed):
         queries: Queries,
         factors: np.ndarray | None,
         values: Values | None,
-        spread: Values | None = None,
+        query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
         """Apply the softmax weights; one sweep for what the queries gather, a second for what the points receive."""
         _without_classes(own_class)
         theirs = None if values is None else self._values(values, Queries())
-        mine = None if spread is None else self._values(spread, queries)
+        mine = None if query_values is None else self._values(query_values, queries)
         top, total, gathered = self._gather(queries, theirs)
         shares = (1.0 if factors is None else factors) / np.where(total > 0, total, np.inf)
         gathered *= shares[:, None]
@@ -166,20 +166,20 @@ class PlacedCovariances(Placed):
                 top[rows], total[rows], gathered[rows] = found
         return top, total, gathered
 
-    def _give(self, queries: Queries, top: np.ndarray, shares: np.ndarray, spread: np.ndarray) -> np.ndarray:
-        """``sum_i shares_i exp(s_ij - top_i) spread_i`` for each point: tiles of points in parallel."""
+    def _give(self, queries: Queries, top: np.ndarray, shares: np.ndarray, query_values: np.ndarray) -> np.ndarray:
+        """``sum_i shares_i exp(s_ij - top_i) query_values_i`` for each point: tiles of points in parallel."""
         n_rows, threads = self._sizes()
         blocks, tiles = _slices(len(top), n_rows), self._tiles()
 
         def work(tile: slice) -> np.ndarray:
-            received = np.zeros((tile.stop - tile.start, spread.shape[1]))
+            received = np.zeros((tile.stop - tile.start, query_values.shape[1]))
             for rows in blocks:
                 weights = _exp_below(self._scores(self._block(queries, rows), tile), top[rows])
                 weights *= shares[rows, None]
-                received += weights.T @ spread[rows]
+                received += weights.T @ query_values[rows]
             return received
 
-        received = np.empty((len(self._rows), spread.shape[1]))
+        received = np.empty((len(self._rows), query_values.shape[1]))
         with one_blas_thread():
             for tile, found in zip(tiles, in_order(_quiet(work), tiles, threads), strict=True):
                 received[tile] = found

@@ -7,7 +7,7 @@ gradient come back.
 
     CudaPlaced         _cuda.py         all rows against themselves, each pair once:   _half_cuda.py, _triton_half.py
         |                               pairs that cannot matter skipped:              _pruned_cuda.py, _triton_pruned.py
-        |                               rows that half sweeps lost, if few:            _few_rows.py
+        |                               rows that underflow, if few:            _few_rows.py
     RowByRow           _rows_cuda.py    queries one by one, neighbours:                _triton_rows.py
         |                               tiles and their order:                         _tiles.py
     ArrayPlaced        _arrays.py       more coordinates than the kernels take
@@ -21,13 +21,13 @@ import torch
 
 from vicinal._engine._accuracy import scatter_is_accurate
 from vicinal._engine._arrays import as_numpy, like
-from vicinal._engine._contract import LogSums, Of, Pull, Queries, Scatter
+from vicinal._engine._contract import LogSums, Pull, Queries, Scatter, Space
 from vicinal._engine._few_rows import FewRows, are_few
 from vicinal._engine._half_cuda import SMALLEST, Factors, Half
 from vicinal._engine._pruned_cuda import PrunedHalf
 from vicinal._engine._rows_cuda import RowByRow
-from vicinal._engine._tiles import LOG2E, Tensor, Tiles, near_share, padded_width, within_memory
-from vicinal._engine._tuning import FLOAT32, FLOAT64, FUSED_COORDINATES, GPU_PRUNED_FROM, GPU_PRUNED_SHARE, SAMPLED_ROWS
+from vicinal._engine._tiles import LOG2E, Tensor, Tiles, padded_width, within_memory
+from vicinal._engine._tuning import FLOAT32, FLOAT64, FUSED_COORDINATES, SAMPLED_ROWS
 
 # How far scores may be raised: see `_pairs.py`.
 _MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}
@@ -38,10 +38,11 @@ _WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
 class CudaPlaced(RowByRow):
     """Rows under one shared metric on a CUDA device."""
 
-    def _half(self, queries: Queries, about_tiles: bool = False) -> Half | None:
+    def _half(self, queries: Queries, about_tiles: bool = False, codes: Tensor | None = None) -> Half | None:
         """Half sweeps where the queries are the points, pair for pair; None where they are not, or would lose digits.
 
-        With `about_tiles`, about the centres of tiles even where one common centre would do.
+        With `about_tiles`, about the centres of tiles even where one common centre would do.  With `codes`, the classes of
+        the rows, what is skipped is judged against the sums over class mates.
         """
         own, n, weights = queries.left_out, self._n, self.points.log_weights
         if not self._fused or n < 2 or not queries.are_all:
@@ -64,7 +65,7 @@ class CudaPlaced(RowByRow):
             if np.median(nearest) - raised > -np.log(SMALLEST[self._real]):
                 return None
         heaviest = 0.0 if weights is None else float(weights.max())
-        pruned = self._pruned(own is not None, raised, heaviest)
+        pruned = self._pruned(own is not None, raised, heaviest, codes)
         if pruned is not None:
             return pruned
         return Half(tiles, self._log2_weights, self._real, own is not None, raised, heaviest, self._backend.memory)
@@ -74,16 +75,14 @@ class CudaPlaced(RowByRow):
         half = self._half(Queries(left_out=np.arange(self._n)))
         return half.share if isinstance(half, PrunedHalf) else 1.0
 
-    def _pruned(self, leave_out: bool, raised: float, heaviest: float) -> PrunedHalf | None:
+    def _pruned(self, leave_out: bool, raised: float, heaviest: float, codes: Tensor | None) -> PrunedHalf | None:
         """Sweeps over the pairs that matter, where they are clearly fewer."""
-        error = self._backend.error
-        if self._n < GPU_PRUNED_FROM or error == 0:
-            return None
-        if near_share(self._exact, self._order, self._tile_size, error) > GPU_PRUNED_SHARE or self._compact is None:
+        if not self._may_prune or self._compact is None:
             return None
         made = PrunedHalf(
-            error, self._compact, self._log2_weights, self._real, leave_out, raised, heaviest, self._backend.memory
-        )
+            self._backend.error, codes, self._compact, self._log2_weights, self._real, leave_out, raised, heaviest,
+            self._backend.memory,
+        )  # fmt: skip
         return made if made.pays else None
 
     @cached_property
@@ -98,15 +97,15 @@ class CudaPlaced(RowByRow):
     def _totals(self, half: Half, codes: Tensor | None = None) -> tuple[Tensor, Tensor, np.ndarray]:
         """The sums of the rows; what pruning may have left out of them is reported."""
         found = half.totals(codes)
-        self._backend.certified_row_error = half.certificate
+        self.points.certificates.add(half.certificate)
         return found
 
-    def _few(self, queries: Queries, lost: np.ndarray) -> FewRows | None:
-        return FewRows(self, queries.take(lost, self._n)) if are_few(lost, self._n) else None
+    def _few(self, queries: Queries, underflowed: np.ndarray) -> FewRows | None:
+        return FewRows(self, queries.take(underflowed, self._n)) if are_few(underflowed, self._n) else None
 
     @staticmethod
-    def _factors(factors: Tensor, lost: Tensor) -> Tensor:
-        return factors.index_fill(0, lost, 0.0)
+    def _factors(factors: Tensor, underflowed: Tensor) -> Tensor:
+        return factors.index_fill(0, underflowed, 0.0)
 
     # -- the verbs -------------------------------------------------------------------------------------------------
 
@@ -115,44 +114,48 @@ class CudaPlaced(RowByRow):
         half = None if by_class else self._half(queries)
         if half is None:
             return super().log_sums(queries, by_class)
-        totals, _, lost = self._totals(half)
+        totals, _, underflowed = self._totals(half)
         answer = as_numpy(half.log_sums(totals))
-        if len(lost):
-            few = self._few(queries, lost)
-            answer[lost] = super().log_sums(queries.take(lost, self._n)).log_sums if few is None else few.log_sums()
+        if len(underflowed):
+            few = self._few(queries, underflowed)
+            answer[underflowed] = (
+                super().log_sums(queries.take(underflowed, self._n)).log_sums if few is None else few.log_sums()
+            )
         return LogSums(answer)
 
     @within_memory
-    def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
-        width = self._k if of == "images" else self._rows.shape[1]
+    def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
+        width = self._k if space == "images" else self._rows.shape[1]
         if padded_width(width) <= FUSED_COORDINATES:
             for about_tiles in (False, True):
-                found = self._half_scatter(queries, row_weights, of, about_tiles)
+                found = self._half_scatter(queries, row_weights, space, about_tiles)
                 if found is not None:
                     return found
-        return super().scatter(queries, row_weights, of)
+        return super().scatter(queries, row_weights, space)
 
-    def _half_scatter(self, queries: Queries, row_weights: np.ndarray, of: Of, about_tiles: bool) -> Scatter | None:
+    def _half_scatter(
+        self, queries: Queries, row_weights: np.ndarray, space: Space, about_tiles: bool
+    ) -> Scatter | None:
         """The scatter by half sweeps; None where they do not serve, or would lose digits."""
         half = self._half(queries, about_tiles)
         if half is None:
             return None
-        totals, _, lost = self._totals(half)
+        totals, _, underflowed = self._totals(half)
         r = like(row_weights, totals)
-        factors = Factors(self._factors(r / totals, self._at(lost)), float(np.abs(row_weights).max()))
-        scatter, size = half.scatter(factors, None if of == "images" else self._rows.double())
-        width = self._k if of == "images" else self._rows.shape[1]
+        factors = Factors(self._factors(r / totals, self._at(underflowed)), float(np.abs(row_weights).max()))
+        scatter, size = half.scatter(factors, None if space == "images" else self._rows.double())
+        width = self._k if space == "images" else self._rows.shape[1]
         answer = as_numpy(scatter[:width, :width])
         if not scatter_is_accurate(answer, float(size), self._real):
             return None
         log_sums = as_numpy(half.log_sums(totals))
-        if len(lost):
-            few = self._few(queries, lost)
+        if len(underflowed):
+            few = self._few(queries, underflowed)
             if few is None:
-                again = super().scatter(queries.take(lost, self._n), row_weights[lost], of)
+                again = super().scatter(queries.take(underflowed, self._n), row_weights[underflowed], space)
             else:
-                again = few.scatter(r[self._at(lost)], of)
-            log_sums[lost] = again.log_sums
+                again = few.scatter(r[self._at(underflowed)], space)
+            log_sums[underflowed] = again.log_sums
             answer = answer + again.scatter
         return Scatter(log_sums, answer)
 
@@ -161,15 +164,15 @@ class CudaPlaced(RowByRow):
         half = None if own_class else self._half(queries)
         if half is None:
             return super().softmax_pull(queries, factors, own_class)
-        totals, _, lost = self._totals(half)
+        totals, _, underflowed = self._totals(half)
         f = like(factors, totals)
-        g = Factors(self._factors(f / totals, self._at(lost)), float(np.abs(factors).max()))
+        g = Factors(self._factors(f / totals, self._at(underflowed)), float(np.abs(factors).max()))
         pull = half.pull(g)[:, : self._k].contiguous()
-        few = self._few(queries, lost)
-        if len(lost) and few is None:
-            return as_numpy(pull) + super().softmax_pull(queries.take(lost, self._n), factors[lost])
-        if len(lost) and few is not None:
-            few.add_pull(pull, f[self._at(lost)])
+        few = self._few(queries, underflowed)
+        if len(underflowed) and few is None:
+            return as_numpy(pull) + super().softmax_pull(queries.take(underflowed, self._n), factors[underflowed])
+        if len(underflowed) and few is not None:
+            few.add_pull(pull, f[self._at(underflowed)])
         return as_numpy(pull)
 
     @within_memory
@@ -194,18 +197,21 @@ class CudaPlaced(RowByRow):
     @within_memory
     def _class_half(self, queries: Queries, row_weights: np.ndarray, likelihood: bool, gradient: bool) -> Pull | None:
         """`class_pull` or `class_gradient` of all rows by half sweeps; None where these do not serve."""
-        half = self._half(queries)
+        codes = like(self.points.classes, self._exact, torch.int64)
+        half = self._half(queries, codes=codes)
         if half is None:
             return None
-        codes = like(self.points.classes, self._exact, torch.int64)
-        totals, matched, lost = self._totals(half, codes)
-        r, rows_lost = like(row_weights, totals), self._at(lost)
+        totals, matched, underflowed = self._totals(half, codes)
+        r, underflowed_rows = like(row_weights, totals), self._at(underflowed)
         agreement = matched / totals
         outside = r / totals if likelihood else r * agreement / totals
         safe = torch.where(matched > 0, matched, 1.0)
         inside = torch.where(matched > 0, r / totals - r / safe, r / totals) if likelihood else outside - r / totals
         g = Factors(
-            self._factors(outside, rows_lost), float(np.abs(row_weights).max()), self._factors(inside, rows_lost), codes
+            self._factors(outside, underflowed_rows),
+            float(np.abs(row_weights).max()),
+            self._factors(inside, underflowed_rows),
+            codes,
         )
         log_sums, log_agreement = as_numpy(half.log_sums(totals)), as_numpy(agreement.log())
         narrow = padded_width(self._rows.shape[1]) <= min(FUSED_COORDINATES, 2 * padded_width(self._k))
@@ -215,16 +221,18 @@ class CudaPlaced(RowByRow):
             answer, pull = self._by_metric(half.scatter(g, self._rows.double())[0]), torch.zeros_like(self._exact)
         else:
             pull = half.pull(g)[:, : self._k].contiguous()
-        if len(lost):
-            few = self._few(queries, lost)
+        if len(underflowed):
+            few = self._few(queries, underflowed)
             if few is None:
-                again = super().class_pull(queries.take(lost, self._n), row_weights[lost], likelihood)
-                log_sums[lost], log_agreement[lost] = again.log_sums, again.log_agreement
+                again = super().class_pull(queries.take(underflowed, self._n), row_weights[underflowed], likelihood)
+                log_sums[underflowed], log_agreement[underflowed] = again.log_sums, again.log_agreement
                 pull = pull + like(again.pull, pull)
             else:
-                log_sums[lost], log_agreement[lost] = few.add_class_pull(pull, r[rows_lost], likelihood)
+                log_sums[underflowed], log_agreement[underflowed] = few.add_class_pull(
+                    pull, r[underflowed_rows], likelihood
+                )
         if gradient:
-            if answer is None or len(lost):
+            if answer is None or len(underflowed):
                 more = self._pull_by_rows(pull)
                 answer = more if answer is None else answer + more
             pull = answer

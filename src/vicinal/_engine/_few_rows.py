@@ -8,7 +8,7 @@ import torch
 
 from vicinal._engine._arrays import as_numpy, like
 from vicinal._engine._blocks import Blocks
-from vicinal._engine._contract import Of, Queries, Scatter, listed_parts
+from vicinal._engine._contract import Queries, Scatter, Space, listed_parts
 from vicinal._engine._tiles import LOG2E, Tensor
 from vicinal._engine._tuning import GPU_FEW_PAIRS, GPU_FEW_ROWS
 
@@ -56,24 +56,24 @@ class FewRows:
         return as_numpy(torch.cat([torch.logsumexp(scores, 1) for _, scores in self._scores()]))
 
     def softmax_sums(
-        self, factors: Tensor, values: Tensor | None, spread: Tensor | None
+        self, factors: Tensor, values: Tensor | None, query_values: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Their log-sums, what they gather of values (n, v), and what the points receive of theirs (m, u)."""
         n, nothing = len(self._exact), self._exact[:, :0]
         values = nothing if values is None else values.double()
-        spread = self._images[:, :0] if spread is None else spread.double()
+        query_values = self._images[:, :0] if query_values is None else query_values.double()
         log_sums, gathered = torch.empty_like(factors), values.new_empty(len(factors), values.shape[1])
-        received = values.new_zeros(n, spread.shape[1])
+        received = values.new_zeros(n, query_values.shape[1])
         for rows, scores in self._scores():
             log_sums[rows] = torch.logsumexp(scores, 1)
             weights = _softmax(scores) * factors[rows, None]
             gathered[rows] = weights @ values
-            received += weights.T @ spread[rows]
+            received += weights.T @ query_values[rows]
         return log_sums, gathered, received
 
-    def scatter(self, row_weights: Tensor, of: Of) -> Scatter:
+    def scatter(self, row_weights: Tensor, space: Space) -> Scatter:
         """Their scatter."""
-        values = self._exact if of == "images" else self._placed._rows.double()
+        values = self._exact if space == "images" else self._placed._rows.double()
         log_sums, scatter = torch.empty_like(row_weights), values.new_zeros(values.shape[1], values.shape[1])
         positions = self._positions
         assert positions is not None

@@ -20,7 +20,7 @@ depth d (the first d directions) and every noise sigma^2.  This is what makes tu
       _by_kernel          a kernel on a tile                          take_squares, accumulate, add_tile
       _tables             constants of a tile     _frame_arrays.py    the same in array arithmetic (NumPy, torch)
 
-All other reductions are those of `_arrays.BlockScores`, from blocks of scores (`_FrameScorer`).
+All other reductions are those of `_arrays.BlockScores`, from blocks of scores (`FrameScorer`).
 """
 
 import math
@@ -30,13 +30,14 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_namespace
+from array_api_compat import array_namespace
 
 from vicinal._engine._accuracy import products_are_accurate
 from vicinal._engine._arrays import BlockScores, blocks_within, like
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Array, LogSums, Queries, listed_parts
 from vicinal._engine._families import Frames
+from vicinal._engine._frame_scores import LARGEST_SCREENED_ERROR, FrameScorer, empty_like
 from vicinal._engine._pool import in_order, one_blas_thread
 from vicinal._engine._tuning import (
     ARRAY_BLOCK_PAIRS,
@@ -48,8 +49,6 @@ from vicinal._engine._tuning import (
     FRAME_TILE,
 )
 
-# Products that err by less than this many nats still tell which pairs matter.
-_SCREEN = 100.0
 # Pairs this many nats below a query's best cannot change its sum in float64.
 _NEGLIGIBLE_NATS = 40.0
 
@@ -162,10 +161,10 @@ class PlacedFrames(BlockScores):
         rows = self.coordinates(queries, "rows")
         return lambda query, point: self._scores_by_removal(rows, query, point) + self._shift[0, 0]
 
-    def _scorer(self, queries: Queries, listing: bool = False) -> "_FrameScorer":
+    def _scorer(self, queries: Queries, listing: bool = False) -> FrameScorer:
         self._check_is_one_kernel()
         rows = self.coordinates(queries, "rows")
-        return _FrameScorer(self, rows, Skips.of(queries, len(rows)), listing)
+        return FrameScorer(self, rows, Skips.of(queries, len(rows)), listing)
 
     def _check_is_one_kernel(self) -> None:
         if self.shape != (1, 1):
@@ -187,7 +186,7 @@ class PlacedFrames(BlockScores):
         single = self.shape == (1, 1)
         few = compiled and n_features <= FRAME_FEATURES_FEW
         accurate = self.are_accurate(rows)
-        screened = ~accurate & (self.product_errors(rows) < _SCREEN)
+        screened = ~accurate & (self.product_errors(rows) < LARGEST_SCREENED_ERROR)
         if not single or few or self._backend.name == "torch":
             screened[:] = False
         best: _LogSums
@@ -238,8 +237,8 @@ class PlacedFrames(BlockScores):
 
         def work(block: slice) -> np.ndarray:
             q = q_all[block]
-            tops = _empty((*self.shape, len(q)), q, float64=True)
-            totals = _empty((*self.shape, len(q)), q, float64=True)
+            tops = empty_like((*self.shape, len(q)), q, float64=True)
+            totals = empty_like((*self.shape, len(q)), q, float64=True)
             tops[...], totals[...] = -math.inf, 0.0
             pairs = None if skips is None else skips.block(block)
             for start in range(0, n, tile):
@@ -303,7 +302,7 @@ class PlacedFrames(BlockScores):
         A pair whose score lies 40 nats and twice the error below the best cannot change the sum.  In many dimensions few
         pairs are left.
         """
-        pairs = _FrameScorer(self, queries, skips, listing=True)
+        pairs = FrameScorer(self, queries, skips, listing=True)
         margins = _NEGLIGIBLE_NATS + 2.0 * self.product_errors(queries)
 
         def work(block: slice) -> np.ndarray:
@@ -370,15 +369,15 @@ class PlacedFrames(BlockScores):
         constants = self._constants_of_all[:, :, tile] if self.shape == (1, 1) else self._constants(tile)
         tables = []
         for values in (inverse_variances, constants, 1.0 / self.noises):
-            tables.append(_empty(values.shape, q))
+            tables.append(empty_like(values.shape, q))
             tables[-1][...] = values if isinstance(q, np.ndarray) else array_namespace(q).asarray(values)
         return tables
 
     def _by_products(self, q: Array, tile: slice, take_squares: Callable[..., None]) -> tuple[Array, Array]:
         """Residuals (depths, R, T) and squares (d, R, T) by matrix products."""
         points = self._rows[tile]
-        residuals = _empty((self.shape[0], len(q), len(points)), q)
-        squares = _empty((len(self._variances), len(q), len(points)), q)
+        residuals = empty_like((self.shape[0], len(q), len(points)), q)
+        squares = empty_like((len(self._variances), len(q), len(points)), q)
         left = q @ points.T
         left *= -2.0
         left += (q * q).sum(1)[:, None]
@@ -396,9 +395,9 @@ class PlacedFrames(BlockScores):
         """The same by a kernel on tiles whose last axis is the points: its inner loops run over them; in q's precision."""
         points = _last_axes_swapped(like(self._rows[tile], q))
         frames = _last_axes_swapped(like(self._frames[:, tile], q))
-        residuals = _empty((self.shape[0], len(q), points.shape[1]), q)
-        squares = _empty((len(frames), len(q), points.shape[1]), q)
-        offsets = _empty((len(frames), points.shape[1]), q)
+        residuals = empty_like((self.shape[0], len(q), points.shape[1]), q)
+        squares = empty_like((len(frames), len(q), points.shape[1]), q)
+        offsets = empty_like((len(frames), points.shape[1]), q)
         offsets[...] = self._offsets[:, tile]
         project(q, points, frames, offsets, self.depths, residuals, squares)
         return residuals, squares
@@ -422,79 +421,6 @@ class PlacedFrames(BlockScores):
         return scores + self._constants_of_all[0, 0, point]
 
 
-class _FrameScorer:
-    """Scores of blocks of queries against all points under one depth and noise, as `_arrays._Pairs` gives them.
-
-    They are less ``shift``.  Where products are not accurate, parts along the directions are removed in float64.
-    """
-
-    def __init__(self, placed: PlacedFrames, rows: np.ndarray, skips: Skips | None, listing: bool):
-        self._placed, self._skips = placed, skips
-        self.rows = self.images = like(rows, placed._rows)
-        self.m = len(rows)
-        self.shift = float(placed._shift[0, 0])
-        self._errors = 4.0 * placed.product_errors(rows)
-        self._by_products = self._errors < _SCREEN if listing else placed.are_accurate(rows)
-
-    def scores(self, rows: slice) -> Array:
-        """The scores of a block, shape (R, n)."""
-        q, good = self.rows[rows], self._by_products[rows]
-        scores = _empty((len(q), len(self._placed.points.rows)), q)
-        for some, fill in ((np.flatnonzero(good), self._products), (np.flatnonzero(~good), self._removal)):
-            if len(some) == len(q):
-                fill(q, scores)
-            elif len(some):
-                part = _empty((len(some), scores.shape[1]), q)
-                fill(q[some], part)
-                scores[some] = part
-        if self._skips is not None:
-            i, j = self._skips.block(rows)
-            scores[i, j] = -math.inf
-        return scores
-
-    def _products(self, q: Array, scores: Array) -> None:
-        """constants - |q - x|^2 / (2 sigma^2) + sum_l gains_l (V_l'q - offsets_l)^2, gains (1/sigma^2 - 1/lambda_l) / 2."""
-        placed = self._placed
-        half_precision = 0.5 / float(placed.noises[0])
-        inverse_variances, constants, _ = placed._tables(slice(0, scores.shape[1]), q)
-        xp = array_namespace(q)
-        xp.matmul(q, placed._rows.T, out=scores)
-        scores *= 2.0 * half_precision
-        scores -= half_precision * (q * q).sum(1)[:, None]
-        scores += constants[0, 0] - half_precision * placed._squares
-        along = _empty(scores.shape, q)
-        for l in range(len(placed._variances)):
-            xp.matmul(q, placed._frames[l].T, out=along)
-            along -= placed._offsets[l]
-            along *= along
-            along *= half_precision - 0.5 * inverse_variances[0, l]
-            scores += along
-
-    def _removal(self, q: Array, scores: Array) -> None:
-        placed, xp = self._placed, array_namespace(q)
-        q = like(q, q, xp.float64)
-        n = scores.shape[1]
-        tile = placed._block_shape("project_by_removal", len(q))[1]
-        rows = max(2**20 // (tile * q.shape[1]), 1)
-        for first in range(0, len(q), rows):
-            block = slice(first, min(first + rows, len(q)))
-            for start in range(0, n, tile):
-                part = slice(start, min(start + tile, n))
-                residuals, squares = placed._by_kernel(q[block], part, placed.arithmetic.project_by_removal)
-                inverse_variances, constants, precisions = placed._tables(part, q)
-                with np.errstate(over="ignore"):  # a point infinitely far from a query has no share in it
-                    quadratic = precisions[0] * residuals[0]
-                    for square, inverse in zip(squares, inverse_variances[0], strict=True):
-                        quadratic += square * inverse
-                    scores[block, part] = constants[0, 0] - 0.5 * quadratic
-
-    def error(self, rows: slice, least: np.ndarray) -> np.ndarray:
-        """How far scores of the rows that reach `least` may be off those in float64."""
-        rounding = 4.0 * self.rows.shape[1] * float(np.finfo(self._placed.points.rows.dtype).eps)
-        by_removal = rounding * (_SCREEN + np.where(np.isfinite(least), np.abs(least), 0.0))
-        return np.where(self._by_products[rows], self._errors[rows], by_removal)
-
-
 def _square_norms(rows: np.ndarray) -> np.ndarray:
     return np.square(rows, dtype=np.float64).sum(axis=1)
 
@@ -504,13 +430,6 @@ def _log_sums_of(tops: Array, totals: Array) -> np.ndarray:
     tops, totals = (np.asarray(a.cpu() if hasattr(a, "cpu") else a) for a in (tops, totals))
     with np.errstate(divide="ignore"):
         return np.where(tops == -np.inf, 0.0, tops) + np.log(totals)
-
-
-def _empty(shape: tuple[int, ...], q: Array, float64: bool = False) -> Array:
-    """A new array of the namespace, device and dtype of `q`."""
-    xp = array_namespace(q)
-    options = {} if is_numpy_namespace(xp) else {"device": q.device}
-    return xp.empty(shape, dtype=xp.float64 if float64 else q.dtype, **options)
 
 
 def _last_axes_swapped(array: Array) -> Array:

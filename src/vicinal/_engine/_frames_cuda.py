@@ -60,7 +60,7 @@ class CudaFrames(PlacedFrames):
     def log_sums_table(self, queries: Queries, skips: tuple[Any, Any] | None = None) -> np.ndarray:
         return super().log_sums_table(queries, skips)
 
-    def _ways(self, rows: np.ndarray) -> list[tuple[np.ndarray, Callable]]:
+    def _ways(self, rows: np.ndarray) -> list[tuple[np.ndarray, Callable[..., np.ndarray]]]:
         ways = super()._ways(rows)
         if self.shape != (1, 1) or not self._backend.fuses:
             return ways

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine import _kernels as kernels
+from vicinal._engine import _half_kernels as kernels
+from vicinal._engine import _product_kernels as product_kernels
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._kernels import TILE
 from vicinal._engine._pairs import CompiledPairs, unpack
@@ -150,7 +151,7 @@ class HalfSweeps:
         pairs = self._pairs
         totals, matched = (np.ascontiguousarray(column) for column in self._sweep.matches(mates).T)
         inside, outside, log_agreement = np.empty(pairs.n), np.empty(pairs.n), np.empty(pairs.n)
-        kernels.class_factors(
+        product_kernels.class_factors(
             pairs.queries(slice(0, 1)), likelihood, matched, totals, row_weights, least_agreement, pairs.smallest,
             inside, outside, log_agreement,
         )  # fmt: skip
@@ -322,7 +323,7 @@ class _ProductSweep(_Sweep):
             tile_of_k: np.ndarray, rows: slice, t: int, both: bool, of_rows: np.ndarray, of_columns: np.ndarray
         ) -> None:
             tile = _tile(t, tile_of_k)
-            kernels.scale_for_scatter(
+            product_kernels.scale_for_scatter(
                 tile_of_k, factors[rows], factors[tile], weights[rows], weights[tile], 1.0 if both else 0.5,
                 of_rows[:, -1], of_columns[-1],
             )  # fmt: skip
@@ -336,7 +337,7 @@ class _ProductSweep(_Sweep):
         def visit(
             tile_of_k: np.ndarray, rows: slice, t: int, both: bool, of_rows: np.ndarray, of_columns: np.ndarray
         ) -> None:
-            kernels.add_matches_both_ways(
+            product_kernels.add_matches_both_ways(
                 tile_of_k, mates[0][rows], mates[1][rows], t * TILE, both, of_rows[:, 0], of_columns[0]
             )  # fmt: skip
 
@@ -352,7 +353,7 @@ class _ProductSweep(_Sweep):
         ) -> None:
             tile = _tile(t, tile_of_k)
             sides = (inside[rows], outside[rows], inside[tile], outside[tile])
-            kernels.scale_both_ways(tile_of_k, mates[0][rows], mates[1][rows], t * TILE, *sides)
+            product_kernels.scale_both_ways(tile_of_k, mates[0][rows], mates[1][rows], t * TILE, *sides)
             of_rows[:, :-1] += tile_of_k @ values.packed[t, :, : tile_of_k.shape[1]].T
             of_rows[:, -1] += tile_of_k @ values.weights[tile]
             if both:
@@ -403,7 +404,7 @@ class _ProductSweep(_Sweep):
                             np.empty(shape, pairs.dtype) if keep else buffer[: shape[0] * shape[1]].reshape(shape)
                         )
                         np.matmul(images, packed[t, :, :width], out=tile_of_k)
-                        kernels.exponentials_under_bounds(
+                        product_kernels.exponentials_under_bounds(
                             tile_of_k, pairs.offsets[t, :width], bounds[some], pairs.left_out[some], t * TILE,
                             nothing if weights is None else weights[some],
                             nothing if weights is None else weights[_tile(t, tile_of_k)], both,

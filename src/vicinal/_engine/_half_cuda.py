@@ -16,9 +16,9 @@ from vicinal._engine import _triton_half as kernels
 from vicinal._engine._tiles import LOG2E, Tensor, Tiles, power_of_two_below, split_in_two
 from vicinal._engine._tuning import FLOAT32, FLOAT64, GPU_CHUNK, GPU_PROGRAMS, GPU_TILES
 
-# Sums under the common shift below which terms may have been lost: see `_pairs.py`.
+# Sums under the common shift below which terms may have underflowed: see `_pairs.py`.
 SMALLEST = {FLOAT64: 1e-270, FLOAT32: 1e-24}
-# Below this agreement, exponentials of class mates are lost in the precision; such rows are done again.
+# Below this agreement, exponentials of class mates underflow in the precision; such rows are done again.
 _LEAST_AGREEMENT = {FLOAT64: 1e-200, FLOAT32: 1e-20}
 _LARGEST_HALF = 2.0**14  # what float16 numbers are scaled to: a fourth of their largest
 
@@ -99,7 +99,7 @@ class Half:
         return totals.log() - own - self._raised + self._heaviest
 
     def totals(self, codes: Tensor | None = None) -> tuple[Tensor, Tensor, np.ndarray]:
-        """T (n,), its part over class mates, both 1 where either was lost, and the rows where that was.
+        """T (n,), its part over class mates, both 1 where either underflowed, and the rows where that was.
 
         `codes` are classes in the rows' order.
         """
@@ -109,7 +109,7 @@ class Half:
             if self._weights is not None:
                 own = torch.exp2(2.0 * (self._weights - self._heaviest * LOG2E))
             found = [total + own for total in found]
-        return self._without_lost(found[0], found[-1], codes)
+        return self._without_underflowed(found[0], found[-1], codes)
 
     def _sums(self, codes: Tensor | None) -> list[Tensor]:
         """The sums of K over other rows, and over class mates, in places."""
@@ -131,14 +131,16 @@ class Half:
                 total += of_columns.sum(0, dtype=torch.float64)
         return totals
 
-    def _without_lost(self, total: Tensor, matched: Tensor, codes: Tensor | None) -> tuple[Tensor, Tensor, np.ndarray]:
-        lost = total < SMALLEST[self._real]
+    def _without_underflowed(
+        self, total: Tensor, matched: Tensor, codes: Tensor | None
+    ) -> tuple[Tensor, Tensor, np.ndarray]:
+        underflowed = total < SMALLEST[self._real]
         if codes is not None:
             counts = torch.bincount(codes, minlength=1)[codes] - int(self._leave_out)
             least = torch.clamp(total * _LEAST_AGREEMENT[self._real], min=SMALLEST[self._real])
-            lost |= (counts > 0) & (matched < least)
-        rows_lost = torch.nonzero(lost)[:, 0].cpu().numpy()
-        return torch.where(lost, 1.0, total), torch.where(lost, 1.0, matched), rows_lost
+            underflowed |= (counts > 0) & (matched < least)
+        underflowed_rows = torch.nonzero(underflowed)[:, 0].cpu().numpy()
+        return torch.where(underflowed, 1.0, total), torch.where(underflowed, 1.0, matched), underflowed_rows
 
     # -- weighted sums ---------------------------------------------------------------------------------------------
 

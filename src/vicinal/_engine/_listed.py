@@ -1,6 +1,6 @@
 """Sums over listed neighbours: for steps that look at a few neighbours of a few rows, and must not map all the others.
 
-The softmax of a row runs over its list alone; otherwise these are the sums of `_problem.Placement`.
+The softmax of a row runs over its list alone; otherwise these are the sums of `_placement.Placement`.
 """
 
 from collections.abc import Iterator

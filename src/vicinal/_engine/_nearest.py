@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal._engine._accuracy import TIED, product_error
+from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Placed, Queries
 from vicinal._engine._pool import openmp_threads
-from vicinal._engine._tuning import LISTED_BYTES, SEARCH_FROM_QUERIES, SPARE_NEIGHBORS, TREE_COORDINATES
+from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES, SEARCH_FROM_QUERIES, SPARE_NEIGHBORS, TREE_COORDINATES
 
 Pairs = tuple[np.ndarray, np.ndarray]  # (query, point)
 ListedPairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # (query, point, score, squared distance or weight)
@@ -126,25 +127,25 @@ def searched(
 ) -> Iterator[Pairs]:
     """Yield candidates by a search: a k-d tree for few coordinates, scikit-learn's matrix products for more.
 
-    A query is settled if the last point that the search lists is clearly farther than the k-th.  The others (there are
+    A query is decided if the last point that the search lists is clearly farther than the k-th.  The others (there are
     ties past the last place, or distances are lost in the rounding of products) get their candidates from ``scored``,
     which looks at the scores of all points.
     """
     n = len(placed.points.rows)
     m, reach = queries.count(n), min(k + 1 + SPARE_NEIGHBORS, n)
-    theirs, mine = placed.float64_images(Queries(), queries)
-    find = _tree(theirs, threads) if theirs.shape[1] <= TREE_COORDINATES else _brute(theirs, threads)
+    in_tree = placed.n_coordinates <= TREE_COORDINATES
+    find = _tree(placed.float64_images(Queries()), threads) if in_tree else _brute(placed, threads)
     left_open = []
     for start in range(0, m, step := max(LISTED_BYTES // (64 * reach), 1)):
         some = np.arange(start, min(start + step, m))
-        squares, point, error = find(mine[some], reach)
+        squares, point, error = find(placed.float64_images(queries.take(some, n)), reach)
         last = squares[:, -1].copy()
         if queries.left_out is not None:
             squares[point == queries.left_out[some, None]] = np.inf
         kth = (np.partition(squares, k - 1, axis=1)[:, k - 1] + error) * (1.0 + 2.0 * TIED)
-        settled = (kth < last - error) | (reach == n)
-        left_open.append(some[~settled])
-        row, place = np.nonzero(settled[:, None] & (squares <= (kth + error)[:, None]) & (squares < np.inf))
+        decided = (kth < last - error) | (reach == n)
+        left_open.append(some[~decided])
+        row, place = np.nonzero(decided[:, None] & (squares <= (kth + error)[:, None]) & (squares < np.inf))
         yield some[row], point[row, place]
     rest = np.concatenate(left_open)
     if len(rest):
@@ -165,20 +166,29 @@ def _tree(points: np.ndarray, threads: int) -> Find:
     return find
 
 
-def _brute(points: np.ndarray, threads: int) -> Find:
-    """The same by scikit-learn's tiles of matrix products."""
+def _brute(placed: Placed, threads: int) -> Find:
+    """The same by scikit-learn's tiles of matrix products, on so many points at a time that their images are small."""
     from sklearn.neighbors import NearestNeighbors
 
-    search = NearestNeighbors(algorithm="brute").fit(points)
+    n, k = len(placed.points.rows), placed.n_coordinates
+    parts = list(Blocks(n, max(LISTED_BYTES // (8 * k), ALGEBRA_ROWS)))
+    only = placed.float64_images(Queries()) if len(parts) == 1 else None
 
     def find(queries: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        with openmp_threads(threads):
-            distance, point = search.kneighbors(queries, reach)
-        squares = distance**2
+        squares, points = np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64)
+        for part in parts:
+            images = placed.float64_images(Queries(positions=np.arange(n)[part])) if only is None else only
+            search = NearestNeighbors(algorithm="brute").fit(images)
+            with openmp_threads(threads):
+                distance, point = search.kneighbors(queries, min(reach, len(images)))
+            squares, points = np.hstack([squares, distance**2]), np.hstack([points, point + part.start])
+            if len(parts) > 1:
+                order = np.argsort(squares, axis=1, kind="stable")[:, :reach]
+                squares, points = np.take_along_axis(squares, order, 1), np.take_along_axis(points, order, 1)
         # A point at the squared distance D of q is at most 2 |q|^2 + 2 D from the origin, squared: that of the farthest
         # row, which may be an outlier, does not matter.
         reached = 3.0 * np.einsum("ij,ij->i", queries, queries) + 2.0 * squares[:, -1]
-        return squares, point, 2.0 * product_error(reached, points.shape[1], np.float64)
+        return squares, points, 2.0 * product_error(reached, k, np.float64)
 
     return find
 

@@ -6,6 +6,7 @@ thread without changing the order.
 """
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numba import float64, int64, void
@@ -54,12 +55,14 @@ def _parts_of(start: int, stop: int, most: int) -> list[tuple[int, int]]:
     return done
 
 
-def _split_signature(real):
+def _split_signature(real: Any) -> Any:
     return void(real[:, ::1], int64[::1], float64[::1], int64, int64, int64)
 
 
 @_kernel(_split_signature)
-def split_node(images, index, keys, start, stop, most):
+def split_node(  # type: ignore[no-untyped-def]  # compiled, with an explicit signature
+    images, index, keys, start, stop, most
+):
     """Order ``index[start:stop]``; nodes of at most `most` rows are left alone.
 
     A node is cut across its axis of the largest variance, at the whole tile (or query group) next to its middle.

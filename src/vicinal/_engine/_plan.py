@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine import _pruned_sweep as kernels
+from vicinal._engine import _pruned_boxes as kernels
 from vicinal._engine._accuracy import largest_accurate_square
 from vicinal._engine._order import spatial_order
 from vicinal._engine._pool import in_order
@@ -60,7 +60,9 @@ class Tiles:
     threads : int
     """
 
-    def __init__(self, images, log_weights, order, groups, threads):
+    def __init__(
+        self, images: np.ndarray, log_weights: np.ndarray | None, order: np.ndarray, groups: np.ndarray, threads: int
+    ) -> None:
         self.order, self.groups, self.dtype = order, groups, images.dtype
         self.n, self.k = images.shape
         self.images = np.ascontiguousarray(images[order])
@@ -71,7 +73,7 @@ class Tiles:
         weights = np.empty(0) if log_weights is None else log_weights[order]
         self._fill(weights.astype(self.dtype, copy=False), threads)
 
-    def _fill(self, log_weights, threads):
+    def _fill(self, log_weights: np.ndarray, threads: int) -> None:
         t, k, spans = self.n_tiles, self.k, -(-self.n_tiles // TILE_SPAN)
         self.packed = np.empty((t, k, PRUNED_TILE), self.dtype)
         self.centres, self.offsets = np.empty((t, k), self.dtype), np.empty((t, PRUNED_TILE), self.dtype)
@@ -79,7 +81,7 @@ class Tiles:
         low, high = np.full((spans, k, TILE_SPAN), np.inf), np.full((spans, k, TILE_SPAN), -np.inf)
         self.log_mass, self.heaviest = np.empty(t), np.empty(t)
 
-        def work(first):
+        def work(first: int) -> None:
             kernels.fill_tiles(
                 self.images, log_weights, self.starts, largest_accurate_square(self.dtype) / 4.0, first,
                 min(first + _TILES_AT_ONCE, t), self.packed, self.centres, self.offsets, self.wide, low, high,
@@ -91,7 +93,7 @@ class Tiles:
         self.boxes = low, high, np.ascontiguousarray(low.min(axis=2)), np.ascontiguousarray(high.max(axis=2))
 
     @property
-    def points(self):
+    def points(self) -> tuple[np.ndarray, ...]:
         """The points as the kernels take them."""
         return self.packed, self.centres, self.offsets, self.wide, self.starts
 
@@ -159,33 +161,38 @@ class Tiles:
             self.tiles_of_groups[groups], self.tiles_of_groups[groups + 1], order,
         )  # fmt: skip
 
-    def new_rows(self, images: np.ndarray, left_out: np.ndarray | None, threads: int) -> QueryGroups:
-        """New rows as queries, by their images."""
+    def new_rows(
+        self, images: np.ndarray, left_out: np.ndarray | None, threads: int, group: int | None = None
+    ) -> QueryGroups:
+        """New rows as queries, by their images; they see all points, or those of one group of places."""
         m = len(images)
         order = spatial_order(images, np.array([0, m]), threads)
         images = np.ascontiguousarray(images[order])
         blocks = np.append(np.arange(0, m, QUERY_BLOCK), m).astype(np.int64)
         query_groups = np.append(np.arange(0, m, QUERY_GROUP), m)
-        homes = self._nearest_tiles(images, query_groups, threads)
-        none, every = np.zeros(len(blocks) - 1, np.int64), np.full(len(blocks) - 1, self.n_tiles)
+        first, last = (0, self.n_tiles) if group is None else self.tiles_of_groups[[group, group + 1]]
+        homes = self._nearest_tiles(images, query_groups, threads, slice(first, last))
+        none, every = np.full(len(blocks) - 1, first), np.full(len(blocks) - 1, last)
         return QueryGroups(
             images, self._places(left_out, order), np.repeat(homes, np.diff(query_groups)), blocks, none, every, order
         )
 
-    def _nearest_tiles(self, images, query_groups, threads) -> np.ndarray:
+    def _nearest_tiles(self, images: np.ndarray, query_groups: np.ndarray, threads: int, seen: slice) -> np.ndarray:
         """For each query group, the tile whose box is nearest to its first query; among boxes that hold it, the smallest."""
         low, high = self.boxes[:2]
+        masses = np.full(self.n_tiles, -np.inf)
+        masses[seen] = self.log_mass[seen]
         homes = np.empty(len(query_groups) - 1, dtype=np.int64)
 
-        def work(first):
+        def work(first: int) -> None:
             some = slice(first, min(first + _TILES_AT_ONCE, len(homes)))
-            kernels.home_tiles(images, query_groups[some], low, high, self.log_mass, homes[some])
+            kernels.home_tiles(images, query_groups[some], low, high, masses, homes[some])
 
         for _ in in_order(work, range(0, len(homes), _TILES_AT_ONCE), threads):
             pass
         return homes
 
-    def _places(self, left_out, order) -> np.ndarray:
+    def _places(self, left_out: np.ndarray | None, order: np.ndarray) -> np.ndarray:
         if left_out is None:
             return np.full(len(order), -1, dtype=np.int64)
         left_out = left_out[order]

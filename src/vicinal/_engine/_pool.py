@@ -149,7 +149,7 @@ def openmp_threads(threads: int) -> Iterator[None]:
 
 
 @contextmanager
-def quiet_blas(n_rows: int, n_columns: int) -> Iterator[None]:
+def one_blas_thread_beside_pairs(n_rows: int, n_columns: int) -> Iterator[None]:
     """Inside, matrix products that are small beside the pair work around them use one thread.
 
     OpenBLAS's threads wait for more work by spinning, for some twenty milliseconds after each product: on the very

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vicinal._engine import _kernels as kernels
+from vicinal._engine import _product_kernels as kernels
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._kernels import TILE
 from vicinal._engine._pairs import CompiledPairs

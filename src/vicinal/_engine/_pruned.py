@@ -22,7 +22,7 @@ from vicinal._engine._tuning import (
     PRUNED_SAVING,
     PRUNED_TILE,
     QUERY_GROUP,
-    SAMPLED_HANDS,
+    SAMPLED_GROUPS,
     TAKEN_COST,
     VISITED_COST,
 )
@@ -60,7 +60,7 @@ class _Visited(NamedTuple):
     """What the kernel found, in the order of the query groups; empty where it was not asked for."""
 
     log_sums: np.ndarray
-    underflowed: np.ndarray
+    certificates: np.ndarray
     means: np.ndarray
     entropies: np.ndarray
     columns: np.ndarray
@@ -95,7 +95,7 @@ class PrunedSweeps:
 
     def sums(
         self, query_groups: QueryGroups, *, power: float = 0.0, values: np.ndarray | None = None, relative: bool = False,
-        factors: np.ndarray | None = None, spread: np.ndarray | None = None, spread_images: bool = False,
+        factors: np.ndarray | None = None, query_values: np.ndarray | None = None, query_images: bool = False,
         entropies: bool = False,
     ) -> PrunedSums:  # fmt: skip
         """Log-sums, and what else is asked for, in the order in which the queries were given.
@@ -107,9 +107,9 @@ class PrunedSweeps:
         relative : bool
             Whether the means of ``z_j - q_i`` are wanted instead.
         factors : array of shape (m,), optional
-            What the weights that are spread to the points are multiplied by.
-        spread : array of shape (m, u), optional
-        spread_images : bool
+            What the weights that are given to the points are multiplied by.
+        query_values : array of shape (m, u), optional
+        query_images : bool
             Whether points shall receive ``q_i - c``, with c the centre of their tile, and 1.
         entropies : bool
             Whether the entropies of the softmax weights are wanted.
@@ -117,16 +117,16 @@ class PrunedSweeps:
         tiles, m = self.tiles, len(query_groups.images)
         packed = tiles.packed[:, :0] if values is None else tiles.pack(values)
         packed = tiles.packed if relative else np.ascontiguousarray(packed)
-        given = np.empty((m, 0)) if spread is None else spread[query_groups.order]
+        given = np.empty((m, 0)) if query_values is None else query_values[query_groups.order]
         given = np.ascontiguousarray(given, dtype=tiles.dtype)
         found = self._visit(
-            query_groups, tiles.masses(values), power, packed, relative=relative, spread=given, spread_images=spread_images,
-            factors=factors, n_columns=tiles.k + 1 if spread_images else given.shape[1], n_means=packed.shape[1],
+            query_groups, tiles.masses(values), power, packed, relative=relative, query_values=given, query_images=query_images,
+            factors=factors, n_columns=tiles.k + 1 if query_images else given.shape[1], n_means=packed.shape[1],
             entropies=entropies,
         )  # fmt: skip
         return PrunedSums(
             query_groups.given(found.log_sums), query_groups.given(found.means),
-            query_groups.given(found.entropies) if entropies else found.entropies, found.columns, query_groups.given(found.underflowed),
+            query_groups.given(found.entropies) if entropies else found.entropies, found.columns, query_groups.given(found.certificates),
         )  # fmt: skip
 
     def scatter(
@@ -138,7 +138,13 @@ class PrunedSweeps:
             return found
         return self._scatter(query_groups, row_weights, values, direct=True)[0]
 
-    def _scatter(self, query_groups, row_weights, values, direct) -> tuple[PrunedScatter, float]:
+    def _scatter(
+        self,
+        query_groups: QueryGroups,
+        row_weights: np.ndarray,
+        values: tuple[np.ndarray, np.ndarray] | None,
+        direct: bool,
+    ) -> tuple[PrunedScatter, float]:
         tiles = self.tiles
         if values is None:
             of_points, about = tiles.packed, (tiles.centres, query_groups.images)
@@ -156,9 +162,11 @@ class PrunedSweeps:
             scatter += (y * weights[:, None]).T @ y
             size += float(weights @ np.square(y).sum(axis=1))
         scatter = 0.5 * (scatter + scatter.T)
-        return PrunedScatter(query_groups.given(found.log_sums), scatter, query_groups.given(found.underflowed)), size
+        return PrunedScatter(query_groups.given(found.log_sums), scatter, query_groups.given(found.certificates)), size
 
-    def _centred_values(self, of_points: np.ndarray, of_queries: np.ndarray, query_groups: QueryGroups):
+    def _centred_values(
+        self, of_points: np.ndarray, of_queries: np.ndarray, query_groups: QueryGroups
+    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """Values packed about the middle of each tile; those middles, and the values of the queries."""
         tiles = self.tiles
         packed = tiles.pack(of_points)
@@ -182,7 +190,7 @@ class PrunedSweeps:
 
     def _visit(
         self, query_groups: QueryGroups, masses: Masses, power: float, values: np.ndarray, *, relative: bool = False,
-        spread: np.ndarray | None = None, spread_images: bool = False, factors: np.ndarray | None = None,
+        query_values: np.ndarray | None = None, query_images: bool = False, factors: np.ndarray | None = None,
         codes: np.ndarray | None = None, about: tuple[np.ndarray, np.ndarray] | None = None, direct: bool = False,
         n_means: int = 0, n_columns: int = 0, n_classes: int = 0, n_scatter: int = 0, entropies: bool = False,
     ) -> _Visited:  # fmt: skip
@@ -196,19 +204,19 @@ class PrunedSweeps:
         f = np.ones(m) if factors is None else np.ascontiguousarray(factors[query_groups.order], dtype=np.float64)
         asked = (*query_groups[:6], tiles.points, plan, masses.heavy, rule)
         wanted = (
-            values, relative, none if spread is None else spread, spread_images, f,
+            values, relative, none if query_values is None else query_values, query_images, f,
             np.empty((0, 0), dtype=np.int64) if codes is None else codes, (none, none) if about is None else about,
             direct,
         )  # fmt: skip
-        log_sums, underflowed, means = np.empty(m), np.zeros(m), np.empty((m, n_means))
+        log_sums, certificates, means = np.empty(m), np.zeros(m), np.empty((m, n_means))
         entropy, shares = np.empty(m if entropies else 0), np.zeros((m, n_classes))
         shape = (tiles.n_tiles if n_columns else 0, n_columns, PRUNED_TILE)
 
-        def work(piece):
+        def work(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
             columns, counts = np.zeros(shape), np.zeros(2, dtype=np.int64)
             scatter, size = np.zeros((n_scatter, n_scatter)), np.zeros(1)
             kernels.visit_groups(
-                *asked, *wanted, *piece, log_sums, underflowed, means, entropy, columns, shares, scatter, size, counts
+                *asked, *wanted, *piece, log_sums, certificates, means, entropy, columns, shares, scatter, size, counts
             )
             return columns, scatter, size[0], counts
 
@@ -222,32 +230,36 @@ class PrunedSweeps:
             size += parts[2]
             counts += parts[3]
         self.shares = Shares(*(counts / max(float(m) * tiles.n, 1.0)))
-        self.certificate = float(underflowed.max(initial=0.0))
-        return _Visited(log_sums, underflowed, means, entropy, columns, shares, scatter, size)
+        self.certificate = float(certificates.max(initial=0.0))
+        return _Visited(log_sums, certificates, means, entropy, columns, shares, scatter, size)
 
     # -- the gate --------------------------------------------------------------------------------------------------
 
     def expected_shares(self) -> Shares:
         """The shares of a sweep of all rows, counted on a sample of query groups."""
         tiles = self.tiles
-        step = max(tiles.n // (SAMPLED_HANDS * QUERY_GROUP), 1)
+        step = max(tiles.n // (SAMPLED_GROUPS * QUERY_GROUP), 1)
         places = (np.arange(0, max(tiles.n // QUERY_GROUP, 1), step) * QUERY_GROUP)[:, None] + np.arange(QUERY_GROUP)
         positions = tiles.order[places[places < tiles.n]]
         self.sums(tiles.some_rows(positions, positions, block=QUERY_GROUP), power=2.0)
         return self.shares
 
-    def pays(self, shares: Shares, work: Work, halves: bool) -> bool:
+    @staticmethod
+    def pays(n_coordinates: int, shares: Shares, work: Work, halves: bool) -> bool:
         """Whether pruned work with these shares is clearly less than a dense pass.
 
         Parameters
         ----------
+        n_coordinates : int
+            Of the images.
+        shares : Shares
         work : {"sums", "scatter"}
             Whether only sums are wanted, or values of pairs as well.
         halves : bool
             Whether a dense pass would see each pair once for both of its rows.
         """
         dense, visited, taken = (
-            fixed + per_coordinate * self.tiles.k
+            fixed + per_coordinate * n_coordinates
             for fixed, per_coordinate in (DENSE_COST[work], VISITED_COST, TAKEN_COST[work])
         )
         return shares.visited * visited + shares.taken * taken <= PRUNED_SAVING * dense * (1.0 if halves else 2.0)

@@ -1,26 +1,131 @@
 """Pruned sweeps on a CUDA device: pairs of tiles that cannot matter are skipped, and what they hold is bounded.
 
 With boxes around the tiles of a spatial order, no pair of tiles I and J adds more than ``B_J exp(-dist(I, J)^2 / 2)`` to the
-sum of a row of I, where B is the weight of a tile.  A pair is skipped where that, times the squared distance, is below its
-share of ``error`` of a lower bound of every row's sum, in both directions.  What was skipped is added up, and over the sums
-that were found it is the certificate: ``Z_i - Z^_i <= c_i Z^_i``.
+sum of a row of I, where B is the weight of a tile.  With a lower bound of the sums of the rows of I, the tiles that can add
+least are skipped, as many as together, times their squared distances, stay below ``error`` of that bound; where rows meet
+themselves a pair is skipped in both directions or in none.  What was skipped is added up, and over the sums that were found
+it is the certificate: ``Z_i - Z^_i <= c_i Z^_i``.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from vicinal._engine import _triton_pruned as kernels
 from vicinal._engine._half_cuda import Factors, Half
-from vicinal._engine._tiles import LOG2E, Tensor
-from vicinal._engine._tuning import GPU_BOX_TILES, GPU_PRUNED_PROGRAMS, GPU_PRUNED_SHARE
+from vicinal._engine._tiles import LOG2E, Boxes, Tensor, Tiles, boxes_around, halved, ordered_tiles
+from vicinal._engine._tuning import (
+    GPU_BOX_PARTS,
+    GPU_BOX_TILES,
+    GPU_PRUNED_PROGRAMS,
+    GPU_PRUNED_SHARE,
+    GPU_SOFTMAX_ROWS,
+    GPU_THRESHOLDS,
+)
 
 _SHRINK = 1.0 - 1e-6  # of squared distances of boxes, for the rounding of the bounds
+_ROUNDING = 1e-4  # bits that are added to the bounds, for the rounding of sums in float32
+
+
+class TileLists(NamedTuple):
+    """The tiles that each tile visits, where those of a tile start, the bound of what it skips, and the share of all."""
+
+    listed: Tensor
+    start: Tensor
+    skipped: Tensor
+    share: float
+
+
+def tile_lists(
+    mine: Boxes, theirs: Boxes, least: Tensor, error: float, raised: float, n_coordinates: int, both: bool, memory: int
+) -> TileLists:
+    """The tiles that add more than `error` to the sums of which `least` are lower bounds, in base-2 logarithms.
+
+    With `both` the boxes are the same, and a pair is visited in both directions or in none.
+    """
+    n_i, n_j, device = len(mine.low), len(theirs.low), mine.low.device
+    width, block = mine.low.shape[1], GPU_BOX_TILES
+    constants = (n_coordinates, raised + _ROUNDING, _SHRINK, 0.5 * LOG2E)
+    # Each tile's share if all were equal, and larger ones, up to all of the error.
+    lowest, step = math.log2(error) - math.log2(n_j) - 1e-3, math.log2(n_j) / (GPU_THRESHOLDS - 1)
+    found = torch.empty(GPU_BOX_PARTS, n_i, GPU_THRESHOLDS, dtype=torch.float64, device=device)
+    kernels.skipped_sums[(-(-n_i // block), GPU_BOX_PARTS)](
+        mine.low, mine.high, theirs.low, theirs.high, theirs.masses, least, found, n_i, n_j, *constants, lowest, step,
+        D=width, BI=block, BJ=block, T=GPU_THRESHOLDS, num_warps=4,
+    )  # fmt: skip
+    # The thresholds whose sums fit are the first ones; the first always does, by counting.
+    chosen = (found.sum(0) <= 0.999 * error).sum(1).clamp(min=1) - 1
+    threshold = (least + lowest + chosen * step).contiguous()
+    skipped = torch.empty(-(-n_j // block), n_i, dtype=torch.float64, device=device)
+    columns, counts = [], []
+    panel = max(memory // (16 * n_j * block), 1) * block
+    for first in range(0, n_i, panel):
+        some = slice(first, min(first + panel, n_i))
+        count = some.stop - first
+        kept = torch.empty(count, n_j, dtype=torch.int8, device=device)
+        rest = torch.empty(-(-n_j // block), count, dtype=torch.float64, device=device)
+        kernels.nearby_tiles[(-(-count // block), -(-n_j // block))](
+            mine.low[some], mine.high[some], theirs.low, theirs.high, mine.masses[some], theirs.masses, threshold[some],
+            threshold, kept, rest, count, n_j, *constants, D=width, BI=block, BJ=block, BOTH=both, num_warps=4,
+        )  # fmt: skip
+        row, column = torch.nonzero(kept, as_tuple=True)
+        columns.append(column.int())
+        counts.append(torch.bincount(row, minlength=count))
+        skipped[:, some] = rest
+    start = torch.cat([counts[0].new_zeros(1), torch.cat(counts).cumsum(0)])
+    listed = torch.cat(columns)
+    return TileLists(listed, start, skipped.sum(0), len(listed) / (n_i * n_j))
+
+
+class QueryTiles:
+    """New queries in a spatial order, in tiles of `GPU_SOFTMAX_ROWS`, with boxes.
+
+    Attributes
+    ----------
+    order : integer tensor of shape (m,)
+        The query at each place.
+    """
+
+    def __init__(self, images: Tensor, width: int):
+        self.order = halved(images, GPU_SOFTMAX_ROWS)
+        index = ordered_tiles(self.order, GPU_SOFTMAX_ROWS)
+        self.n_tiles = len(index)
+        laid = torch.zeros(*index.shape, width, dtype=torch.float64, device=images.device)
+        laid[:, :, : images.shape[1]] = images[index.clamp(min=0)]
+        self.boxes = boxes_around(
+            laid, index >= 0, torch.zeros(self.n_tiles, dtype=torch.float64, device=images.device)
+        )
+
+    def nearest(self, tiles: Tiles) -> TileLists:
+        """For each tile of queries, the tile of points that may add most to their sums."""
+        theirs, device = tiles.boxes, self.order.device
+        nearest = torch.empty(self.n_tiles, dtype=torch.int32, device=device)
+        kernels.nearest_box[(-(-self.n_tiles // GPU_BOX_TILES),)](
+            self.boxes.low, self.boxes.high, theirs.low, theirs.high, theirs.masses, nearest, self.n_tiles,
+            tiles.n_tiles, tiles.images_width, _SHRINK, 0.5 * LOG2E,
+            D=tiles.width, BI=GPU_BOX_TILES, BJ=GPU_BOX_TILES, num_warps=4,
+        )  # fmt: skip
+        return TileLists(nearest, torch.arange(self.n_tiles + 1, device=device), theirs.masses, 1.0 / tiles.n_tiles)
+
+    def lists(self, tiles: Tiles, log2_sums: Tensor, error: float, memory: int) -> TileLists:
+        """The tiles of points that matter, from lower bounds of the sums of the queries in this order."""
+        least = torch.full((self.n_tiles * GPU_SOFTMAX_ROWS,), math.inf, dtype=torch.float64, device=self.order.device)
+        least[: len(log2_sums)] = log2_sums
+        least = least.reshape(self.n_tiles, -1).amin(1)
+        return tile_lists(self.boxes, tiles.boxes, least, error, 0.0, tiles.images_width, False, memory)
 
 
 class PrunedHalf(Half):
     """Sweeps over the pairs of tiles that matter, with the answers of `Half`.
+
+    Parameters
+    ----------
+    error : float
+    codes : integer tensor of shape (n,), optional
+        Classes of the rows, where sums over class mates must be as accurate as those over all rows.
+    arguments
+        Those of `Half`.
 
     Attributes
     ----------
@@ -30,7 +135,7 @@ class PrunedHalf(Half):
         The largest relative error that skipped pairs may have left in the sum of a row, once `totals` has been asked for.
     """
 
-    def __init__(self, error: float, *arguments: Any):
+    def __init__(self, error: float, codes: Tensor | None, *arguments: Any):
         super().__init__(*arguments)
         tiles = self.tiles
         self._options.pop("LOCAL")
@@ -39,8 +144,10 @@ class PrunedHalf(Half):
         self._centres = tiles.centres * self._scale
         self._h = tiles.h.to(tiles.dtype)
         self.certificate = 0.0
-        self._list, self._start, self._rest = self._lists(error, shift)
-        self.share = len(self._list) / tiles.n_tiles**2
+        lists = tile_lists(
+            tiles.boxes, tiles.boxes, self._least(codes), error, shift, tiles.images_width, True, self._memory
+        )
+        self._list, self._list_starts, self._rest, self.share = lists
 
     @property
     def pays(self) -> bool:
@@ -49,33 +156,22 @@ class PrunedHalf(Half):
 
     # -- lists -----------------------------------------------------------------------------------------------------
 
-    def _lists(self, error: float, shift: float) -> tuple[Tensor, Tensor, Tensor]:
-        """The tiles that each tile visits, where those of a tile start, and the bound of what it skips."""
-        tiles, n_tiles, infinite = self.tiles, self.tiles.n_tiles, math.inf
-        present = tiles.present.reshape(n_tiles, -1)
-        images = (tiles.offsets.reshape(n_tiles, tiles.size, -1) + tiles.centres[:, None]).contiguous()
-        low = torch.where(present[:, :, None], images, infinite).amin(1).contiguous()
-        high = torch.where(present[:, :, None], images, -infinite).amax(1).contiguous()
-        heavy = torch.zeros_like(tiles.h) if self._weights is None else tiles.lay(self._weights)
-        heavy = torch.where(tiles.present, heavy, -infinite).reshape(n_tiles, -1)
-        masses = torch.logsumexp(heavy / LOG2E, 1) * LOG2E
-        # Lower bounds of the rows' sums: what the tile itself and the next ones in the order add.
+    def _least(self, codes: Tensor | None) -> Tensor:
+        """Lower bounds of the rows' sums: what the tile itself and the next ones in the order add, less the own weight."""
+        tiles, n_tiles = self.tiles, self.tiles.n_tiles
         near = torch.arange(n_tiles, device=tiles.device)[:, None] + torch.arange(-1, 2, device=tiles.device)
         inside = (near >= 0) & (near < n_tiles)
         start = torch.cat([inside.new_zeros(1, dtype=torch.int64), inside.sum(1).cumsum(0)])
-        [sums] = self._listed_sums(near[inside].int(), start, None)
-        least = torch.where(present, sums.reshape(n_tiles, -1).log2() - heavy, infinite).amin(1)
-        kept = torch.empty(n_tiles, n_tiles, dtype=torch.int8, device=tiles.device)
-        blocks = -(-n_tiles // GPU_BOX_TILES)
-        rest = torch.empty(blocks, n_tiles, dtype=torch.float64, device=tiles.device)
-        kernels.nearby_tiles[(blocks, blocks)](
-            low, high, masses, least, kept, rest, n_tiles, tiles.images_width, shift + 1e-4, _SHRINK, 0.5 * LOG2E,
-            math.log2(error) - math.log2(n_tiles) - 1e-3,
-            D=low.shape[1], BI=GPU_BOX_TILES, BJ=GPU_BOX_TILES, num_warps=4,
-        )  # fmt: skip
-        row, column = torch.nonzero(kept, as_tuple=True)
-        start = torch.cat([start[:1], torch.bincount(row, minlength=n_tiles).cumsum(0)])
-        return column.int(), start, rest.sum(0)
+        sums = self._judged(self._listed_sums(near[inside].int(), start, codes), codes)
+        least = torch.where(tiles.present, sums.log2() - tiles.log2_weights, math.inf)
+        return least.reshape(n_tiles, -1).amin(1).contiguous()
+
+    def _judged(self, sums: list[Tensor], codes: Tensor | None) -> Tensor:
+        """The sums that skipped pairs are compared with: those over class mates, for rows that have any."""
+        if codes is None:
+            return sums[0]
+        with_mates = torch.bincount(codes)[codes] > int(self._leave_out)
+        return torch.where(self.tiles.lay(with_mates), sums[1], sums[0])
 
     def _n_parts(self) -> int:
         n_tiles = self.tiles.n_tiles
@@ -94,35 +190,42 @@ class PrunedHalf(Half):
         return [part.sum(0, dtype=torch.float64) for part in found]
 
     def _sums(self, codes: Tensor | None) -> list[Tensor]:
-        found, tiles = self._listed_sums(self._list, self._start, codes), self.tiles
-        own = torch.zeros_like(tiles.h) if self._weights is None else tiles.lay(self._weights)
-        skipped = self._rest.repeat_interleave(tiles.size) * torch.exp2(own)
-        certificates = torch.where(tiles.present & (found[0] > 0), skipped / found[0].clamp(min=1e-300), 0.0)
+        found, tiles = self._listed_sums(self._list, self._list_starts, codes), self.tiles
+        skipped = self._rest.repeat_interleave(tiles.size) * torch.exp2(tiles.log2_weights)
+        judged = self._judged(found, codes)
+        certificates = torch.where(tiles.present & (judged > 0), skipped / judged.clamp(min=1e-300), 0.0)
         self.certificate = float(certificates.max())
         return found
 
-    def _pulls(self, factors: Factors, values: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """``sum_j M_ij (v_i - v_j)`` in places, with the offsets and centres of v."""
+    def _pulls(self, factors: Factors, values: Tensor | None, with_edges: bool) -> tuple[Tensor, ...]:
+        """``sum_j M_ij (v_i - v_j)`` in places, its sums over pairs of tiles, and the offsets and centres of v."""
         tiles, parts = self.tiles, self._n_parts()
         offsets, centres, scales, v = self._values(values)
         laid, of_classes, scale = self._laid(factors)
-        width = offsets.shape[1]
+        width, blocks = offsets.shape[1], tiles.size // self._block
         pulls = self._zeros(parts, tiles.n_places, width)
+        edges = self._zeros(len(self._list) if with_edges else 0, blocks, width)
         kernels.listed_pulls[(tiles.n_tiles, parts)](
-            *self._u, self._centres, self._h, *laid, *v, (centres * scales).contiguous(), self._list, self._start,
-            self._shift, pulls, self._unit, tiles.n_places,
-            D=tiles.width, DV=width, CLASSES=of_classes, SAME=values is None, **self._options,
+            *self._u, self._centres, self._h, *laid, *v, (centres * scales).contiguous(), self._list, self._list_starts,
+            self._shift, pulls, edges, self._unit, tiles.n_places,
+            D=tiles.width, DV=width, CLASSES=of_classes, SAME=values is None, WITH_EDGES=with_edges, **self._options,
         )  # fmt: skip
-        return pulls.sum(0, dtype=torch.float64) / (scales * scale), offsets, centres
+        found = (part.sum(axis, dtype=torch.float64) / (scales * scale) for part, axis in ((pulls, 0), (edges, 1)))
+        return *found, offsets, centres
 
     def scatter(self, factors: Factors, values: Tensor | None) -> tuple[Tensor, Tensor]:
-        """As `Half.scatter`: with the pulls P of all rows it is ``sum_i v_i P_i'``."""
-        pulls, offsets, centres = self._pulls(factors, values)
-        of_tiles = pulls.reshape(self.tiles.n_tiles, self.tiles.size, -1).sum(1)
-        total = offsets.T @ pulls + centres.T @ of_tiles
-        size = (offsets * pulls).sum(1).abs().sum() + (centres * of_tiles).sum(1).abs().sum()
+        """As `Half.scatter`: with the pulls P of all rows it is ``sum_i v_i P_i'``.
+
+        With offsets u from the centres c of tiles, and F the sums of the pulls between two tiles, ``F_IJ = -F_JI``, that is
+        ``sum_i u_i P_i' + sum_IJ (c_I - c_J) F_IJ' / 2``: centres that are far away do not multiply the rounding of P.
+        """
+        pulls, edges, offsets, centres = self._pulls(factors, values, True)
+        row = torch.repeat_interleave(torch.arange(self.tiles.n_tiles, device=centres.device), self._list_starts.diff())
+        steps = 0.5 * (centres[row] - centres[self._list.long()])
+        total = offsets.T @ pulls + steps.T @ edges
+        size = (offsets * pulls).sum(1).abs().sum() + (steps * edges).sum(1).abs().sum()
         return 0.5 * (total + total.T), size
 
     def pull(self, factors: Factors) -> Tensor:
         """As `Half.pull`."""
-        return self.tiles.of_rows_given(self._pulls(factors, None)[0])
+        return self.tiles.of_rows_given(self._pulls(factors, None, False)[0])

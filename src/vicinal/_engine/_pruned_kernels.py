@@ -1,27 +1,29 @@
 """Compiled: what is done with the exponentials of a group of queries, and the one kernel that `_pruned.py` runs.
 
-After an edit of `_kernels.py` or `_pruned_sweep.py` touch this file: a disk cache does not notice edits in other files.
+After an edit of `_kernels.py`, `_pruned_boxes.py` or `_pruned_sweep.py` touch this file: a disk cache does not notice edits in other files.
 One kernel serves all sums, because compiling the sweep takes longer than all that follows it.
 """
 
 import numpy as np
 from numba import boolean, float64, int64, njit, types, void
 
-from vicinal._engine._kernels import _OPTIONS, ROWS, _add_columns, _kernel, _spread_all
-from vicinal._engine._pruned_sweep import _back, exponentials_of_tile, make_space, start_block, sweep_group
+from vicinal._engine._kernels import _OPTIONS, ROWS, _add_columns, _add_to_points, _kernel
+from vicinal._engine._pruned_sweep import _back, exponentials_of_tile, make_workspace, start_block, sweep_group
 from vicinal._engine._tuning import PRUNED_TILE as TILE
 from vicinal._engine._tuning import QUERY_BLOCK, QUERY_GROUP, TILE_SPAN
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _means_of_group(queries, first, in_group, points, taken, space, relative, log_sums, underflowed, means, entropies):
+def _means_of_group(
+    queries, first, in_group, points, taken, workspace, relative, log_sums, certificates, means, entropies
+):
     """Log-sums, certificates, means of values and entropies; those that are not wanted are empty."""
-    _, tile_of, alive, shifts, sums = space[2]
-    shift, total, missing = space[3]
+    _, tile_of, alive, shifts, sums = workspace[2]
+    shift, total, certificate = workspace[3]
     n_values, with_logs = means.shape[1], entropies.shape[0] > 0
     for r in range(in_group):
         i = first + r
-        log_sums[i], underflowed[i] = -np.inf, missing[r]
+        log_sums[i], certificates[i] = -np.inf, certificate[r]
         for k in range(n_values):
             means[i, k] = 0.0
         if with_logs:
@@ -47,13 +49,15 @@ def _means_of_group(queries, first, in_group, points, taken, space, relative, lo
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _spread_of_tile(queries, first, in_group, points, c, weights, space, spread, images, factors, scaled, columns):
-    """What the points of the c-th tile receive: ``f_i p_ij`` times the spread of the queries.
+def _received_of_tile(
+    queries, first, in_group, points, c, weights, workspace, query_values, images, factors, scaled, columns
+):
+    """What the points of the c-th tile receive: ``f_i p_ij`` times the values of the queries.
 
     For `images`, times ``q_i - c`` and 1, with c the centre of the tile.
     """
-    _, tile_of, alive, shifts, _ = space[2]
-    shift, total, _ = space[3]
+    _, tile_of, alive, shifts, _ = workspace[2]
+    shift, total, _ = workspace[3]
     t, d = tile_of[c], queries.shape[1]
     for g in range(0, in_group, ROWS):
         if not alive[c, g // ROWS]:
@@ -68,15 +72,15 @@ def _spread_of_tile(queries, first, in_group, points, c, weights, space, spread,
                 scaled[r, d] = factor
             else:
                 for k in range(scaled.shape[1]):
-                    scaled[r, k] = factor * spread[i, k]
-        _spread_all(weights[g : g + ROWS], scaled, 0, columns[t])
+                    scaled[r, k] = factor * query_values[i, k]
+        _add_to_points(weights[g : g + ROWS], scaled, 0, columns[t])
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _shares_of_tile(first, in_group, c, weights, space, codes, shares):
+def _shares_of_tile(first, in_group, c, weights, workspace, codes, shares):
     """Add the shares of the c-th tile to those of the classes of its points."""
-    _, tile_of, alive, shifts, _ = space[2]
-    shift, total, _ = space[3]
+    _, tile_of, alive, shifts, _ = workspace[2]
+    shift, total, _ = workspace[3]
     t = tile_of[c]
     for r in range(in_group):
         if alive[c, r // ROWS] and total[r] > 0.0:
@@ -112,7 +116,7 @@ def _add_differences(scatter, weight, exponentials, r, tiles, t, x):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _scatter_of_tile(
-    first, in_group, points, c, weights, space, values, about, row_weights, direct, of_rows, columns, scatter
+    first, in_group, points, c, weights, workspace, values, about, row_weights, direct, of_rows, columns, scatter
 ):
     """``sum_ij r_i p_ij (v_i - v_j)(v_i - v_j)'`` over the c-th tile, but for what its columns and the rows tell.
 
@@ -121,8 +125,8 @@ def _scatter_of_tile(
     `of_rows` gathers (`_scatter_of_rows`), and those in z y' and z z' here, once for all rows.  With `direct`, and for
     wide tiles, differences are taken pair by pair.  Returns the trace of its terms before they cancel.
     """
-    _, tile_of, alive, shifts, sums = space[2]
-    shift, total, _ = space[3]
+    _, tile_of, alive, shifts, sums = workspace[2]
+    shift, total, _ = workspace[3]
     centres, of_queries = about
     t, n_values = tile_of[c], values.shape[1]
     factors, x, z, tile_sums, tile_mass = (
@@ -186,53 +190,53 @@ def _signature(real):
 @_kernel(_signature)
 def visit_groups(
     queries, left_out, home, blocks, first_tiles, last_tiles, points, plan, heavy, rule,
-    values, relative, spread, spread_images, factors, codes, about, direct, from_block, to_block,
-    log_sums, underflowed, means, entropies, columns, shares, scatter, size, counts,
+    values, relative, query_values, query_images, factors, codes, about, direct, from_block, to_block,
+    log_sums, certificates, means, entropies, columns, shares, scatter, size, counts,
 ):  # fmt: skip
     """Blocks from..to of queries: log-sums and their certificates, and what else has room in the answers.
 
     - means (m, v) of `values`; with `relative` the values are the points as they are packed, and the means those of
       ``z_j - q_i``; entropies (m,);
-    - columns (n_tiles, u, TILE): what each point receives of the `spread` of the queries times `factors`;
+    - columns (n_tiles, u, TILE): what each point receives of the `query_values` times `factors`;
     - shares (m, n_classes) of the classes `codes` (n_tiles, TILE);
     - scatter (v, v) of the values about their centres, ``about = (centres, values of the queries)``, weighted by
       `factors`; then the columns have one line, for `_scatter_of_tile`.
     """
-    n_tiles, n_spread, n_classes = points[0].shape[0], columns.shape[1], shares.shape[1]
+    n_tiles, n_received, n_classes = points[0].shape[0], columns.shape[1], shares.shape[1]
     wants_scatter = scatter.shape[0] > 0
-    keep = n_spread > 0 or n_classes > 0
-    space = make_space(n_tiles, queries.shape[1], values.shape[1], queries)
+    keep = n_received > 0 or n_classes > 0
+    workspace = make_workspace(n_tiles, queries.shape[1], values.shape[1], queries)
     low, spans = np.empty(QUERY_BLOCK), np.empty(-(-n_tiles // TILE_SPAN), np.int64)
-    scaled, of_rows = np.empty((ROWS, max(n_spread, 1)), queries.dtype), np.empty((QUERY_GROUP, scatter.shape[0] + 1))
+    scaled, of_rows = np.empty((ROWS, max(n_received, 1)), queries.dtype), np.empty((QUERY_GROUP, scatter.shape[0] + 1))
     for b in range(from_block, to_block):
         start, stop, first_tile, last_tile = blocks[b], blocks[b + 1], first_tiles[b], last_tiles[b]
         n_spans = start_block(
-            queries, left_out, home, start, stop, first_tile, last_tile, points, plan, rule, low, spans, space[1]
+            queries, left_out, home, start, stop, first_tile, last_tile, points, plan, rule, low, spans, workspace[1]
         )
         for first in range(start, stop, QUERY_GROUP):
             in_group = min(QUERY_GROUP, stop - first)
             taken = sweep_group(
                 queries, first, in_group, left_out, low[first - start :], points, plan, heavy, rule, spans, n_spans,
-                first_tile, last_tile, values, keep, entropies.shape[0] > 0, space, counts,
+                first_tile, last_tile, values, keep, entropies.shape[0] > 0, workspace, counts,
             )  # fmt: skip
             _means_of_group(
-                queries, first, in_group, points, taken, space, relative, log_sums, underflowed, means, entropies
+                queries, first, in_group, points, taken, workspace, relative, log_sums, certificates, means, entropies
             )
             if not keep:
                 continue
             of_rows[:, :] = 0.0
             for c in range(taken):
-                weights = exponentials_of_tile(queries, first, in_group, points, left_out, c, space)
+                weights = exponentials_of_tile(queries, first, in_group, points, left_out, c, workspace)
                 if wants_scatter:
                     size[0] += _scatter_of_tile(
-                        first, in_group, points, c, weights, space, values, about, factors, direct, of_rows, columns,
+                        first, in_group, points, c, weights, workspace, values, about, factors, direct, of_rows, columns,
                         scatter,
                     )  # fmt: skip
                 elif n_classes > 0:
-                    _shares_of_tile(first, in_group, c, weights, space, codes, shares)
+                    _shares_of_tile(first, in_group, c, weights, workspace, codes, shares)
                 else:
-                    _spread_of_tile(
-                        queries, first, in_group, points, c, weights, space, spread, spread_images, factors, scaled,
+                    _received_of_tile(
+                        queries, first, in_group, points, c, weights, workspace, query_values, query_images, factors, scaled,
                         columns,
                     )  # fmt: skip
             if wants_scatter:

@@ -1,7 +1,9 @@
 """A placement that prunes its pair work where that pays, and hands all other work to a dense one.
 
 Which of the two does a sum depends on the rows, the metric and the number of queries alone: a count on a sample of rows
-(`PrunedSweeps.expected_shares`) says what share of the pairs a pass would visit.
+(`PrunedSweeps.expected_shares`) says what share of the pairs a pass would visit.  That count takes a few per cent of a
+dense pass over some thousand rows; where those pairs alone that matter to a few rows (`_near_share`) are too many, it is
+not made.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,16 +11,17 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 from vicinal._engine._contract import (
     LogSums,
-    Of,
     Placed,
     Points,
     Pull,
     Queries,
     Scatter,
     SoftmaxSums,
+    Space,
     Values,
     to_images,
 )
@@ -26,15 +29,22 @@ from vicinal._engine._order import spatial_order
 from vicinal._engine._plan import QueryGroups, Tiles
 from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._pruned import PrunedSweeps, Shares, Work
+from vicinal._engine._pruned_lists import listed_by_boxes
 from vicinal._engine._tuning import (
+    COUNTED_FROM_POINTS,
     FLOAT32,
     FLOAT64,
+    NEAR_POINTS,
     ORDER_WEARS,
     PRUNED_FROM_POINTS,
     PRUNED_FROM_QUERIES,
     PRUNED_TILE,
+    REFUSED_AGAIN,
+    SAMPLED_GROUPS,
 )
 
+# A sweep may spend 1.03 times its budget, and the shares of classes rest on two sweeps.
+_BUDGETS = 2.06
 # Log-sums up to this size keep the digits of their differences.
 _LARGEST_LOG_SUM = {FLOAT64: 1e4, FLOAT32: 1e2}
 
@@ -50,6 +60,8 @@ class Orders:
         self.whole: np.ndarray | None = None
         self.by_class: np.ndarray | None = None
         self.visited = 1.0  # the share that a pass visited when the order was made
+        # The share of pairs that matter when pruned work was last refused, by what was asked for.
+        self.refused: dict[tuple[Work, bool], float] = {}
 
 
 class PrunedPlaced(Placed):
@@ -64,25 +76,23 @@ class PrunedPlaced(Placed):
     threads : int
     orders : Orders
         Of the problem.
-    report : callable
-        Is told the certificate of every sweep; 0.0 for a dense one.
     dense : callable
         Makes the dense placement, for what is not pruned.
     """
 
     def __init__(
         self, points: Points, metric: np.ndarray | None, error: float, threads: int, orders: Orders,
-        report: Callable[[float], None], dense: Callable[[], Placed],
+        dense: Callable[[], Placed],
     ):  # fmt: skip
         self.points = points
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
-        self._error, self._threads, self._orders, self._report = error, threads, orders, report
+        self._error, self._threads, self._orders = error / _BUDGETS, threads, orders
         self._make_dense = dense
         self.certificate = 0.0
 
     @property
     def expected_share(self) -> float:  # type: ignore[override]
-        return 1.0 if self.sweeps is None or self._counted is None else float(self._counted[1].visited)
+        return 1.0 if self.sweeps is None else float(self._counted[1].visited)
 
     @cached_property
     def dense(self) -> Placed:
@@ -94,20 +104,54 @@ class PrunedPlaced(Placed):
     @property
     def sweeps(self) -> PrunedSweeps | None:
         """Pruned sweeps over all points; None where a scatter of all rows is dense."""
-        found = self._counted
-        return found[0] if found is not None and found[0].pays(found[1], "scatter", True) else None
+        return self._sweeps_for("scatter", True)
+
+    def _sweeps_for(self, work: Work, halves: bool) -> PrunedSweeps | None:
+        """Pruned sweeps over all points; None where they are not expected to save time."""
+        n, refused = len(self.points.rows), self._orders.refused
+        if n < PRUNED_FROM_POINTS:
+            return None
+        if n < COUNTED_FROM_POINTS and "_counted" not in self.__dict__:
+            near = self._near_share
+            if near > REFUSED_AGAIN * refused.get((work, halves), np.inf):
+                return None
+            if not PrunedSweeps.pays(self.n_coordinates, Shares(near, near), work, halves):
+                return None
+        sweeps, shares = self._counted
+        if sweeps.pays(self.n_coordinates, shares, work, halves):
+            return sweeps
+        if n < COUNTED_FROM_POINTS:
+            refused[work, halves] = self._near_share
+        return None
 
     @cached_property
-    def _counted(self) -> tuple[PrunedSweeps, Shares] | None:
-        """Return pruned sweeps over all points and the expected shares of pairs, or None where pruning never saves time."""
-        if len(self.points.rows) < PRUNED_FROM_POINTS:
-            return None
+    def _near_share(self) -> float:
+        """The share of the pairs that matter, one by one, to some rows: about the least that any plan visits.
+
+        Their sums are estimated from an even sample of the points, which is off by few nats of many.
+        """
+        n = len(self.points.rows)
+        some, seen = (np.arange(0, n, max(n // count, 1)) for count in (SAMPLED_GROUPS, NEAR_POINTS))
+        with one_blas_thread():
+            mine, images = (to_images(self.points.rows[positions], self.metric) for positions in (some, seen))
+            scores = (mine @ images.T).astype(np.float64)
+        scores -= 0.5 * np.einsum("ij,ij->i", mine, mine)[:, None] + 0.5 * np.einsum("ij,ij->i", images, images)
+        far = np.log(np.maximum(-2.0 * scores, 1.0))
+        scores += 0.0 if self.points.log_weights is None else self.points.log_weights[seen]
+        scores[some[:, None] == seen] = -np.inf
+        with np.errstate(invalid="ignore"):
+            log_sums = logsumexp(scores, axis=1, keepdims=True) + np.log(n / len(seen))
+            return float((scores + far - log_sums > np.log(self._error / (2.0 * n))).mean())
+
+    @cached_property
+    def _counted(self) -> tuple[PrunedSweeps, Shares]:
+        """Return pruned sweeps over all points, and the shares of pairs that they are expected to visit."""
         images = self._mapped(self.points.rows)
         known = self._orders.whole
         everyone = np.array([0, len(images)])
-        if known is None:
-            self._orders.whole = spatial_order(images, everyone, self._threads)
-        sweeps = self._sweeps_over(Tiles(images, self.points.log_weights, self._orders.whole, everyone, self._threads))
+        whole = spatial_order(images, everyone, self._threads) if known is None else known
+        self._orders.whole = whole
+        sweeps = self._sweeps_over(Tiles(images, self.points.log_weights, whole, everyone, self._threads))
         shares = sweeps.expected_shares()
         if known is None:
             self._orders.visited = shares.visited
@@ -122,7 +166,7 @@ class PrunedPlaced(Placed):
                 sweeps, shares = renewed, again
         else:
             self._orders.visited = min(self._orders.visited, shares.visited)
-        return (sweeps, shares) if sweeps.pays(shares, "scatter", False) else None
+        return sweeps, shares
 
     @cached_property
     def _class_sweeps(self) -> PrunedSweeps:
@@ -149,11 +193,13 @@ class PrunedPlaced(Placed):
         self, queries: Queries, work: Work = "scatter", own_class: bool = False
     ) -> tuple[PrunedSweeps, QueryGroups] | None:
         """The sweeps for some queries, and the queries in query groups; None where the dense placement does the work."""
-        found = self._counted if queries.count(len(self.points.rows)) >= PRUNED_FROM_QUERIES else None
-        if found is None or not found[0].pays(found[1], work, queries.are_all):
+        sweeps = None
+        if queries.count(len(self.points.rows)) >= PRUNED_FROM_QUERIES:
+            sweeps = self._sweeps_for(work, queries.are_all)
+        if sweeps is None:
             self._certify(0.0)
             return None
-        sweeps = self._class_sweeps if own_class else found[0]
+        sweeps = self._class_sweeps if own_class else sweeps
         tiles, left_out = sweeps.tiles, queries.left_out
         if queries.rows is not None:
             return sweeps, tiles.new_rows(self._mapped(queries.rows), left_out, self._threads)
@@ -168,46 +214,73 @@ class PrunedPlaced(Placed):
         if plan is None:
             return self.dense.log_sums(queries, by_class)
         sweeps, query_groups = plan
-        if not by_class:
-            return LogSums(self._told(sweeps, sweeps.sums(query_groups)).log_sums)
+        log_sums = self._told(sweeps, sweeps.sums(query_groups)).log_sums
+        return LogSums(log_sums, self._log_shares(queries, log_sums) if by_class else None)
+
+    def _log_shares(self, queries: Queries, log_sums: np.ndarray) -> np.ndarray:
+        """Each class by itself: its sum is certified relative to itself, however small it is."""
+        sweeps, codes = self._class_sweeps, self.points.classes
+        assert codes is not None
+        rows = self.coordinates(queries, "rows")
+        images, log_shares = self._mapped(rows), np.full((len(rows), self.points.n_classes), -np.inf)
+        certificate = 0.0
+        for group, c in enumerate(np.unique(codes)):
+            asked = sweeps.tiles.new_rows(images, queries.left_out, self._threads, group)
+            found = sweeps.sums(asked).log_sums
+            certificate = max(certificate, sweeps.certificate)
+            with np.errstate(invalid="ignore"):
+                log_shares[:, c] = np.where(found > -np.inf, np.minimum(found - log_sums, 0.0), -np.inf)
+        self._certify(self.certificate + certificate)
+        imprecise = self._imprecise(log_sums)
+        if len(imprecise):
+            log_shares[imprecise] = self.dense.log_sums(queries.take(imprecise, len(codes)), by_class=True).log_shares
+        return log_shares
+
+    def _imprecise(self, log_sums: np.ndarray) -> np.ndarray:
+        """Queries whose log-sums are so large that their differences have too few digits."""
+        return np.flatnonzero(np.isfinite(log_sums) & (np.abs(log_sums) > _LARGEST_LOG_SUM[self.points.rows.dtype]))
+
+    def class_shares(self, queries: Queries) -> np.ndarray:
+        plan = self._plan(queries, "sums")
+        if plan is None:
+            return self.dense.class_shares(queries)
+        sweeps, query_groups = plan
         codes = self.points.classes
         assert codes is not None
-        log_sums, shares = self._told(sweeps, sweeps.class_shares(query_groups, codes, self.points.n_classes))
-        with np.errstate(divide="ignore"):
-            return LogSums(log_sums, np.log(shares))
+        return self._told(sweeps, sweeps.class_shares(query_groups, codes, self.points.n_classes))[1]
 
     def _certify(self, certificate: float) -> None:
         self.certificate = certificate
-        self._report(certificate)
+        self.points.certificates.add(certificate)
 
     def _told(self, sweeps: PrunedSweeps, answer: Any) -> Any:
         self._certify(sweeps.certificate)
         return answer
 
     def softmax_sums(
-        self, queries: Queries, factors: np.ndarray | None, values: Values | None, spread: Values | None = None,
+        self, queries: Queries, factors: np.ndarray | None, values: Values | None, query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:  # fmt: skip
         plan = self._plan(queries, own_class=own_class)
         if plan is None:
-            return self.dense.softmax_sums(queries, factors, values, spread, own_class)
+            return self.dense.softmax_sums(queries, factors, values, query_values, own_class)
         sweeps, query_groups = plan
         by_images = isinstance(values, str) and values == "images"
-        spread_images = isinstance(spread, str) and spread == "images"
+        query_images = isinstance(query_values, str) and query_values == "images"
         found = sweeps.sums(
-            query_groups, power=1.0 if by_images or spread_images else 0.0, relative=by_images, factors=factors,
+            query_groups, power=1.0 if by_images or query_images else 0.0, relative=by_images, factors=factors,
             values=None if by_images else self._given(values, Queries()),
-            spread=None if spread_images else self._given(spread, queries), spread_images=spread_images,
+            query_values=None if query_images else self._given(query_values, queries), query_images=query_images,
         )  # fmt: skip
         self._certify(sweeps.certificate)
         sees = (found.log_sums > -np.inf).astype(np.float64)[:, None]
         gathered = found.means
-        received = found.received if spread is not None else np.empty((sweeps.tiles.n_tiles, 0, PRUNED_TILE))
+        received = found.received if query_values is not None else np.empty((sweeps.tiles.n_tiles, 0, PRUNED_TILE))
         if by_images:
             gathered = np.hstack([gathered + sees * query_groups.given(query_groups.images), sees])
         if factors is not None:
             gathered = gathered * factors[:, None]
-        if spread_images:
+        if query_images:
             received = received.copy()
             received[:, :-1] += received[:, -1:] * sweeps.tiles.centres[:, :, None]
         return SoftmaxSums(found.log_sums, gathered, sweeps.tiles.unpack(received))
@@ -222,7 +295,10 @@ class PrunedPlaced(Placed):
     def candidates(
         self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return self.dense.candidates(queries, k, floors)
+        plan = None if floors is None else self._plan(queries, "sums")
+        if floors is None or plan is None:
+            return self.dense.candidates(queries, k, floors)
+        return listed_by_boxes(plan[0].tiles, plan[1], self.points.log_weights, floors, self._threads)
 
     def entropies(self, queries: Queries) -> np.ndarray | None:
         plan = self._plan(queries, "sums")
@@ -231,13 +307,13 @@ class PrunedPlaced(Placed):
         sweeps, query_groups = plan
         return self._told(sweeps, sweeps.sums(query_groups, entropies=True)).entropies
 
-    def scatter(self, queries: Queries, row_weights: np.ndarray, of: Of) -> Scatter:
+    def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
         plan = self._plan(queries)
         if plan is None:
-            return self.dense.scatter(queries, row_weights, of)
+            return self.dense.scatter(queries, row_weights, space)
         sweeps, query_groups = plan
         values = None
-        if of == "rows":
+        if space == "rows":
             values = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
         found = self._told(sweeps, sweeps.scatter(query_groups, row_weights, values))
         return Scatter(found.log_sums, found.scatter)
@@ -247,7 +323,7 @@ class PrunedPlaced(Placed):
         if plan is None:
             return self.dense.softmax_pull(queries, factors, own_class)
         sweeps, query_groups = plan
-        found = sweeps.sums(query_groups, power=1.0, relative=True, factors=factors, spread_images=True)
+        found = sweeps.sums(query_groups, power=1.0, relative=True, factors=factors, query_images=True)
         self._certify(sweeps.certificate)
         tiles = sweeps.tiles
         pull = tiles.unpack(found.received[:, -1:] * tiles.packed - found.received[:, :-1])
@@ -266,11 +342,9 @@ class PrunedPlaced(Placed):
         self._certify(every[0].certificate + mates[0].certificate)
         with np.errstate(invalid="ignore"):
             log_agreement = np.where(matched > -np.inf, np.minimum(matched - log_sums, 0.0), -np.inf)
-        underflowed = np.flatnonzero(
-            np.isfinite(log_sums) & (np.abs(log_sums) > _LARGEST_LOG_SUM[self.points.rows.dtype])
-        )
-        if len(underflowed):
-            log_agreement[underflowed] = self.dense.class_agreement(queries.take(underflowed, n))[1]
+        imprecise = self._imprecise(log_sums)
+        if len(imprecise):
+            log_agreement[imprecise] = self.dense.class_agreement(queries.take(imprecise, n))[1]
         return log_sums, log_agreement
 
     def class_pull(self, queries: Queries, row_weights: np.ndarray, likelihood: bool) -> Pull:

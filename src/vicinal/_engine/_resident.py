@@ -11,7 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from vicinal._engine._choice import Work, choose
-from vicinal._engine._problem import Placement
+from vicinal._engine._placement import Placement
 from vicinal._engine._settings import Engine, as_engine
 
 

@@ -15,9 +15,10 @@ import torch
 from vicinal._engine import _triton_rows as kernels
 from vicinal._engine._accuracy import TIED, largest_accurate_square, product_error, products_are_accurate
 from vicinal._engine._arrays import ArrayPlaced, answered, as_numpy, as_positions, like
-from vicinal._engine._contract import LogSums, Of, Queries, SoftmaxSums, Values
+from vicinal._engine._contract import LogSums, Queries, SoftmaxSums, Space, Values
 from vicinal._engine._few_rows import FewRows, are_few
 from vicinal._engine._nearest import Pairs
+from vicinal._engine._pruned_cuda import QueryTiles, TileLists
 from vicinal._engine._tiles import (
     LOG2E,
     Tensor,
@@ -26,6 +27,7 @@ from vicinal._engine._tiles import (
     compact_tiles,
     halved,
     in_given_order,
+    near_share,
     ordered_tiles,
     padded_width,
     within_memory,
@@ -35,6 +37,10 @@ from vicinal._engine._tuning import (
     FLOAT64,
     FUSED_COORDINATES,
     GPU_PROGRAMS,
+    GPU_PRUNED_FROM,
+    GPU_PRUNED_PROGRAMS,
+    GPU_PRUNED_QUERIES,
+    GPU_PRUNED_SHARE,
     GPU_SOFTMAX_POINTS,
     GPU_SOFTMAX_ROWS,
     GPU_SOFTMAX_STAGES,
@@ -42,7 +48,7 @@ from vicinal._engine._tuning import (
     GPU_VALUES,
 )
 
-# Beside log-sums beyond this size, scores have lost digits that weights need: such rows are done again in float64 where
+# Beside log-sums beyond this size, scores have underflowed digits that weights need: such rows are done again in float64 where
 # they are few.
 _LARGEST_LOG_SUM = {FLOAT64: 1e4, FLOAT32: 100.0}
 
@@ -75,9 +81,9 @@ class RowByRow(ArrayPlaced):
         width = padded_width(self._k)
         return self._backend.fuses and width <= FUSED_COORDINATES and self._n * width < 2**31
 
-    def coordinates(self, queries: Queries, of: Of) -> np.ndarray:
-        if of == "rows" or queries.rows is not None:
-            return super().coordinates(queries, of)
+    def coordinates(self, queries: Queries, space: Space) -> np.ndarray:
+        if space == "rows" or queries.rows is not None:
+            return super().coordinates(queries, space)
         images = self._images if queries.positions is None else self._images[self._at(queries.positions)]
         return images.cpu().numpy()
 
@@ -133,6 +139,14 @@ class RowByRow(ArrayPlaced):
         index = ordered_tiles(self._order, self._tile_size)
         return Tiles(self._exact, self._log2_weights, index, self._images.dtype, True)
 
+    @cached_property
+    def _may_prune(self) -> bool:
+        """Whether boxes of tiles of rows may exclude most pairs."""
+        error = self._backend.error
+        if not self._fused or self._n < GPU_PRUNED_FROM or error == 0:
+            return False
+        return near_share(self._exact, self._order, self._tile_size, error) <= GPU_PRUNED_SHARE
+
     def _tiles(self, largest: float = 0.0) -> Tiles:
         """Tiles that keep the digits of distances to queries with squares up to `largest`."""
         accurate = products_are_accurate(max(largest, self._largest), self._real)
@@ -153,13 +167,15 @@ class RowByRow(ArrayPlaced):
 
     # -- launches --------------------------------------------------------------------------------------------------
 
-    def _launch_queries(self, tiles: Tiles, images: Tensor, left_out: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def _launch_queries(
+        self, tiles: Tiles, images: Tensor, left_out: Any, by_differences: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Images of queries as the kernels read them, by rows and by columns, and the places that they do not see."""
         m, device = len(images), images.device
-        if tiles.local:
+        if by_differences:
             by_rows, by_columns = images, images.T.contiguous()
         else:
-            by_rows = torch.zeros(m, tiles.width, dtype=tiles.dtype, device=device)
+            by_rows = torch.zeros(m, tiles.width, dtype=torch.float64 if tiles.local else tiles.dtype, device=device)
             by_rows[:, : images.shape[1]] = images
             by_columns = by_rows
         skipped = torch.full((m,), -1, dtype=torch.int64, device=device)
@@ -168,8 +184,8 @@ class RowByRow(ArrayPlaced):
             skipped = torch.where(left_out >= 0, tiles.place[left_out.clamp(min=0)], -1)
         return by_rows, by_columns, skipped
 
-    def _launch_points(self, tiles: Tiles) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        by_column, h = (tiles.by_column, tiles.of_differences) if tiles.local else (tiles.u, tiles.of_points)
+    def _launch_points(self, tiles: Tiles, by_differences: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        by_column, h = (tiles.by_column, tiles.of_differences) if by_differences else (tiles.u, tiles.of_points)
         return tiles.u, by_column, h, tiles.centres
 
     @staticmethod
@@ -189,6 +205,7 @@ class RowByRow(ArrayPlaced):
         values: Tensor | None = None,
         codes: tuple[Tensor, Tensor] | None = None,
         entropy: bool = False,
+        lists: TileLists | None = None,
     ) -> Softmax:
         """The softmax of queries with these images.
 
@@ -200,14 +217,22 @@ class RowByRow(ArrayPlaced):
             Classes of the queries and the points, for a softmax within the class of the query.
         entropy : bool
             Whether the one column of means shall be the mean of ``log2 p_ij`` instead.
+        lists : TileLists, optional
+            The tiles of points that each tile of `GPU_SOFTMAX_ROWS` queries sees; all of them by default.
         """
         m, device, n_values = len(images), images.device, 0 if values is None else values.shape[1]
-        *q, skipped = self._launch_queries(tiles, images, left_out)
+        # Products about the centres of compact tiles are as accurate as differences; an entropy needs its digits most.
+        by_differences = tiles.local and (entropy or tiles is not self._compact)
+        local = 0 if not tiles.local else 1 if by_differences else 2
+        *q, skipped = self._launch_queries(tiles, images, left_out, by_differences)
         mine, theirs = (skipped, tiles.place) if codes is None else (codes[0], tiles.lay(codes[1]))
         width = min(padded_width(n_values), GPU_VALUES)
         n_columns = -(-n_values // width) * width
         laid = tiles.u if values is None else tiles.padded(values, n_columns)
         block, n_blocks, chunk, parts = self._cut(m, tiles)
+        listed, start_of_lists = (tiles.index, tiles.index) if lists is None else (lists.listed, lists.start)
+        if lists is not None:
+            parts = max(min(-(-GPU_PRUNED_PROGRAMS * GPU_SOFTMAX_ROWS // m), n_blocks), 1)
         top = torch.empty(m, dtype=torch.float64, device=device)
         total, means = torch.empty_like(top), torch.empty(m, n_values + entropy, dtype=torch.float64, device=device)
         step = max(self._backend.memory // (8 * 3 * parts * (n_columns + 2) * GPU_SOFTMAX_ROWS), 1) * GPU_SOFTMAX_ROWS
@@ -218,11 +243,11 @@ class RowByRow(ArrayPlaced):
             totals, below = torch.empty_like(tops), torch.empty_like(tops)
             gathered = torch.empty(parts, count, n_columns, dtype=tiles.dtype, device=device)
             kernels.softmax_rows[(-(-count // GPU_SOFTMAX_ROWS), parts, max(n_columns // width, 1))](
-                *q, skipped, mine, *self._launch_points(tiles), theirs, laid, tops, totals, gathered, below,
-                start, m, count, n_blocks, chunk, tiles.n_places, self._k, n_columns,
+                *q, skipped, mine, *self._launch_points(tiles, by_differences), theirs, laid, listed, start_of_lists, tops, totals,
+                gathered, below, start, m, count, n_blocks, chunk, tiles.n_places, self._k, n_columns,
                 D=tiles.width, DV=width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=self._precision,
-                LOCAL=tiles.local, CLASSES=codes is not None, VALUES=n_values > 0, ENTROPY=entropy,
-                num_warps=4, num_stages=GPU_SOFTMAX_STAGES,
+                LOCAL=local, CLASSES=codes is not None, VALUES=n_values > 0, ENTROPY=entropy,
+                LISTED=lists is not None, num_warps=4, num_stages=GPU_SOFTMAX_STAGES,
             )  # fmt: skip
             top[some], total[some], shares = combined(tops, totals)
             if entropy:
@@ -249,7 +274,28 @@ class RowByRow(ArrayPlaced):
             each = torch.arange(self.points.n_classes, device=codes.device)
             found = self._softmax(tiles, images, queries.left_out, (codes[:, None] == each).to(self._images.dtype))
             return LogSums(there(found.log_sums), there(found.means.clamp(0.0, 1.0).log()))
-        return LogSums(there(self._softmax(tiles, images, queries.left_out).log_sums))
+        pruned = self._pruned_softmax(images, queries.left_out)
+        return LogSums(there((pruned or self._softmax(tiles, images, queries.left_out)).log_sums))
+
+    def _pruned_softmax(self, images: Tensor, left_out: Any, entropy: bool = False) -> Softmax | None:
+        """The softmax of queries over the tiles of points that matter to them; None where that would save little."""
+        if len(images) < GPU_PRUNED_QUERIES or not self._may_prune:
+            return None
+        tiles = self._by_differences
+        ordered = QueryTiles(images, tiles.width)
+        images = images[ordered.order]
+        if left_out is not None:
+            left_out = like(left_out, images, torch.int64)[ordered.order]
+        near = self._softmax(tiles, images, left_out, lists=ordered.nearest(tiles))
+        lists = ordered.lists(tiles, near.top + near.total.log2(), self._backend.error, self._backend.memory)
+        if lists.share > GPU_PRUNED_SHARE:
+            return None
+        found = self._softmax(tiles, images, left_out, entropy=entropy, lists=lists)
+        log2_sums = found.top + found.total.log2()
+        skipped = torch.log2(lists.skipped).repeat_interleave(GPU_SOFTMAX_ROWS)[: len(images)] - log2_sums
+        self._backend.certified_row_error = float(torch.exp2(skipped.nan_to_num(nan=-math.inf)).max())
+        place = torch.argsort(ordered.order)
+        return Softmax(*(part[place] for part in found))
 
     @within_memory
     def entropies(self, queries: Queries) -> np.ndarray | None:
@@ -257,7 +303,8 @@ class RowByRow(ArrayPlaced):
         if tiles is None:
             return None
         # From differences: beside squares of 1e4, an expected score has lost the digits of an entropy.
-        found = self._softmax(self._by_differences, images, queries.left_out, entropy=True)
+        found = self._pruned_softmax(images, queries.left_out, entropy=True)
+        found = found or self._softmax(self._by_differences, images, queries.left_out, entropy=True)
         return as_numpy(found.means[:, 0] / -LOG2E).clip(min=0.0)
 
     @within_memory
@@ -266,19 +313,23 @@ class RowByRow(ArrayPlaced):
         queries: Queries,
         factors: np.ndarray | None,
         values: Values | None,
-        spread: Values | None = None,
+        query_values: Values | None = None,
         own_class: bool = False,
     ) -> SoftmaxSums:
         images, tiles = self._asked(queries)
         if tiles is None:
-            return super().softmax_sums(queries, factors, values, spread, own_class)
+            return super().softmax_sums(queries, factors, values, query_values, own_class)
         theirs = None if values is None else self._values(values, self._images, self._rows)
         codes = self._codes(queries) if own_class else None
         found = self._softmax(tiles, images, queries.left_out, theirs, codes)
         f = torch.ones(len(images), dtype=torch.float64, device=images.device)
         if factors is not None:
             f = like(factors, f)
-        mine = None if spread is None else self._values(spread, images.to(self._images.dtype), self._rows_of(queries))
+        mine = (
+            None
+            if query_values is None
+            else self._values(query_values, images.to(self._images.dtype), self._rows_of(queries))
+        )
         log_sums, gathered = found.log_sums, found.means * f[:, None]
         far = self._far(log_sums)
         received = torch.zeros(self._n, 0 if mine is None else mine.shape[1], dtype=torch.float64, device=images.device)
@@ -301,8 +352,17 @@ class RowByRow(ArrayPlaced):
         rows = self._rows if queries.rows is None else like(queries.rows, self._images)
         return rows if queries.positions is None else rows[self._at(queries.positions)]
 
-    def _received(self, queries, images, tiles, factors, log_sums, mine, codes) -> Tensor:
-        """``sum_i f_i p_ij spread_i`` for values `mine` of the queries, as sums of the transposed problem.
+    def _received(
+        self,
+        queries: Queries,
+        images: Tensor,
+        tiles: Tiles,
+        factors: Tensor,
+        log_sums: Tensor,
+        mine: Tensor,
+        codes: Any,
+    ) -> Tensor:
+        """``sum_i f_i p_ij query_values_i`` for values `mine` of the queries, as sums of the transposed problem.
 
         With the queries as points of log-weight ``log f_i - log_sums_i``, what point j receives is the sum of its
         neighbours among them, ``exp(log_weights_j + log_sums'_j) mean'_j``.
@@ -385,7 +445,7 @@ class _Blocks:
 
     def __init__(self, placed: RowByRow, tiles: Tiles, images: Tensor, left_out: Any):
         self._placed, self._tiles, self._images = placed, tiles, images
-        *self._q, self._skipped = placed._launch_queries(tiles, images, left_out)
+        *self._q, self._skipped = placed._launch_queries(tiles, images, left_out, tiles.local)
         self._squares = (images**2).sum(1)
         self.size, self.n_blocks, _, _ = placed._cut(max(len(images), 1), tiles)
         self._index = tiles.index.reshape(self.n_blocks, self.size)
@@ -397,9 +457,9 @@ class _Blocks:
         block, n_blocks, chunk, parts = placed._cut(count, tiles)
         tops = torch.empty(n_blocks, count, dtype=tiles.dtype, device=tiles.device)
         kernels.best_of_blocks[(-(-count // GPU_SOFTMAX_ROWS), parts)](
-            *self._q, self._skipped, *placed._launch_points(tiles), tops, some.start, len(self._images), count,
+            *self._q, self._skipped, *placed._launch_points(tiles, tiles.local), tops, some.start, len(self._images), count,
             n_blocks, chunk, tiles.n_places, placed._k,
-            D=tiles.width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=placed._precision, LOCAL=tiles.local,
+            D=tiles.width, B=tiles.size, BJ=block, BQ=GPU_SOFTMAX_ROWS, PRECISION=placed._precision, LOCAL=int(tiles.local),
             num_warps=4, num_stages=GPU_SOFTMAX_STAGES,
         )  # fmt: skip
         found = tops.T.double() / LOG2E

@@ -2,6 +2,7 @@
 
 import numbers
 import re
+import sys
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
@@ -86,7 +87,7 @@ class Engine(Record):
                 f"error={self.error:g} is below {least:g}, the rounding of sums in {np.dtype(dtype)}: it costs time and "
                 f"makes no answer better. Leave error=None, or ask for error=0 to visit every pair.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=_frames_inside_package(),
             )
 
     @classmethod
@@ -107,9 +108,17 @@ class Engine(Record):
         return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
+def _frames_inside_package() -> int:
+    """The stacklevel of the caller's line that led into the package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("vicinal."):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def as_engine(engine: "Engine | str | None") -> Engine:
-    """Return an Engine for None, a name or an Engine."""
-    return as_record(engine, Engine, "engine", (None, "auto", *BACKENDS))
+    """Return an Engine for None, a name or an Engine: a copy, because ``set_params(engine__error=...)`` changes the original."""
+    return replace(as_record(engine, Engine, "engine", (None, "auto", *BACKENDS)))
 
 
 def works_there(engine: "Engine | str | None") -> bool:

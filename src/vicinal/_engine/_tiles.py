@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import cached_property, wraps
-from typing import Any
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import torch
 
@@ -13,6 +13,21 @@ from vicinal._engine._tuning import GPU_SAMPLED_TILES, LEAST_WIDTH, MOST_MORE_TI
 LOG2E = 1.4426950408889634
 
 Tensor = torch.Tensor
+
+
+class Boxes(NamedTuple):
+    """Boxes around tiles of rows, in float64: (tiles, width) each, and the base-2 logarithm of the sum of their weights."""
+
+    low: Tensor
+    high: Tensor
+    masses: Tensor
+
+
+def boxes_around(laid: Tensor, present: Tensor, masses: Tensor) -> Boxes:
+    """The boxes of the rows that are present, from images (tiles, size, width)."""
+    low = torch.where(present[:, :, None], laid, torch.inf).amin(1).contiguous()
+    high = torch.where(present[:, :, None], laid, -torch.inf).amax(1).contiguous()
+    return Boxes(low, high, masses)
 
 
 class Tiles:
@@ -42,6 +57,7 @@ class Tiles:
         self.width = self.offsets.shape[1]
         half = (0.5 * LOG2E) * (self.offsets**2).sum(1)
         weights = torch.zeros_like(half) if log2_weights is None else self.lay(log2_weights)
+        self.log2_weights = torch.where(self.present, weights, -torch.inf)
         # What is taken off the base-2 logarithm of a product and of a difference; infinite in places without a row.
         absent = torch.full_like(half, torch.inf)
         self.h = torch.where(self.present, half - weights, absent)
@@ -82,6 +98,13 @@ class Tiles:
     def by_column(self) -> Tensor:
         """The offsets, (width, n_places), in the working precision."""
         return self.u.T.contiguous()
+
+    @cached_property
+    def boxes(self) -> "Boxes":
+        """The boxes around the tiles, and what the tiles weigh."""
+        images = self.offsets.reshape(self.n_tiles, self.size, -1) + self.centres[:, None]
+        masses = torch.logsumexp(self.log2_weights.reshape(self.n_tiles, self.size) / LOG2E, 1) * LOG2E
+        return boxes_around(images, self.present.reshape(self.n_tiles, self.size), masses)
 
     @cached_property
     def largest(self) -> float:
@@ -139,9 +162,7 @@ def near_share(images: Tensor, order: Tensor, size: int, error: float) -> float:
     However large a row's sum is, a tile at the squared distance ``-2 log(error)`` may add its share of the error to it.
     """
     index = ordered_tiles(order, size)
-    laid, present = images[index.clamp(min=0)], (index >= 0)[:, :, None]
-    low = torch.where(present, laid, math.inf).amin(1)
-    high = torch.where(present, laid, -math.inf).amax(1)
+    low, high, _ = boxes_around(images[index.clamp(min=0)], index >= 0, images[:0])
     some = torch.arange(0, len(low), max(len(low) // GPU_SAMPLED_TILES, 1), device=low.device)
     gaps = torch.maximum(low[some, None] - high, low - high[some, None]).clamp(min=0.0)
     near = (gaps**2).sum(2) < -2.0 * math.log(error)
@@ -196,7 +217,13 @@ def combined(tops: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return highest, (totals * shares).sum(0), shares
 
 
-def within_memory(verb: Callable) -> Callable:
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+
+
+def within_memory(
+    verb: Callable[Concatenate[Any, _Arguments], _Answer],
+) -> Callable[Concatenate[Any, _Arguments], _Answer]:
     """A method of a placement that goes on where the device has no room for it.
 
     It halves its backend's memory and starts again.  Where Triton cannot make the kernels (they need more shared memory
@@ -204,7 +231,7 @@ def within_memory(verb: Callable) -> Callable:
     """
 
     @wraps(verb)
-    def run(self, *arguments, **options):
+    def run(self: Any, /, *arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Answer:
         while True:
             try:
                 return verb(self, *arguments, **options)

@@ -1,4 +1,4 @@
-"""Fused Triton kernels over listed pairs of tiles, where points meet themselves; `_pruned_cuda.py` launches them.
+"""Fused Triton kernels that list pairs of tiles, and that sweep listed pairs; `_pruned_cuda.py` launches them.
 
 Symbols are those of `_triton_half.py`, with a centre per tile.  The tiles that tile b visits are ``LIST[START[b]]`` to
 ``LIST[START[b + 1] - 1]``, in both directions: a program adds along rows alone and stores nothing per pair of tiles.
@@ -9,42 +9,95 @@ import triton.language as tl
 
 
 @triton.jit
-def nearby_tiles(
-    LOW, HIGH, MASS, LEAST, KEPT, REST, n_tiles, n_coordinates, raised, shrink, half, least,
-    D: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr,
-):  # fmt: skip
-    """Which pairs of tiles must be visited, KEPT (n_tiles, n_tiles), and a bound of what the others hold.
-
-    LOW and HIGH (n_tiles, D) are boxes, MASS (n_tiles,) the base-2 logarithm of the sum of a tile's weights, and LEAST
-    (n_tiles,) a lower bound of the sums of its rows, less their own weight.  A pair is skipped where, in both directions, a
-    tile cannot add more than ``2^least`` of a row's sum, times the squared distance.  REST (blocks, n_tiles) gets the sum of
-    ``2^bound`` over the tiles that a tile skips.  All in float64.
-    """
-    i = tl.program_id(0) * BI + tl.arange(0, BI)
-    j = tl.program_id(1) * BJ + tl.arange(0, BJ)
-    there = (i < n_tiles)[:, None] & (j < n_tiles)[None, :]
+def _box_squares(i, j, n_i, n_j, LOW_I, HIGH_I, LOW_J, HIGH_J, n_coordinates, shrink, D: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr):  # fmt: skip
+    """Squared distances of boxes i and j, rounded down."""
     squares = tl.zeros([BI, BJ], tl.float64)
     for k in range(n_coordinates):
-        low_i = tl.load(LOW + i * D + k, mask=i < n_tiles, other=0.0)
-        high_i = tl.load(HIGH + i * D + k, mask=i < n_tiles, other=0.0)
-        low_j = tl.load(LOW + j * D + k, mask=j < n_tiles, other=0.0)
-        high_j = tl.load(HIGH + j * D + k, mask=j < n_tiles, other=0.0)
+        low_i = tl.load(LOW_I + i * D + k, mask=i < n_i, other=0.0)
+        high_i = tl.load(HIGH_I + i * D + k, mask=i < n_i, other=0.0)
+        low_j = tl.load(LOW_J + j * D + k, mask=j < n_j, other=0.0)
+        high_j = tl.load(HIGH_J + j * D + k, mask=j < n_j, other=0.0)
         gap = tl.maximum(low_i[:, None] - high_j[None, :], low_j[None, :] - high_i[:, None])
         gap = tl.maximum(gap, 0.0)
         squares += gap * gap
-    squares *= shrink
+    return squares * shrink
+
+
+@triton.jit
+def nearest_box(
+    LOW_I, HIGH_I, LOW_J, HIGH_J, MASS, NEAREST, n_i, n_j, n_coordinates, shrink, half,
+    D: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr,
+):  # fmt: skip
+    """For each box i, the box j that may add most to a sum, NEAREST (n_i,): a start for a lower bound of that sum."""
+    i = tl.program_id(0) * BI + tl.arange(0, BI)
+    best = tl.full([BI], float("-inf"), tl.float64)
+    nearest = tl.zeros([BI], tl.int32)
+    for block in range(tl.cdiv(n_j, BJ)):
+        j = block * BJ + tl.arange(0, BJ)
+        squares = _box_squares(i, j, n_i, n_j, LOW_I, HIGH_I, LOW_J, HIGH_J, n_coordinates, shrink, D, BI, BJ)
+        mass = tl.load(MASS + j, mask=j < n_j, other=float("-inf"))
+        most = mass[None, :] - half * squares
+        highest, at = tl.max(most, 1), tl.argmax(most, 1)
+        nearest = tl.where(highest > best, block * BJ + at, nearest)
+        best = tl.maximum(best, highest)
+    tl.store(NEAREST + i, nearest, mask=i < n_i)
+
+
+@triton.jit
+def skipped_sums(
+    LOW_I, HIGH_I, LOW_J, HIGH_J, MASS, LEAST, FOUND, n_i, n_j, n_coordinates, raised, shrink, half, lowest, step,
+    D: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    """What skipping the tiles below a threshold could cost, for T thresholds: FOUND (parts, n_i, T).
+
+    The threshold t of box i is ``LEAST_i + lowest + t step``, in base-2 logarithms.  FOUND is the sum, relative to ``2^LEAST``,
+    of what the boxes j below it can add to a sum, times their squared distance.
+    """
+    i = tl.program_id(0) * BI + tl.arange(0, BI)
+    part, parts = tl.program_id(1), tl.num_programs(1)
+    least = tl.load(LEAST + i, mask=i < n_i, other=0.0)
+    thresholds = tl.arange(0, T)
+    total = tl.zeros([BI, T], tl.float64)
+    n_blocks = tl.cdiv(n_j, BJ)
+    for block in range(n_blocks * part // parts, n_blocks * (part + 1) // parts):
+        j = block * BJ + tl.arange(0, BJ)
+        squares = _box_squares(i, j, n_i, n_j, LOW_I, HIGH_I, LOW_J, HIGH_J, n_coordinates, shrink, D, BI, BJ)
+        mass = tl.load(MASS + j, mask=j < n_j, other=float("-inf"))
+        most = raised - half * squares + tl.log2(tl.maximum(squares, 1.0)) + mass[None, :] - least[:, None]
+        values = tl.where((j < n_j)[None, :], tl.exp2(most), 0.0)
+        for t in tl.static_range(T):
+            below = tl.sum(tl.where(most <= lowest + t * step, values, 0.0), 1)
+            total += tl.where(thresholds == t, 1.0, 0.0)[None, :] * below[:, None]
+    to = (part.to(tl.int64) * n_i + i)[:, None] * T + thresholds[None, :]
+    tl.store(FOUND + to, total, mask=(i < n_i)[:, None])
+
+
+@triton.jit
+def nearby_tiles(
+    LOW_I, HIGH_I, LOW_J, HIGH_J, MASS_I, MASS_J, THRESHOLD_I, THRESHOLD_J, KEPT, REST,
+    n_i, n_j, n_coordinates, raised, shrink, half,
+    D: tl.constexpr, BI: tl.constexpr, BJ: tl.constexpr, BOTH: tl.constexpr,
+):  # fmt: skip
+    """Which pairs of tiles must be visited, KEPT (n_i, n_j), and a bound of what the others hold.
+
+    LOW and HIGH (tiles, D) are boxes, MASS the base-2 logarithms of the sums of the tiles' weights.  A pair is skipped where
+    the most that tile j can add, times the squared distance, is at most ``2^THRESHOLD_i``, and with BOTH the other way as
+    well.  REST (blocks, n_i) gets the sum of ``2^bound`` over the tiles that a tile skips.  All in float64.
+    """
+    i = tl.program_id(0) * BI + tl.arange(0, BI)
+    j = tl.program_id(1) * BJ + tl.arange(0, BJ)
+    there = (i < n_i)[:, None] & (j < n_j)[None, :]
+    squares = _box_squares(i, j, n_i, n_j, LOW_I, HIGH_I, LOW_J, HIGH_J, n_coordinates, shrink, D, BI, BJ)
     bound = raised - half * squares
-    mass_i = tl.load(MASS + i, mask=i < n_tiles, other=0.0)
-    mass_j = tl.load(MASS + j, mask=j < n_tiles, other=0.0)
-    least_i = tl.load(LEAST + i, mask=i < n_tiles, other=0.0)
-    least_j = tl.load(LEAST + j, mask=j < n_tiles, other=0.0)
     weighed = bound + tl.log2(tl.maximum(squares, 1.0))
-    far = (weighed + mass_j[None, :] <= least_i[:, None] + least) & (
-        weighed + mass_i[:, None] <= least_j[None, :] + least
-    )
-    tl.store(KEPT + i[:, None].to(tl.int64) * n_tiles + j[None, :], tl.where(far, 0, 1).to(tl.int8), mask=there)
+    mass_j = tl.load(MASS_J + j, mask=j < n_j, other=0.0)
+    far = weighed + mass_j[None, :] <= tl.load(THRESHOLD_I + i, mask=i < n_i, other=0.0)[:, None]
+    if BOTH:
+        mass_i = tl.load(MASS_I + i, mask=i < n_i, other=0.0)
+        far &= weighed + mass_i[:, None] <= tl.load(THRESHOLD_J + j, mask=j < n_j, other=0.0)[None, :]
+    tl.store(KEPT + i[:, None].to(tl.int64) * n_j + j[None, :], tl.where(far, 0, 1).to(tl.int8), mask=there)
     rest = tl.sum(tl.where(far & there, tl.exp2(bound + mass_j[None, :]), 0.0), 1)
-    tl.store(REST + tl.program_id(1).to(tl.int64) * n_tiles + i, rest, mask=i < n_tiles)
+    tl.store(REST + tl.program_id(1).to(tl.int64) * n_i + i, rest, mask=i < n_i)
 
 
 @triton.jit
@@ -109,13 +162,14 @@ def listed_sums(
 
 @triton.jit
 def listed_pulls(
-    U, UL, C, H, CODE, OUTSIDE, INSIDE, V, VL, CV, LIST, START, SHIFT, PULL, unit, n_places,
+    U, UL, C, H, CODE, OUTSIDE, INSIDE, V, VL, CV, LIST, START, SHIFT, PULL, EDGES, unit, n_places,
     D: tl.constexpr, DV: tl.constexpr, B: tl.constexpr, BJ: tl.constexpr, SPLIT: tl.constexpr, CLASSES: tl.constexpr,
-    SAME: tl.constexpr,
+    SAME: tl.constexpr, WITH_EDGES: tl.constexpr,
 ):  # fmt: skip
     """``sum_j M_ij (v_i - v_j)`` in parts: PULL (parts, n_places, DV), with M of `_triton_half.half_scatter`.
 
-    V and VL are offsets of values from their centres CV (tiles, DV), in float64; SAME says that they are U and C.
+    V and VL are offsets of values from their centres CV (tiles, DV), in float64; SAME says that they are U and C.  With
+    WITH_EDGES, EDGES (blocks of entries of the list, DV) is the sum over the rows of a tile and a block of columns.
     """
     b, part = tl.program_id(0), tl.program_id(1)
     i, kv = b * B + tl.arange(0, B), tl.arange(0, DV)
@@ -150,6 +204,9 @@ def listed_pulls(
             applied = tl.dot(high, vj, applied)
         else:
             applied = tl.dot(M, vj, input_precision="ieee", out_dtype=M.dtype)
-        pull += tl.sum(M, 1)[:, None] * (vi + of_values[None, :]) - applied
+        added = tl.sum(M, 1)[:, None] * (vi + of_values[None, :]) - applied
+        pull += added
+        if WITH_EDGES:
+            tl.store(EDGES + at * DV + kv, tl.sum(added, 0))
     to = part.to(tl.int64) * n_places + i
     tl.store(PULL + to[:, None] * DV + kv[None, :], pull)

@@ -87,9 +87,15 @@ SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
 DEFAULT_ERROR = {FLOAT64: 1e-12, FLOAT32: 1e-7}
 LARGEST_ERROR = 0.1
 # From this many points and queries on, pruned work is considered.
-PRUNED_FROM_POINTS = 4096
+# Below, a dense pass takes a tenth of a second and the pruned kernels some 20 s to compile at their first use.
+PRUNED_FROM_POINTS = 6144
 PRUNED_FROM_QUERIES = 512
-SAMPLED_HANDS = 32  # query groups that tell what share of the pairs a pass would visit
+SAMPLED_GROUPS = 32  # query groups that tell what share of the pairs a pass would visit
+# Below so many points, that count is not made where the pairs that matter to some rows are too many already, or more than
+# this share of what they were when the count last spoke against pruning.
+COUNTED_FROM_POINTS = 32_768
+REFUSED_AGAIN = 0.5
+NEAR_POINTS = 4096  # points of which that is counted
 # What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in dense passes over all rows, for
 # sums alone and for scatters or means; and pruned, for its distance, for its exponential, and for the rest of a scatter.
 # Pruned work must promise this share of the dense cost to be taken.  Measured.
@@ -116,11 +122,14 @@ GPU_CHUNK = 64  # tiles that a program visits, so that programs are many and sho
 GPU_PROGRAMS = 1024  # programs that fill the device
 GPU_VALUES = 64  # columns of values that a program gathers
 GPU_FRAME_ROWS, GPU_FRAME_POINTS, GPU_FRAME_COLUMNS = 64, 64, 32  # a block of queries and points with frames
-# Pruned sweeps: tiles in a block of the search for pairs, programs that fill the device, rows from which they are tried, and
-# the share of pairs up to which they win.
+# Pruned sweeps: tiles in a block of the search for pairs, parts in which it is done, thresholds that it tries, programs that
+# fill the device, rows and queries from which they are tried, and the share of pairs up to which they win.
 GPU_BOX_TILES = 64
+GPU_BOX_PARTS = 16
+GPU_THRESHOLDS = 16
 GPU_PRUNED_PROGRAMS = 4096
 GPU_PRUNED_FROM = 16_384
+GPU_PRUNED_QUERIES = 1024
 GPU_PRUNED_SHARE = 0.3
 GPU_SAMPLED_TILES = 32  # whose boxes tell whether pruning may pay at all
 GPU_FEW_ROWS = 64  # this many rows, and that share of all, are done again in float64 without much time,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._engine import Engine, quiet_blas
+from vicinal._engine import Engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Recorder, fixed_point
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.gauss_penalty import Penalties
@@ -87,20 +87,20 @@ class LCAFold:
     ) -> None:
         self._test, self._test_weight, self._structure = test, test_weight, structure
         self._problem = leave_one_out(train, train_weight, engine, passes=_PASSES)
-        self._spread = scatter_of_rows(train, train_weight)
+        self._covariance = scatter_of_rows(train, train_weight)
         self._matrix = cache(lambda family: family_matrix(family, train, train_weight))
 
     def fit(self, family: str, factor: float, start: np.ndarray | None) -> tuple[np.ndarray, float]:
         """Fit with a penalty from a metric, and score the held-out rows; see `Fold`."""
-        with quiet_blas(*self._problem.rows.shape):
+        with one_blas_thread_beside_pairs(*self._problem.rows.shape):
             return self._fit(family, factor, start)
 
     def _fit(self, family: str, factor: float, start: np.ndarray | None) -> tuple[np.ndarray, float]:
         reg = factor * self._matrix(family)
         problem = self._problem._replace(reg=reg)
-        spread = inverse_root(nearest_structured(self._spread + reg, *self._structure))
-        start = spread if start is None else start
-        steps = Steps(lambda metric: one_pass(problem, metric), self._structure, start, spread)
+        reference = inverse_root(nearest_structured(self._covariance + reg, *self._structure))
+        start = reference if start is None else start
+        steps = Steps(lambda metric: one_pass(problem, metric), self._structure, start, reference)
         limits = {"max_iter": _MAX_PASSES, "tol": _TOL}
         metric = accelerated_fixed_point(steps.displacement, steps.move, start, Recorder(), **limits).parameters
         sums = problem.pairs.at(metric).log_sums(self._test) - np.log(problem.weight.sum())
@@ -144,7 +144,7 @@ class LCAGaussFold:
         def run(split, tol):
             return fixed_point(lambda at: em_step(problem, at), split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
 
-        with quiet_blas(*problem.rows.shape):
+        with one_blas_thread_beside_pairs(*problem.rows.shape):
             # From the start of Algorithm 1: EM hardly makes a direction local again that is Gaussian under a larger R.
             path = run(all_local(d), _TOL)
             split = (search_directions(run, path, _TOL) if self._reduce else path).parameters

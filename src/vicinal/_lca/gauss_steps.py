@@ -125,7 +125,7 @@ def em_step(problem, split):
 @journaled()
 def _neighbors(problem, metric):
     """The neighbours' term of F, and the local scatter per unit of weight."""
-    sums, scatter = problem.pairs.at(metric).scatter(problem.weight, of="rows")
+    sums, scatter = problem.pairs.at(metric).scatter(problem.weight, space="rows")
     mass = problem.weight.sum()
     return float(problem.weight @ (sums - problem.log_others) / mass), scatter / mass
 

@@ -103,7 +103,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         """
         check_flag(self.sample, "sample")
         rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
-        density = LCA() if self.density is None else self.density
+        density = self._inner_estimator()
         if not get_tags(density).input_tags.allow_nan:
             raise TypeError(
                 f"density must be LCA, LCAGauss or ParzenWindows, which can be fitted to rows with missing values, got "
@@ -118,10 +118,14 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         self.density_ = clone(density)
         if self.density is None:
             check_rows(self.density_, known, reset=True, gaps=True)
-            fit_lca_to_gaps(self.density_, known, None, None, Structure("full"), of_spread=_SHARE)
+            fit_lca_to_gaps(self.density_, known, None, None, Structure("full"), data_share=_SHARE)
         else:
             self.density_.fit(known)
         return self
+
+    def _inner_estimator(self) -> Any:
+        """The density that is fitted, for `which_engine`."""
+        return LCA() if self.density is None else self.density
 
     def transform(self, X: Any) -> np.ndarray:
         """Return rows with their missing values filled in.

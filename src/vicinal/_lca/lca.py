@@ -19,7 +19,7 @@ from vicinal._checks import (
     check_weights,
 )
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, fit_engine, quiet_blas
+from vicinal._engine import Engine, Work, fit_engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
@@ -63,10 +63,10 @@ from vicinal._records import Record, RecordParametersMixin, as_record
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")
 _SOLVERS = ("auto", "em", "accelerated", "stochastic")
 
-# Up to here a pass over all pairs takes seconds on two cores, and the accelerated solver needs 10 to 30.
-_EXACT_ROWS = 20_000
-# Beyond, a pass must be expected to visit no more pairs than these.
+# The most pairs of a pass of an exact fit, which takes seconds on two cores; the accelerated solver needs 10 to 30.
 _EXACT_PAIRS = 2e9
+# From here on an exact fit starts from fits of samples.
+_LEVELS_FROM_ROWS = 20_000
 # The default max_iter and tol, exact and stochastic.
 LIMITS = (500, 1e-8), (50, 1e-3)
 # Passes (or sweeps) that a fit makes, about; the engine chooses by it.
@@ -107,8 +107,8 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         fewer passes over the pairs, by quasi-Newton steps that EM safeguards. "stochastic" (sec. 5) sees
         minibatches of rows and samples of neighbours: time and memory are linear in n; its options are those of
         :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is
-        "accelerated" up to 20,000 rows, and beyond where a pass is expected to visit at most two billion pairs (most are
-        skipped where kernels are narrow, see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
+        "accelerated" where a pass is expected to visit at most two billion pairs: up to 44,721 rows, and beyond where kernels are
+        so narrow that most pairs are skipped (see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
     init : "covariance", float or array, default="covariance"
         The start: the covariance of the data, or a number or vector (standard deviations) or a matrix (a
         covariance).
@@ -160,7 +160,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
     engine_ : str
         The backend of the pair work.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
@@ -284,27 +284,27 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         self.__dict__.pop("_left_out_scores", None)  # of an earlier fit to rows with missing values
         X, reg = self._penalty(X, weight, structure, remedies)
         try:
-            path = self._climb(X, weight, reg, structure)
+            path = self._fit_metric(X, weight, reg, structure)
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
                 raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
             # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
             reg = least_penalty(*counted_rows(X, weight))
-            path = self._climb(X, weight, reg, structure)
+            path = self._fit_metric(X, weight, reg, structure)
         self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
         warn_if_not_converged("LCA", path, stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
 
-    def _climb(self, X, weight, reg, structure):
+    def _fit_metric(self, X, weight, reg, structure):
         """Find the metric under a penalty, and keep it with its density."""
         queries = self._pair_work(*X.shape).n_queries
         problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=_PASSES)
         self.engine_ = problem.pairs.backend
-        spread = scatter_of_rows(problem.rows, problem.weight)
+        covariance = scatter_of_rows(problem.rows, problem.weight)
         # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
-        start, record, neighbors = self._start(spread, reg, structure), Recorder.of(self), None
-        reference = self._spread_metric(spread, reg, structure)
+        start, record, neighbors = self._initial_metric(covariance, reg, structure), Recorder.of(self), None
+        reference = self._metric_of_data(covariance, reg, structure)
         start = self._choose_solver(problem, start, structure, reference)
         limits = self._limits(*LIMITS[self.solver_ == "stochastic"])
         if self.solver_ == "stochastic":
@@ -314,12 +314,12 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
             # One pass over the pairs at A: the objective (Eq. 1), the neighbours' weights lambda_ij (Eq. 3), and
             # Sigma <- 1/n sum_ij lambda_ij (x_i - x_j)(x_i - x_j)' + R (Eq. 4 with the penalty).
             steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
-            with quiet_blas(*problem.rows.shape):  # the algebra between the passes, too
+            with one_blas_thread_beside_pairs(*problem.rows.shape):  # the algebra between the passes, too
                 if self.solver_ == "em":
                     path = fixed_point(steps.em, start, record, **limits)
                 else:
                     path = accelerated_fixed_point(steps.displacement, steps.move, start, record, **limits)
-        self._keep(path.parameters, spread)
+        self._keep(path.parameters, covariance)
         self._keep_density(X.copy(), weight, problem, neighbors)
         return path
 
@@ -332,18 +332,19 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         self._stream = None
         return X, weight, structure
 
-    def _choose_solver(self, problem, start, structure, spread):
+    def _choose_solver(self, problem, start, structure, reference):
         """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
         n = len(problem.rows)
         self.solver_ = self._pick_solver(n)
-        many = n > _EXACT_ROWS and isinstance(self.init, str)
-        with quiet_blas(*problem.rows.shape):
-            if self.solver == "auto" and many and predicted_pairs(problem, start, structure, spread) <= _EXACT_PAIRS:
+        many = n > _LEVELS_FROM_ROWS and isinstance(self.init, str)
+        with one_blas_thread_beside_pairs(*problem.rows.shape):
+            unsure = self.solver == "auto" and self.solver_ == "stochastic" and many
+            if unsure and predicted_pairs(problem, start, structure, reference) <= _EXACT_PAIRS:
                 self.solver_ = "accelerated"
             if self.verbose and self.solver == "auto":
                 self._say(f"solver={self.solver_!r} for {n} rows")
             if many and self.solver_ == "accelerated":
-                return multilevel_start(problem, start, structure, spread, self._say)
+                return multilevel_start(problem, start, structure, reference, self._say if self.verbose else None)
         return start
 
     def _say(self, text):
@@ -412,7 +413,7 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
             return "stochastic"
         if self.solver != "auto":
             return self.solver
-        return "accelerated" if n <= _EXACT_ROWS else "stochastic"
+        return "accelerated" if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
 
     def _pair_work(self, n_samples, n_features):
         """The pair work of a fit: all pairs in each pass, or those of a sweep."""
@@ -421,21 +422,21 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
             queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
         return Work(queries, n_samples, n_features, _PASSES)
 
-    def _start(self, spread, reg, structure):
+    def _initial_metric(self, data_covariance, reg, structure):
         """The metric to start from: the inverse root of a covariance of the structure."""
         if not isinstance(self.init, str):
             covariance = bandwidth_covariance(self.init, self.n_features_in_, name="init")
             covariance = covariance[np.ix_(self.active_features_, self.active_features_)]
             return inverse_root(nearest_structured(covariance, *structure))
         check_choice(self.init, "init", ("covariance",))
-        return self._spread_metric(spread, reg, structure)
+        return self._metric_of_data(data_covariance, reg, structure)
 
-    def _spread_metric(self, spread, reg, structure):
+    def _metric_of_data(self, covariance, reg, structure):
         """The metric of the data's own covariance."""
-        covariance = nearest_structured(spread + reg, *structure)
+        structured = nearest_structured(covariance + reg, *structure)
         if reg.any():
-            check_representable(covariance, "reg", self.reg)
-        return inverse_root(covariance)
+            check_representable(structured, "reg", self.reg)
+        return inverse_root(structured)
 
     def _limits(self, max_iter, tol):
         """The user's max_iter and tol, or these."""
@@ -464,10 +465,10 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         sample = np.sort(rng.choice(n, min(options.n_candidates or SAMPLE, n), replace=False))
         return path, sample
 
-    def _keep(self, metric, spread):
+    def _keep(self, metric, covariance):
         """Store the fitted metric."""
         diagonal = self.covariance_type in ("diag", "spherical")
-        metric = np.abs(metric) if diagonal else ordered_metric(metric, spread)
+        metric = np.abs(metric) if diagonal else ordered_metric(metric, covariance)
         inverse = np.linalg.inv(metric)
         self.components_ = self._in_all_columns(metric)
         self.covariance_, self.precision_ = inverse @ inverse.T, metric.T @ metric

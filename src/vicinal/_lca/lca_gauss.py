@@ -129,7 +129,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     engine_ : str
         The backend of the pair work.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     effective_neighbors_ : ndarray of shape (n_samples,)
         Perplexities of the rows' neighbours in the local subspace.
@@ -224,20 +224,20 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
             return self
         rows, reg, reg_gauss = self._penalties(rows, weight)
         try:
-            path = self._climb(rows, weight, reg, reg_gauss)
+            path = self._fit_directions(rows, weight, reg, reg_gauss)
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
                 raise ValueError(collapse_message(rows, weight, "full", _REMEDIES)) from None
             # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
             reg = least_penalty(*counted_rows(rows, weight))
-            path = self._climb(rows, weight, reg, reg_gauss)
+            path = self._fit_directions(rows, weight, reg, reg_gauss)
         self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
         self.reg_gauss_ = self._in_all_columns(self._in_all_columns(reg_gauss).T)
         warn_if_not_converged("LCAGauss", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return self
 
-    def _climb(self, X, weight, reg, reg_gauss):
+    def _fit_directions(self, X, weight, reg, reg_gauss):
         """Find the directions under two penalties, and keep them with their density."""
         # Departure 4 (LCAGauss): C_G divides by n, so that the limit is the Gaussian of maximum likelihood.
         gaussian = scatter_of_rows(X, weight) + reg_gauss

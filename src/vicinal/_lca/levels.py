@@ -5,6 +5,7 @@ be skipped.  A fit to a sample is cheap, and its kernel is nearly that of all ro
 narrows with the number of rows n as ``n^(-2/(d+4))`` in its variances.
 """
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -38,28 +39,34 @@ def narrowed(metric: np.ndarray, n_old: int, n_new: int, reg: np.ndarray | None 
     return inverse_root(reg + factor * (inverse @ inverse.T - reg))
 
 
-def predicted_pairs(problem: LeaveOneOut, start: np.ndarray, structure: Structure, spread: np.ndarray) -> float:
+def predicted_pairs(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> float:
     """The pairs that an exact pass at the best metric is expected to visit: a function of the rows and parameters alone.
 
     The metric is that of a sample, narrowed to all rows; the share of the pairs is counted on a sample of rows.
     """
     n = len(problem.rows)
     size = min(FIRST_LEVEL, n)
-    metric = _fit_level(_sample(problem, size), start, structure, spread).parameters
+    metric = _fit_level(_sample(problem, size), start, structure, reference).parameters
     share = problem.pairs.at(narrowed(metric, size, n, problem.reg)).expected_share
     return share * float(n) ** 2
 
 
 def multilevel_start(
-    problem: LeaveOneOut, start: np.ndarray, structure: Structure, spread: np.ndarray,
-    say: Callable[[str], None] = lambda _: None,
+    problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray,
+    say: Callable[[str], None] | None = None,
 ) -> np.ndarray:  # fmt: skip
     """A metric close to the best for all rows, from a start at any distance."""
     n, metric = len(problem.rows), start
     sizes = level_sizes(n)
     for size, following in zip(sizes, [*sizes[1:], n], strict=True):
-        path = _fit_level(_sample(problem, size), metric, structure, spread)
-        say(f"{size} rows: {path.n_iter} passes to {path.objectives[-1]:.6f} nats per row")
+        began, sample = time.perf_counter(), _sample(problem, size)
+        path = _fit_level(sample, metric, structure, reference)
+        if say is not None:
+            say(
+                f"{size} rows: {path.n_iter} passes to {path.objectives[-1]:.6f} nats per row in "
+                f"{time.perf_counter() - began:.1f} s; the last visited about "
+                f"{100 * sample.pairs.at(path.parameters).expected_share:.2g}% of the pairs"
+            )
         metric = narrowed(path.parameters, size, following, problem.reg)
     return metric
 
@@ -70,8 +77,8 @@ def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
     return some_rows(problem, np.sort(chosen))
 
 
-def _fit_level(problem: LeaveOneOut, start: np.ndarray, structure: Structure, spread: np.ndarray) -> FitPath:
-    steps = Steps(lambda metric: one_pass(problem, metric), structure, start, spread)
+def _fit_level(problem: LeaveOneOut, start: np.ndarray, structure: Structure, reference: np.ndarray) -> FitPath:
+    steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
     path = accelerated_fixed_point(
         steps.displacement, steps.move, start, Recorder(), max_iter=_LEVEL_PASSES, tol=_LEVEL_TOL
     )

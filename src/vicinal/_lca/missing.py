@@ -38,9 +38,9 @@ def gap_limits(estimator: Any) -> dict[str, Any]:
 _LIMITS = {"max_iter": MAX_PASSES, "tol": TOL}
 
 
-def _check_collapse(covariance: np.ndarray, spread: np.ndarray) -> np.ndarray:
+def _check_collapse(covariance: np.ndarray, data_covariance: np.ndarray) -> np.ndarray:
     """The covariance, where its smallest variance in units of the data's spread is not lost in rounding."""
-    whitened = np.linalg.solve(spread, covariance)
+    whitened = np.linalg.solve(data_covariance, covariance)
     if not np.isfinite(covariance).all() or not np.linalg.eigvals(whitened).real.min() > COLLAPSE:
         raise CollapseError
     return covariance
@@ -53,20 +53,20 @@ def fit_lca_to_gaps(
     reg: np.ndarray | None,
     structure: Structure,
     *,
-    of_spread: float = AUTO_SHARE,
+    data_share: float = AUTO_SHARE,
 ) -> None:
     """Fit an LCA to rows with missing values.
 
-    The penalty is `reg` or, where that is None, `of_spread` times the covariance of the data.
+    The penalty is `reg` or, where that is None, `data_share` times the covariance of the data.
     """
     check_columns_known(X, getattr(estimator, "feature_names_in_", None))
     rows = X.astype(np.float64)
-    filled, spread = gaussian_start(rows, weight)
-    ridge = of_spread * spread if reg is None else reg
-    start = GapFit(nearest_structured(narrowed(spread, len(X)) + ridge, *structure), filled)
+    filled, data_covariance = gaussian_start(rows, weight)
+    ridge = data_share * data_covariance if reg is None else reg
+    start = GapFit(nearest_structured(narrowed(data_covariance, len(X)) + ridge, *structure), filled)
 
     def update(found: Any, mass: float) -> np.ndarray:
-        return _check_collapse(nearest_structured(found.scatter / mass + ridge, *structure), spread)
+        return _check_collapse(nearest_structured(found.scatter / mass + ridge, *structure), data_covariance)
 
     record = Recorder.of(estimator, lambda at: inverse_root(at.covariance))
     try:
@@ -113,23 +113,23 @@ def fit_lca_gauss_to_gaps(
     known, d = X.astype(np.float64), X.shape[1]
     w = np.ones(len(X)) if weight is None else weight
     mass = float(w.sum())
-    filled, spread = gaussian_start(known, weight)
-    reg = AUTO_SHARE * spread if reg is None else reg
+    filled, data_covariance = gaussian_start(known, weight)
+    reg = AUTO_SHARE * data_covariance if reg is None else reg
     reg_gauss = np.zeros((d, d)) if reg_gauss is None else reg_gauss
-    root = inverse_root(spread + reg_gauss)
+    root = inverse_root(data_covariance + reg_gauss)
     start = _split(np.empty((0, d)), root, mean_of_rows(filled, weight), filled)
 
     def step(at: _Split) -> tuple[float, _Split]:
         found = expect(known, at.centres, at.covariance, weight, estimator.engine)
         penalty = 0.5 * float(np.sum(reg * (at.local.T @ at.local)) + np.sum(reg_gauss * (at.gaussian.T @ at.gaussian)))
         objective = float(w @ found.scores) / mass - penalty
-        added = found.spread / mass
+        added = found.uncertainty / mass
         whole = scatter_of_rows(found.rows, weight) + added + reg_gauss
         root, mean = inverse_root(whole), mean_of_rows(found.rows, weight)
         if not len(at.local):  # all Gaussian: the state absorbs, as with complete rows
             return objective, _split(root, at.local, mean, found.rows)
         pairs = leave_one_out(found.rows, weight, estimator.engine).pairs
-        scatter = pairs.at(at.local).scatter(w[w > 0], of="rows").scatter
+        scatter = pairs.at(at.local).scatter(w[w > 0], space="rows").scatter
         matrix = root @ (scatter / mass + added + reg) @ root.T
         gaussian, local = directions(split_at_one(0.5 * (matrix + matrix.T)), root)
         return objective, _split(gaussian, local, mean, found.rows)

@@ -34,7 +34,7 @@ class PartialFitMixin:
     _penalty: Any
     _in_all_columns: Any
     _active: Any
-    _start: Any
+    _initial_metric: Any
     _seed: Any
     _keep: Any
     _keep_density: Any
@@ -95,7 +95,7 @@ class PartialFitMixin:
         if fresh:
             seed = self._seed()
             problem = leave_one_out(X, None, self.engine, reg=reg, passes=_PASSES)
-            start = self._start(scatter_of_rows(X), reg, structure)
+            start = self._initial_metric(scatter_of_rows(X), reg, structure)
             if isinstance(self.init, str):
                 fit = sampled_start(problem, start, structure, size, np.random.default_rng(seed))
                 start = start if fit is None else fit.parameters

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine import quiet_blas
+from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._journal import journaled
 from vicinal._mixtures import LOG_2PI
 
@@ -49,7 +49,7 @@ def inverse_root(covariance):
 @journaled()
 def one_pass(problem, metric):
     """The objective per row at a metric, and the EM matrix M in its frame."""
-    with quiet_blas(*problem.rows.shape):
+    with one_blas_thread_beside_pairs(*problem.rows.shape):
         sums, scatter = problem.pairs.at(metric).scatter(problem.weight)
     return (
         penalised_objective(sums - problem.log_others, problem.weight, metric, problem.reg),
@@ -114,14 +114,14 @@ class Steps:
     structure : Structure
     start : array of shape (d, d)
         The metric at the start.
-    spread : array of shape (d, d), optional
+    reference : array of shape (d, d), optional
         The metric of the data's covariance, which collapse is measured against; None: the start. (A start may be far
         wider, which is no collapse, or far narrower, which leaves less room to see one.)
     """
 
-    def __init__(self, evaluate, structure, start, spread=None):
+    def __init__(self, evaluate, structure, start, reference=None):
         self.evaluate, self.structure = evaluate, structure
-        self._root = np.linalg.inv(start if spread is None else spread)
+        self._root = np.linalg.inv(start if reference is None else reference)
         self._largest = max(1.0, self._narrowness(start) / len(start)) / COLLAPSE
 
     def _narrowness(self, metric):
@@ -172,7 +172,7 @@ def _log(values):
 # -- reading a fitted metric ------------------------------------------------------------------------------
 
 
-def ordered_metric(metric, spread):
+def ordered_metric(metric, covariance):
     """The same metric with its rows turned to be the local components, in order.
 
     Row k of the result is the direction a_k, of local variance ``a_k' Sigma a_k = 1``, with the k-th
@@ -182,12 +182,12 @@ def ordered_metric(metric, spread):
     Parameters
     ----------
     metric : array of shape (d, d)
-    spread : array of shape (d, d)
+    covariance : array of shape (d, d)
         The covariance C of the data.
     """
-    _, vectors = np.linalg.eigh(metric @ spread @ metric.T)
+    _, vectors = np.linalg.eigh(metric @ covariance @ metric.T)
     rows = vectors[:, ::-1].T @ metric
     # Signs: the entry of each row that is largest (in units of the feature's spread) is positive.
-    shares = rows * np.sqrt(np.diag(spread))
+    shares = rows * np.sqrt(np.diag(covariance))
     signs = np.sign(shares[np.arange(len(rows)), np.abs(shares).argmax(axis=1)])
     return rows * np.where(signs == 0, 1.0, signs)[:, None]

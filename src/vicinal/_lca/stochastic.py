@@ -58,14 +58,14 @@ def sampled_covariance(problem, metric, queries, points=None):
     weight = problem.weight[queries]
     if points is None:
         log_others = problem.log_others[queries]
-        sums, scatter = problem.pairs.at(metric).scatter(weight, queries, of="rows")
+        sums, scatter = problem.pairs.at(metric).scatter(weight, queries, space="rows")
     else:
         found = np.minimum(np.searchsorted(points, queries), len(points) - 1)
         left_out = np.where(points[found] == queries, found, -1)
         seen = problem.weight[points]
         log_others = np.log(np.where(left_out >= 0, weight_of_others(seen)[left_out], seen.sum()))
         placed = problem.pairs.some(points).at(metric)
-        sums, scatter = placed.scatter(weight, problem.rows[queries], left_out, of="rows")
+        sums, scatter = placed.scatter(weight, problem.rows[queries], left_out, space="rows")
     objective = penalised_objective(sums - log_others, weight, metric, problem.reg)
     return objective, scatter / weight.sum()
 

@@ -96,9 +96,9 @@ def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, e
                 squares[l, left] = along**2
             residual[left] = (difference**2).sum(axis=1)
         column = noises[:, None, None]
-        spread = column + variances
+        total = column + variances
         with np.errstate(over="ignore"):  # a component infinitely far from a row has no share in it
-            quadratic = (squares / spread + np.log(spread)).sum(axis=1) + residual / column[:, 0]
+            quadratic = (squares / total + np.log(total)).sum(axis=1) + residual / column[:, 0]
         return -0.5 * (quadratic + (D - n_components) * np.log(column[:, 0]))
 
     with one_blas_thread():

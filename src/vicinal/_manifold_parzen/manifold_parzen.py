@@ -12,7 +12,7 @@ from vicinal._checks import check_integer, check_rows, check_spread, check_weigh
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection
-from vicinal._engine import Engine, Work, available_threads, fit_engine, settled
+from vicinal._engine import Engine, Work, available_threads, fit_engine, resolved_engine
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
 from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
@@ -106,7 +106,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     engine_ : str
         The backend of the pair work of the fit.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : FrameMixture, or SharedMixture with ``n_components=0``
         The density itself.
@@ -189,7 +189,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         X = np.asarray(self._active(rows))
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
         d, k = self._check_sizes(X, len(counted), d, k, noise)
-        engine = settled(fit_engine(self), self._fit_work(len(X), X.shape[1], d, noise))
+        engine = resolved_engine(fit_engine(self), self._fit_work(len(X), X.shape[1], d, noise))
         self.engine_, self.certified_row_error_ = searched or engine.kind, 0.0
         self.n_components_, self.n_neighbors_ = d, k
         self._weight, self._neighbors, self._soft_rows = weight, None, None
@@ -444,7 +444,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             )
         if self._neighbors is None:
             check_soft_rows(int(np.isfinite(mixture.log_weights).sum()), 3, " when rows are left out")
-        engine = settled(self.engine, frame_work(n, mixture.frames.shape))
+        engine = resolved_engine(self.engine, frame_work(n, mixture.frames.shape))
         scores = self._held_out(
             mixture.centres, mixture.frames, mixture.variances, [mixture.noise], np.arange(n), engine
         )

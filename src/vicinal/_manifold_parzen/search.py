@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid
 
 from vicinal._checks import check_integer, check_spread
-from vicinal._engine import Frames, available_threads, prepare, settled
+from vicinal._engine import Frames, available_threads, prepare, resolved_engine
 from vicinal._journal import journaled
 from vicinal._manifold_parzen.neighbors import nearest_neighbors
 from vicinal._manifold_parzen.noise_choice import SLACK, check_noise, noise_range
@@ -73,7 +73,7 @@ class ParameterSearch:
             return None
         data = _Data(X, Z, codes, weight, codes.max() + 1)
         smallest = self._check_splits(data, splits, classes)
-        engine = settled(self.engine, self.work(*X.shape))
+        engine = resolved_engine(self.engine, self.work(*X.shape))
         grid = self._grid(data, smallest, engine)
         scores = np.stack([self._split_scores(data, train, test, grid, engine) for train, test in splits])
         results = _results(grid, scores)

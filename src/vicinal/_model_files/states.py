@@ -274,7 +274,7 @@ STATES: dict[str, State] = {
             "offset_": number(),
             # Files of version 1 have none of these.
             "trust_": maybe(None, floats(2, "n", least=0, most=1)),
-            "spreads": maybe(None, floats(3, 2), attribute="_spreads"),
+            "spreads": maybe(None, floats(3, 2), attribute="_score_scales"),
             "constants": maybe(floats("d", nan=True), attribute="_constants"),
             "fingerprint": maybe(None, DIGEST, attribute="_fingerprint"),
         },

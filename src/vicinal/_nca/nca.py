@@ -2,7 +2,7 @@
 
 import warnings
 from contextlib import nullcontext
-from itertools import count
+from itertools import chain, count
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +21,7 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._engine import Engine, Work, fit_engine, quiet_blas
+from vicinal._engine import Engine, Work, fit_engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Reason, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import climb, relevance, value_after
@@ -52,6 +52,8 @@ _SOLVERS = ("auto", "lbfgs", "cg", "stochastic")
 
 # Up to here a pass over all pairs takes seconds, and exact gradients converge in tens of passes.
 _EXACT_ROWS = 20_000
+# Beyond, a pass from the start must be expected to visit no more pairs than these.  Pruned pairs take twice the time.
+_EXACT_PAIRS = 2e8
 _EXACT_PASSES, _ROUNDS = 50, 20  # that fits usually make, for the choice of the engine
 # Iterations from each start of init="auto", after which the best is kept.
 _TRIAL_ITERATIONS = 5
@@ -90,8 +92,9 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         ``feature_relevance_`` tells which features matter.
     solver : {"auto", "lbfgs", "cg", "stochastic"} or StochasticGradient, default="auto"
         "lbfgs" and "cg" (the paper's) use all pairs in every pass. "stochastic" samples the rows i and keeps all j; its
-        options are those of :class:`vicinal.StochasticGradient`. "auto" is "lbfgs" up to 20,000 rows, and "stochastic"
-        beyond.
+        options are those of :class:`vicinal.StochasticGradient`. "auto" is "lbfgs" up to 20,000 rows, and beyond where
+        a pass from the start is expected to visit at most 200 million pairs (most are skipped where neighbourhoods are
+        small, see :class:`vicinal.Engine`); else "stochastic". See ``solver_``.
     max_iter : int, default=50
         Iterations of the optimiser, as in scikit-learn. Passes over the pairs, line searches included, are a few
         more: see ``n_iter_``. A climb that ends on a plateau of the wrong scale is
@@ -139,7 +142,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     engine_ : str
         The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
@@ -239,7 +242,10 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         objective, starts = self._objective(), as_starts(self.init, INITS)
         X, rows = self._read(X, y, sample_weight, objective)
         rows = rows.resident(fit_engine(self), self._pair_work(*rows.X.shape))
-        solver, penalty = self._pick_solver(len(rows.X)), objective.penalty * rows.spread**2
+        penalty = objective.penalty * rows.spread**2
+        with one_blas_thread_beside_pairs(*rows.X.shape):
+            first = self._initial_metric(X, rows, starts.first, 0)
+            solver = self._choose_solver(rows, first)
 
         def evaluate(A):
             """The p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
@@ -253,10 +259,9 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             return self._climb_exactly(evaluate, rows, start, solver, objective.kind)
 
         # In the start and the optimiser, too; but for minibatches, which take more time for their products than for pairs.
-        with nullcontext() if solver == "stochastic" else quiet_blas(*rows.X.shape):
-            path = best_path(
-                climb_from(self._start(X, rows, starts.first, attempt)) for attempt in range(starts.n_starts)
-            )
+        with nullcontext() if solver == "stochastic" else one_blas_thread_beside_pairs(*rows.X.shape):
+            later = (self._initial_metric(X, rows, starts.first, attempt) for attempt in range(1, starts.n_starts))
+            path = best_path(climb_from(start) for start in chain([first], later))
             self._store(X, rows, path)
         self.solver_, self.engine_ = solver, rows.problem.backend
         self.certified_row_error_ = rows.problem.certified_row_error
@@ -280,6 +285,14 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         if self.solver != "auto":
             return self.solver
         return "stochastic" if n_rows > _EXACT_ROWS else "lbfgs"
+
+    def _choose_solver(self, rows, start):
+        """The solver; "auto" is exact where few of the pairs have to be visited, counted on a sample of rows."""
+        n, solver = len(rows.X), self._pick_solver(len(rows.X))
+        if self.solver == "auto" and solver == "stochastic":
+            share = placed_at(rows.problem, start.components).expected_share
+            return "lbfgs" if share * float(n) ** 2 <= _EXACT_PAIRS else solver
+        return solver
 
     def _stochastic_options(self):
         """The options of minibatches: those of the solver if it is stochastic, else the defaults."""
@@ -332,7 +345,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
     # -- the start -------------------------------------------------------------------------------------------
 
-    def _start(self, X, rows, init, attempt):
+    def _initial_metric(self, X, rows, init, attempt):
         n_features, diagonal = X.shape[1], self.structure == "diag"
         if attempt == 0 and self.warm_start and hasattr(self, "components_"):
             return given_start(self.components_, n_features, diagonal, "the components_ of the last fit")

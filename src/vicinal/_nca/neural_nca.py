@@ -209,7 +209,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         rows = self._standardized(X)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if device != "cpu" else []):
             torch.manual_seed(random.randint(2**31 - 1))
-            network, log_scale = self._start(torch, rows, source)
+            network, log_scale = self._initial_network(torch, rows, source)
             path = train(torch, network, log_scale, rows, source, self, options, device, random)
         self.module_, self.scale_ = path.parameters
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
@@ -274,7 +274,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
             )
         return X, NeighborSource(targets, weight, objective.kind)
 
-    def _start(self, torch, rows, source):
+    def _initial_network(self, torch, rows, source):
         """The network to begin with, and the scale of its outputs at which neighbours count neither all nor one."""
         if self.warm_start and hasattr(self, "module_"):
             return copy.deepcopy(self.module_), float(np.log(self.scale_))

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._engine import quiet_blas
+from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._journal import journaled
 
 ROOT2 = float(np.sqrt(2.0))
@@ -67,7 +67,7 @@ def neighbor_objective(A, problem, *, objective="accuracy", weight=None, rows=No
         The mean over the terms, weighted.
     """
     row_weights = _of_rows(weight, rows)
-    with quiet_blas(problem.n_points if rows is None else len(rows), problem.n_features):
+    with one_blas_thread_beside_pairs(problem.n_points if rows is None else len(rows), problem.n_features):
         found = placed_at(problem, A).gradient(row_weights, rows, objective=objective)
     total = float(len(found.log_agreement) if row_weights is None else row_weights.sum())
     return Evaluation(mean_term(found.log_agreement, objective, row_weights), ROOT2 * found.pull / total)
@@ -75,7 +75,7 @@ def neighbor_objective(A, problem, *, objective="accuracy", weight=None, rows=No
 
 def neighbor_value(A, problem, *, objective="accuracy", weight=None, rows=None):
     """The value of `neighbor_objective` alone, which takes fewer sweeps over the pairs."""
-    with quiet_blas(problem.n_points if rows is None else len(rows), problem.n_features):
+    with one_blas_thread_beside_pairs(problem.n_points if rows is None else len(rows), problem.n_features):
         log_agreement = placed_at(problem, A).log_agreement(rows)
     return mean_term(log_agreement, objective, _of_rows(weight, rows))
 

@@ -105,7 +105,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     engine_ : str
         The backend of the pair engine that was used; see :func:`vicinal.which_engine`.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     random_state_ : RandomState
     n_features_in_ : int
@@ -226,7 +226,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             """Eq. 8: close pairs attract each other, all rows c != d repel each other; and the gradient."""
             return with_penalty(pair_objective(A, problem, pull), A, penalty)
 
-        attempts = (self._start(X, problem, spread, close, starts.first, k) for k in range(starts.n_starts))
+        attempts = (self._initial_metric(X, problem, spread, close, starts.first, k) for k in range(starts.n_starts))
         path = best_path(climb(evaluate, start, self, solver=self.solver) for start in attempts)
         self._store(problem, spread, path)
         warn_if_not_converged("PairNCA", path)
@@ -249,7 +249,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     def _pair_work(self, n_samples, n_features):
         return Work(n_samples, n_samples, image_width(self, n_features), _PASSES)
 
-    def _start(self, X, problem, spread, close, init, attempt):
+    def _initial_metric(self, X, problem, spread, close, init, attempt):
         (n, n_features), diagonal = X.shape, self.structure == "diag"
         if attempt == 0 and self.warm_start and hasattr(self, "components_"):
             return given_start(self.components_, n_features, diagonal, "the components_ of the last fit")

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
@@ -173,7 +174,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     engine_ : str
         The backend of the pair engine that the fit used; a prediction uses the one that suits its number of rows.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -250,8 +251,9 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
 
     def predict_log_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """The logarithm of `predict_proba`; -inf for a class without a neighbour."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
+        placed, queries = self._asked(X)
+        log_shares = placed.class_log_shares(queries)
+        return log_shares - logsumexp(log_shares, axis=1, keepdims=True)
 
     def predict(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """The most probable class.
@@ -294,7 +296,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
     engine_ : str
         The backend of the pair engine that the fit used; a prediction uses the one that suits its number of rows.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in the last pass, relative to the sum; 0.0 where
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns

@@ -11,7 +11,7 @@ the first, the climb has converged.
 
 import numpy as np
 
-from vicinal._engine import quiet_blas
+from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._fit_loops import Reason, Recorder
 from vicinal._nca.climb import as_matrix
 from vicinal._nca.objectives import (
@@ -164,7 +164,7 @@ class _KeptNeighbors:
 
     def evaluate(self, A, chosen):
         weight = np.ones(len(chosen)) if self._rows.weight is None else self._rows.weight[chosen]
-        with quiet_blas(self._found[: len(chosen)].size, self._rows.X.shape[1]):
+        with one_blas_thread_beside_pairs(self._found[: len(chosen)].size, self._rows.X.shape[1]):
             found = self._placed(A, chosen).gradient(weight, objective=self._objective)
         # A row that none of its neighbours agrees with has no slope, and is no reason for a likelihood of -inf.
         terms = np.exp(found.log_agreement) if self._objective == "accuracy" else found.log_agreement

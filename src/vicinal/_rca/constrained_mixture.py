@@ -201,9 +201,9 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         """Log of each component's share in each row, up to a constant a row."""
         X = self._check(X)
         log_joint = self._log_joint(X)
-        lost = np.isneginf(log_joint).all(axis=1)
-        if lost.any():  # so far away that squares overflow: in larger units distances still outweigh the rest
-            log_joint[lost] = self._log_joint(X[lost], 1e150)
+        underflowed = np.isneginf(log_joint).all(axis=1)
+        if underflowed.any():  # so far away that squares overflow: in larger units distances still outweigh the rest
+            log_joint[underflowed] = self._log_joint(X[underflowed], 1e150)
         return log_joint
 
     def _check(self, X):

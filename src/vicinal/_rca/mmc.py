@@ -133,12 +133,12 @@ class MMC(LinearMetricMixin, BaseEstimator):
         frame = self._frame(rows, chunklets, float(np.finfo(X.dtype).eps))
         Z = rows @ frame.T
         if cannot_link is None:
-            spread = partial(_spread_of_all_others, Z, chunklets)
+            sum_of_distances = partial(_distances_of_all_others, Z, chunklets)
         else:
             left, right = check_pairs(cannot_link, len(X), "cannot_link").T
-            spread = partial(_spread_of_pairs, Z[left] - Z[right])
+            sum_of_distances = partial(_distances_of_pairs, Z[left] - Z[right])
         record = Recorder.of(self, lambda at: at[0].T @ frame)
-        path = _climb(spread, Z.shape[1], self.structure == "diag", record, max_iter, gap_tol)
+        path = _ascend(sum_of_distances, Z.shape[1], self.structure == "diag", record, max_iter, gap_tol)
         L, self.gap_ = path.parameters
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.components_ = _root(L, self.structure == "diag") @ frame
@@ -182,7 +182,7 @@ def _mean_square_difference(rows, chunklets):
     return centred.T @ centred / (sizes * (sizes - 1) / 2).sum()
 
 
-def _climb(spread, d, diagonal, record, max_iter, gap_tol):
+def _ascend(sum_of_distances, d, diagonal, record, max_iter, gap_tol):
     """Maximise the mean distance g(B) over B = L L' with tr B = 1, from B = I / d (RCA's metric).
 
     With G = dg/dB the step ``L <- G L / |G L|`` never lowers g.  By Cauchy-Schwarz ``|L_new' h| >= (L'
@@ -191,7 +191,7 @@ def _climb(spread, d, diagonal, record, max_iter, gap_tol):
     G) - <G, B>``: the gap. The parameters of the path are L and its gap.
     """
     L = np.eye(d) / np.sqrt(d)
-    objective, G = spread(L, 0.0)
+    objective, G = sum_of_distances(L, 0.0)
     if not objective > 0:
         raise ValueError(
             "MMC needs pairs that differ, got none (or only pairs of equal rows). Leave some rows out of the "
@@ -212,7 +212,7 @@ def _climb(spread, d, diagonal, record, max_iter, gap_tol):
                 raise record.end(Reason.LIMIT, f"after max_iter={max_iter} iterations {left}")
             L = G @ L  # departure 1
             L /= np.linalg.norm(L)
-            objective, G = spread(L, nearest)
+            objective, G = sum_of_distances(L, nearest)
     return record.path()
 
 
@@ -225,7 +225,7 @@ def _root(L, diagonal):
     return (np.sqrt(weights[kept]) * directions[:, kept]).T[::-1]
 
 
-def _spread_of_pairs(differences, L, nearest):
+def _distances_of_pairs(differences, L, nearest):
     """Mean distance over given pairs and its gradient with respect to B = L L'."""
     distances = np.linalg.norm(differences @ L, axis=1)
     weights = _inverse(distances, nearest)
@@ -233,7 +233,7 @@ def _spread_of_pairs(differences, L, nearest):
     return float(distances.sum()) / n_pairs, (differences * weights[:, None]).T @ differences / (2 * n_pairs)
 
 
-def _spread_of_all_others(Z, chunklets, L, nearest):
+def _distances_of_all_others(Z, chunklets, L, nearest):
     """The same over all pairs that are not within one chunklet; each pair is met twice.
 
     ``sum over pairs of w_ij (z_i - z_j)(z_i - z_j)' = Z' (D - W) Z``, with D the row sums of W: no

@@ -137,7 +137,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         """The state after one more block of chunklets (None while W has not started), and the report."""
         starts = np.flatnonzero(np.diff(entries.ids, prepend=-1))
         chunklets = [_centred(X[rows]) for rows in np.split(entries.rows, starts[1:])] if len(starts) else []
-        state = _start(state, chunklets, X.shape[1])
+        state = _with_started_columns(state, chunklets, X.shape[1])
         if state is None:
             return None, report
         W, limit, n_points, n_chunklets, step = state
@@ -191,7 +191,7 @@ def _centred(points):
     return H - H.mean(axis=0)
 
 
-def _start(state, chunklets, d):
+def _with_started_columns(state, chunklets, d):
     """Start W, or columns of it that have been zero so far, at half the inverse spread within chunklets.
 
     The spread is a median over chunklets, since a start far too low (an outlier) is made good slowly.  Few

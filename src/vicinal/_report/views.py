@@ -62,8 +62,8 @@ def plane(metric, X, rows, train):
     shown, learned_from = images[: len(rows)], images[len(rows) :]
     if shown.shape[1] == 1:
         # One direction is all there is; the second axis only keeps points from hiding each other.
-        spread = float(np.ptp(shown)) or 1.0
-        second = np.random.default_rng(0).uniform(-0.05, 0.05, len(shown)) * spread
+        extent = float(np.ptp(shown)) or 1.0
+        second = np.random.default_rng(0).uniform(-0.05, 0.05, len(shown)) * extent
         return np.column_stack([shown[:, 0] - learned_from.mean(), second]), 1.0, shown
     projection = PCA(2, svd_solver="full").fit(learned_from)
     return projection.transform(shown), float(projection.explained_variance_ratio_.sum()), shown

@@ -54,7 +54,7 @@ def summarise(setting, records):
     last = {name: np.array([record[name][-1] for record in records]) for name in _METHODS}
     first = {name: np.array([record[name][0] for record in records]) for name in _METHODS}
     rows = [[words, plus_minus(first[name], 3), plus_minus(last[name], 3)] for name, words in _METHODS.items()]
-    lost, error = mean_and_error(last["independent"] - last["clips"])
+    loss, error = mean_and_error(last["independent"] - last["clips"])
     claims = [
         Claim(
             f"clips make RCA bring right neighbours closer (purity of {k}, by 0.1)",
@@ -63,9 +63,9 @@ def summarise(setting, records):
         ),
         Claim(
             f"dependent frames tell less than independent ones (purity of {k}, by two standard errors)",
-            lost > 2 * error,
+            loss > 2 * error,
             f"{last['clips'].mean():.3f} from clips, {last['independent'].mean():.3f} from random chunklets: "
-            f"{lost:.3f} ± {error:.3f} less",
+            f"{loss:.3f} ± {error:.3f} less",
         ),
     ]
     remarks = [

@@ -1,0 +1,96 @@
+"""Scores of queries against points with frames, block by block, for listed pairs and sums in array arithmetic."""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_namespace
+
+from vicinal._engine._arrays import like
+from vicinal._engine._contract import Array
+
+if TYPE_CHECKING:
+    from vicinal._engine._frames import PlacedFrames, Skips
+
+# Products that err by less than this many nats still tell which pairs matter.
+LARGEST_SCREENED_ERROR = 100.0
+
+
+class FrameScorer:
+    """Scores of blocks of queries against all points under one depth and noise, as `_arrays._Pairs` gives them.
+
+    They are less ``shift``.  Where products are not accurate, parts along the directions are removed in float64.
+    """
+
+    def __init__(self, placed: "PlacedFrames", rows: np.ndarray, skips: "Skips | None", listing: bool):
+        self._placed, self._skips = placed, skips
+        self.rows = self.images = like(rows, placed._rows)
+        self.m = len(rows)
+        self.shift = float(placed._shift[0, 0])
+        self._errors = 4.0 * placed.product_errors(rows)
+        self._by_products = self._errors < LARGEST_SCREENED_ERROR if listing else placed.are_accurate(rows)
+
+    def scores(self, rows: slice) -> Array:
+        """The scores of a block, shape (R, n)."""
+        q, good = self.rows[rows], self._by_products[rows]
+        scores = empty_like((len(q), len(self._placed.points.rows)), q)
+        for some, fill in ((np.flatnonzero(good), self._products), (np.flatnonzero(~good), self._removal)):
+            if len(some) == len(q):
+                fill(q, scores)
+            elif len(some):
+                part = empty_like((len(some), scores.shape[1]), q)
+                fill(q[some], part)
+                scores[some] = part
+        if self._skips is not None:
+            i, j = self._skips.block(rows)
+            scores[i, j] = -math.inf
+        return scores
+
+    def _products(self, q: Array, scores: Array) -> None:
+        """constants - |q - x|^2 / (2 sigma^2) + sum_l gains_l (V_l'q - offsets_l)^2, gains (1/sigma^2 - 1/lambda_l) / 2."""
+        placed = self._placed
+        half_precision = 0.5 / float(placed.noises[0])
+        inverse_variances, constants, _ = placed._tables(slice(0, scores.shape[1]), q)
+        xp = array_namespace(q)
+        xp.matmul(q, placed._rows.T, out=scores)
+        scores *= 2.0 * half_precision
+        scores -= half_precision * (q * q).sum(1)[:, None]
+        scores += constants[0, 0] - half_precision * placed._squares
+        along = empty_like(scores.shape, q)
+        for l in range(len(placed._variances)):
+            xp.matmul(q, placed._frames[l].T, out=along)
+            along -= placed._offsets[l]
+            along *= along
+            along *= half_precision - 0.5 * inverse_variances[0, l]
+            scores += along
+
+    def _removal(self, q: Array, scores: Array) -> None:
+        placed, xp = self._placed, array_namespace(q)
+        q = like(q, q, xp.float64)
+        n = scores.shape[1]
+        tile = placed._block_shape("project_by_removal", len(q))[1]
+        rows = max(2**20 // (tile * q.shape[1]), 1)
+        for first in range(0, len(q), rows):
+            block = slice(first, min(first + rows, len(q)))
+            for start in range(0, n, tile):
+                part = slice(start, min(start + tile, n))
+                residuals, squares = placed._by_kernel(q[block], part, placed.arithmetic.project_by_removal)
+                inverse_variances, constants, precisions = placed._tables(part, q)
+                with np.errstate(over="ignore"):  # a point infinitely far from a query has no share in it
+                    quadratic = precisions[0] * residuals[0]
+                    for square, inverse in zip(squares, inverse_variances[0], strict=True):
+                        quadratic += square * inverse
+                    scores[block, part] = constants[0, 0] - 0.5 * quadratic
+
+    def error(self, rows: slice, least: np.ndarray) -> np.ndarray:
+        """How far scores of the rows that reach `least` may be off those in float64."""
+        rounding = 4.0 * self.rows.shape[1] * float(np.finfo(self._placed.points.rows.dtype).eps)
+        by_removal = rounding * (LARGEST_SCREENED_ERROR + np.where(np.isfinite(least), np.abs(least), 0.0))
+        return np.where(self._by_products[rows], self._errors[rows], by_removal)
+
+
+def empty_like(shape: tuple[int, ...], q: Array, float64: bool = False) -> Array:
+    """A new array of the namespace, device and dtype of `q`."""
+    xp = array_namespace(q)
+    options = {} if is_numpy_namespace(xp) else {"device": q.device}
+    return xp.empty(shape, dtype=xp.float64 if float64 else q.dtype, **options)

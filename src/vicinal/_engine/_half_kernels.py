@@ -1,0 +1,213 @@
+"""Compiled: points against themselves, each pair once for both of its rows, for few coordinates.
+
+The kernel K_ij = exp(-|z_i - z_j|^2 / 2) is symmetric.  A block of rows, which begins at the row `start` of a tile,
+meets the tiles from_tile..to_tile that are not before its own; a pair gives to its row in `row_sums` (padded to whole
+ROWS) and, in later tiles, to its column in `column_sums` (n_tiles, width, TILE) as well.  Nothing is kept between tiles,
+so memory traffic does not grow with n.  Rows shift by `bounds`; the caller finds those whose sum underflowed.
+`queries`, `bounds`, `left_out` and `values` are those of the block, everything else is of all points.  `weights` b, which
+are padded with zeros to whole tiles, are the last column of the values; where there are none, all weights are 1.
+
+After an edit of `_kernels.py` touch this file: a disk cache does not notice edits in other files.
+"""
+
+import numpy as np
+from numba import float64, int64, njit, types, void
+
+from vicinal._engine._kernels import (
+    _OPTIONS,
+    _SUMS,
+    ROWS,
+    TILE,
+    _add_columns,
+    _add_to_points,
+    _dot_all,
+    _dot_one,
+    _exp_in_place,
+    _kernel,
+    _scores,
+    _sum_between,
+)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _half_exponentials(
+    queries, first, count, points, offsets, bounds, by_products, left_out, j0, scores, peaks, totals
+):
+    """K for ROWS rows against a tile, zero for rows beyond the last, and each row's sum."""
+    _scores(queries, first, count, points, offsets, by_products, left_out, j0, False, scores, peaks)
+    for r in range(ROWS):
+        if r < count:
+            totals[r] = _exp_in_place(scores[r], scores.dtype.type(bounds[first + r]))
+        else:
+            scores[r, :] = 0
+            totals[r] = 0.0
+
+
+def _half_signature(own):
+    """The signature of a symmetric kernel from the types of its own arguments."""
+
+    def signature(real):
+        a2, a3 = real[:, ::1], real[:, :, ::1]
+        pairs = (a2, a3, a2, float64[::1], float64, types.boolean, int64[::1])
+        return void(*pairs, *own(real), int64, int64, int64, float64[:, ::1], a3)
+
+    return signature
+
+
+@_kernel(_half_signature(lambda real: (real[:, ::1], real[:, :, ::1], real[::1])))
+def half_sums(
+    queries, points, offsets, bounds, smallest, by_products, left_out,
+    values, packed_values, weights, start, from_tile, to_tile, row_sums, column_sums,
+):  # fmt: skip
+    """``K V``."""
+    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
+    n_rows, last = queries.shape[0], packed_values.shape[1]
+    for t in range(from_tile, to_tile):
+        for place in range(0, n_rows, ROWS):
+            own = (start + place) // TILE
+            if t < own:
+                continue
+            _half_exponentials(
+                queries, place, min(ROWS, n_rows - place), points[t], offsets[t], bounds, by_products, left_out,
+                t * TILE, scores, peaks, totals,
+            )  # fmt: skip
+            _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
+            if weights.shape[0] > 0:
+                _dot_one(scores, weights[t * TILE : (t + 1) * TILE], row_sums[place : place + ROWS], last)
+            else:
+                row_sums[place : place + ROWS, last] += totals
+            if t > own:
+                _add_to_points(scores, values, place, column_sums[t - from_tile])
+
+
+@_kernel(_half_signature(lambda real: (real[:, :, ::1], real[::1], real[::1])))
+def half_scatter(
+    queries, points, offsets, bounds, smallest, by_products, left_out,
+    packed_values, weights, factors, start, from_tile, to_tile, row_sums, column_sums,
+):  # fmt: skip
+    """``M V`` for ``M_ij = K_ij (f_i + f_j)``, to the rows of each pair; to its columns only ``M b``.
+
+    A tile that meets itself gives half of it to its rows and half to its columns, as all others do.  `factors` f are
+    padded with zeros to whole tiles.
+    """
+    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
+    b = np.empty(ROWS)
+    n_rows, last = queries.shape[0], packed_values.shape[1]
+    for t in range(from_tile, to_tile):
+        of_columns = factors[t * TILE : (t + 1) * TILE]
+        for place in range(0, n_rows, ROWS):
+            first, count = start + place, min(ROWS, n_rows - place)
+            own = first // TILE
+            if t < own:
+                continue
+            _half_exponentials(
+                queries, place, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                scores, peaks, totals,
+            )  # fmt: skip
+            half = scores.dtype.type(0.5 if t == own else 1.0)
+            for r in range(count):
+                total = _scale_by_sum(scores[r], factors[first + r], of_columns, half)
+                b[r] = 1.0
+                if weights.shape[0] > 0:
+                    b[r] = weights[first + r]
+                else:
+                    row_sums[place + r, last] += total
+            for r in range(count, ROWS):
+                b[r] = 0.0
+            _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
+            if weights.shape[0] > 0:
+                _dot_one(scores, weights[t * TILE : (t + 1) * TILE], row_sums[place : place + ROWS], last)
+            _add_columns(column_sums[t - from_tile, 0], scores, b)
+
+
+@njit(fastmath=_SUMS, **_OPTIONS)
+def _scale_by_sum(weights, factor, of_columns, half):
+    """weights[j] *= half (factor + of_columns[j]); return their sum."""
+    total = weights.dtype.type(0)
+    for j in range(weights.shape[0]):
+        weight = weights[j] * (half * (factor + of_columns[j]))
+        weights[j] = weight
+        total += weight
+    return total
+
+
+@_kernel(_half_signature(lambda real: (int64[::1], int64[::1])))
+def half_matches(
+    queries, points, offsets, bounds, smallest, by_products, left_out,
+    mates_from, mates_to, start, from_tile, to_tile, row_sums, column_sums,
+):  # fmt: skip
+    """``K 1``, and the same over class mates alone; points sorted by class, mates of row i at mates_from..to."""
+    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
+    n_rows = queries.shape[0]
+    for t in range(from_tile, to_tile):
+        for place in range(0, n_rows, ROWS):
+            first, count = start + place, min(ROWS, n_rows - place)
+            own = first // TILE
+            if t < own:
+                continue
+            _half_exponentials(
+                queries, place, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                scores, peaks, totals,
+            )  # fmt: skip
+            row_sums[place : place + ROWS, 0] += totals
+            if t > own:
+                column = column_sums[t - from_tile, 0]
+                for j in range(TILE):
+                    column[j] += scores[0, j] + scores[1, j] + scores[2, j] + scores[3, j]
+            for r in range(count):
+                lo, hi = max(mates_from[first + r] - t * TILE, 0), min(mates_to[first + r] - t * TILE, TILE)
+                if lo < hi:
+                    row_sums[place + r, 1] += _sum_between(scores[r], lo, hi)
+                    if t > own:
+                        matched = column_sums[t - from_tile, 1]
+                        for j in range(lo, hi):
+                            matched[j] += scores[r, j]
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _scale_both_ways(weights, inside, outside, inside_columns, outside_columns, start, stop):
+    """weights[j] *= inside + inside_columns[j] between start and stop, outside + outside_columns[j] elsewhere."""
+    for j in range(start):
+        weights[j] *= outside + outside_columns[j]
+    for j in range(start, stop):
+        weights[j] *= inside + inside_columns[j]
+    for j in range(stop, weights.shape[0]):
+        weights[j] *= outside + outside_columns[j]
+
+
+def _half_pull_arguments(real):
+    return real[:, ::1], real[:, :, ::1], real[::1], int64[::1], int64[::1], real[::1], real[::1]
+
+
+@_kernel(_half_signature(_half_pull_arguments))
+def half_pull(
+    queries, points, offsets, bounds, smallest, by_products, left_out,
+    values, packed_values, weights, mates_from, mates_to, inside, outside, start, from_tile, to_tile,
+    row_sums, column_sums,
+):  # fmt: skip
+    """``M V`` for ``M_ij = K_ij (g_i + g_j)``, g the row's factor `inside` its class or `outside` it.
+
+    `inside` and `outside` are padded with zeros to whole tiles.
+    """
+    scores, peaks, totals = np.empty((ROWS, TILE), dtype=points.dtype), np.empty(ROWS), np.empty(ROWS)
+    n_rows, last = queries.shape[0], packed_values.shape[1]
+    for t in range(from_tile, to_tile):
+        columns = slice(t * TILE, (t + 1) * TILE)
+        for place in range(0, n_rows, ROWS):
+            first, count = start + place, min(ROWS, n_rows - place)
+            own = first // TILE
+            if t < own:
+                continue
+            _half_exponentials(
+                queries, place, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
+                scores, peaks, totals,
+            )  # fmt: skip
+            for r in range(count):
+                i = first + r
+                lo = min(max(mates_from[i] - t * TILE, 0), TILE)
+                hi = min(max(mates_to[i] - t * TILE, 0), TILE)
+                _scale_both_ways(scores[r], inside[i], outside[i], inside[columns], outside[columns], lo, hi)
+            _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
+            _dot_one(scores, weights[columns], row_sums[place : place + ROWS], last)
+            if t > own:
+                _add_to_points(scores, values, place, column_sums[t - from_tile])
