@@ -458,6 +458,8 @@ USAGE_ERRORS = [
     ("arguments", "code"), USAGE_ERRORS, ids=[" ".join(case[0][:5]) or "nothing" for case in USAGE_ERRORS]
 )
 def test_exit_codes(table, capsys, arguments, code):
+    for name in ("table.data", "p.csv", "m.vicinal"):  # what the command lines are about are other faults
+        Path(name).write_text("a,b\n1,2\n")
     assert run(*arguments) == code
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -1266,3 +1268,36 @@ def test_a_report_of_a_model(table, capsys):
     assert run("report", "m.vicinal", "table.csv", "-o", "table.csv") == USAGE
     assert run("report", "m.vicinal", "table.csv", "--target", "knd", "-o", "r.html") == DATA
     assert run("transform", "m.vicinal", "table.csv", "-o", "book.xlsx") == USAGE
+
+
+def test_a_row_with_a_gap_changes_no_other_row_and_is_ranked_by_what_is_known(table, capsys):
+    """One gap in the table once changed the p-values of all rows, and rows with two gaps had a p-value of 1."""
+    assert (
+        run("learn", "table.csv", "--method", "lca", "--drop", "kind", "--set", "reg=0.1", "-o", "m.vicinal", "-q")
+        == OK
+    )
+    new = table.iloc[:20].copy()
+    new[FEATURES] += 1e-9 * new[FEATURES].std()  # rows that the model has not seen
+    new.to_csv("whole.csv", index=False)
+    assert run("score", "m.vicinal", "whole.csv", "-o", "whole_scores.csv", "-q") == OK
+    gaps = new.copy()
+    gaps.loc[3, "hue"] = np.nan
+    gaps.loc[5, ["hue", "width"]] = np.nan
+    gaps.loc[7, ["hue", "width"]] = np.nan
+    gaps.loc[7, "length"] = 1e6
+    gaps.to_csv("gaps.csv", index=False)
+    assert run("score", "m.vicinal", "gaps.csv", "--missing", "marginalise", "-o", "scores.csv", "-q") == OK
+    whole, scores = pd.read_csv("whole_scores.csv"), pd.read_csv("scores.csv")
+    others = np.setdiff1d(np.arange(20), [3, 5, 7])
+    pd.testing.assert_frame_equal(scores.iloc[others], whole.iloc[others])
+    assert scores["outlier"][7] == 1
+    assert scores["p_value"][7] == pytest.approx(1 / 121)
+    # By hand: the rank among the training rows in the column that is known, each without itself.
+    pipeline = model_io.load("m.vicinal")
+    scaled = pipeline[:-1].transform(table[FEATURES])
+    marginal = pipeline[-1].marginal([0])
+    of_training = marginal.left_out_score_samples()
+    mine = marginal.score_samples(np.asarray(scaled)[5:6, :1])
+    assert scores["p_value"][5] == pytest.approx((1 + (of_training <= mine).sum()) / 121, abs=0.02)
+    scale = table["length"].std(ddof=0)
+    assert scores["log_density"][5] == pytest.approx(float(mine[0]) - np.log(scale), rel=1e-5)

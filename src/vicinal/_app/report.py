@@ -3,9 +3,10 @@
 import numpy as np
 
 from vicinal._app.errors import DataFailure
+from vicinal._app.judging import judge_rows
 from vicinal._app.outputs import check_writable, write_json, write_text
 from vicinal._app.tables import check_columns
-from vicinal._app.use import judge_rows, open_model
+from vicinal._app.use import open_model
 
 _MOST_UNUSUAL = 10
 _CODE = """\
