@@ -14,7 +14,7 @@ arrays, dtypes and shapes) and the bytes of its results. A record that was cut o
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import wraps
 from hashlib import blake2b
@@ -68,7 +68,8 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
 
     def passed(self, name: str, digest: str, compute: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         """What a pass finds: from the file while there are records, else computed and added."""
@@ -87,8 +88,10 @@ class Journal:
         self.n_computed += 1
         arrays = [np.asarray(value) for value in found]
         head = {"pass": name, "digest": digest, "arrays": [(array.dtype.str, array.shape) for array in arrays]}
-        self._file.write(json.dumps(head).encode() + b"\n" + b"".join(array.tobytes() for array in arrays))
-        self._file.flush()
+        # A full disk costs what would have been kept, not the fit.
+        with suppress(OSError):
+            self._file.write(json.dumps(head).encode() + b"\n" + b"".join(array.tobytes() for array in arrays))
+            self._file.flush()
         return found
 
     def _read(self, name: str, digest: str) -> tuple[Any, ...] | None:

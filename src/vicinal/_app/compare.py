@@ -6,7 +6,7 @@ from vicinal._app.columns import prepare
 from vicinal._app.console import one_line
 from vicinal._app.errors import DataFailure, UsageFailure
 from vicinal._app.models import make_engine
-from vicinal._app.outputs import check_writable, partial_file, write_json, write_lines, write_text
+from vicinal._app.outputs import check_writable, output_failure, partial_file, write_json, write_lines, write_text
 from vicinal._app.reading_code import loading_code
 from vicinal._app.tables import ColumnChoice, TableOptions, read_table, table_format
 from vicinal._compare.words import score_name, shown
@@ -70,6 +70,8 @@ def run(X, y, console, arguments, **settings):
         raise DataFailure(one_line(error.worded(y="--target", task="--task"))) from error
     except ValueError as error:
         raise DataFailure(one_line(error)) from error
+    except OSError as error:  # of the file that keeps what is done
+        raise output_failure(settings.get("keep"), error) from error
     if not arguments.interrupted():
         return found
     kept = settings.get("keep")

@@ -11,7 +11,7 @@ from vicinal._app.columns import measured, prepare
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine, set_parameter
-from vicinal._app.outputs import check_writable, partial_file, write_json
+from vicinal._app.outputs import check_writable, output_failure, partial_file, write_json
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table
 from vicinal._app.words import in_command_words
 from vicinal._journal import OtherFitError, keep_journal
@@ -99,6 +99,8 @@ def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
         if arguments.resume:
             console.say(f"{count(journal.n_replayed, 'pass')} were taken from {arguments.kept}.")
         return model
+    except OSError as error:
+        raise output_failure(arguments.kept, error) from error
     except OtherFitError as error:
         raise DataFailure(f"--resume: {error} Leave --resume out to begin anew.") from error
     except KeyboardInterrupt:
