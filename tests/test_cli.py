@@ -916,10 +916,26 @@ SHARED = {
     ("neighbors", "model", "output"): "neighbors IN other.csv -o OUT",
     ("neighbors", "data", "output"): "neighbors other.vicinal IN -o OUT",
     ("neighbors", "query", "output"): "neighbors other.vicinal other.csv --query IN -o OUT",
+    ("learn", "key_file", "output"): "learn other.csv --method lca --key-file IN -o OUT",
+    **{
+        (name, "key_file", "output"): f"{name} other.vicinal other.csv --key-file IN -o OUT"
+        for name in ("transform", "score", "neighbors")
+    },
     ("compare", "data", "report"): "compare IN --target kind --report OUT",
     ("report", "model", "output"): "report IN other.csv -o OUT",
     ("report", "data", "output"): "report other.vicinal IN -o OUT",
     ("papers", "data", "output"): "papers rca --figure 11 --data IN -o OUT",
+    **{
+        ("adapt", given, written): f"adapt {corpus} {known} {more} {outputs}"
+        for given, corpus, known, more in (
+            ("corpus", "IN", "--pairs other.csv", ""),
+            ("pairs", "other.npy", "--pairs IN", ""),
+            ("labels", "other.npy", "--labels IN", ""),
+            ("queries", "other.npy", "--pairs other.csv", "--queries IN"),
+            ("texts", "other.npy", "--pairs other.csv", "--texts IN"),
+        )
+        for written, outputs in (("output", "-o OUT"), ("report", "-o other.vicinal --report OUT"))
+    },
 }
 
 
@@ -981,7 +997,9 @@ def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsy
     assert captured.out == ""
     (message,) = captured.err.splitlines()
     kind = "folder" if path.is_dir() else "file"
-    words = rf"(-o|--report) {re.escape(written)} is the same {kind} as (DATA|MODEL|--\w+) {re.escape(given)}: "
+    words = (
+        rf"(-o|--report) {re.escape(written)} is the same {kind} as (DATA|MODEL|CORPUS|--[\w-]+) {re.escape(given)}: "
+    )
     assert re.match(f"vicinal: error: {words}an output may not replace an input. Choose another path for ", message)
     assert sorted(folder.rglob("*")) == before
     assert (path / "kept" if path.is_dir() else path).read_bytes() == b"precious"
@@ -1076,7 +1094,16 @@ WRITING = {
     "compare": "compare table.csv --target kind --methods euclidean,parzen-scott --repeats 1 --report old.html",
     "report": "report m.vicinal table.csv -o page.html",
     "papers": "papers rca --figure 11 -o .",
+    "adapt": "adapt rows.npy --pairs alike.csv --methods rca -o old.vicinal",
 }
+
+
+def write_rows_that_are_alike():
+    """Vectors of which every two in a row agree in some columns and differ loudly in the others."""
+    rng = np.random.default_rng(0)
+    same, noise = np.repeat(rng.normal(size=(60, 6)), 2, axis=0), 3.0 * rng.normal(size=(120, 6))
+    np.save("rows.npy", np.hstack([same, noise]))
+    pd.DataFrame(np.arange(120).reshape(60, 2), columns=["a", "b"]).to_csv("alike.csv", index=False)
 
 
 def test_every_command_that_writes_is_interrupted_below():
@@ -1089,6 +1116,7 @@ def test_every_command_that_writes_is_interrupted_below():
 @pytest.mark.parametrize("name", WRITING)
 def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch, name, error, code):
     assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    write_rows_that_are_alike()
     old = Path("results/rca/figure_11-quick.json" if name == "papers" else WRITING[name].split()[-1])
     old.parent.mkdir(parents=True, exist_ok=True)
     old.write_bytes(b"the old content")

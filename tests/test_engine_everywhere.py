@@ -16,6 +16,8 @@ import vicinal
 from vicinal import (
     LCA,
     NCA,
+    Adam,
+    AnchorNCA,
     DensityClassifier,
     DensityImputer,
     DensityOutlierDetector,
@@ -55,6 +57,15 @@ OTHER_PAIRS = {
     "_report/code.py": "it writes code for the user, with scikit-learn's own vote of neighbours",
     "papers/lca/_clustering.py": "the paper's experiment hands a neighbour graph to another library",
     "papers/nca/_neighbours.py": "the paper's experiment is judged by scikit-learn's own vote",
+}
+# Files outside of the engine that portion work by its memory, and why.
+_FRAMES = "batches of decompositions of k neighbours each, which are no sums over pairs"
+OWN_BLOCKS = {
+    "_mixtures/conditionals.py": "the log-sums of all columns but one share a square: one sum per column, which no verb gives",
+    "_mixtures/frame_mixture.py": _FRAMES,
+    "_manifold_parzen/held_out_frames.py": _FRAMES,
+    "_manifold_parzen/manifold_parzen.py": _FRAMES,
+    "_manifold_parzen/search.py": _FRAMES,
 }
 PAIR_LIBRARIES = ("scipy.spatial", "sklearn.neighbors", "sklearn.metrics.pairwise")
 # Estimators without sums over pairs: they centre chunklets, alternate assignments and means, or look at columns.
@@ -166,7 +177,7 @@ CASES = {
         ),
         (LCAGauss(reduce=True, max_iter=5, reg=0.0, reg_gauss=0.0), (X,), ["covariance_", "left_out_scores"], new_rows),
     ],
-    "LocalLCA": [(LocalLCA(max_iter=3, reg=0.0), (X,), ["local_covariances_"], density)],
+    "LocalLCA": [(LocalLCA(2, 8, 0.01, shared=0.5, center="mean", reg=0.0), (X,), ["local_covariances_"], density)],
     "ManifoldParzen": [
         (
             ManifoldParzen(n_neighbors=8, noise=0.05, n_components=1),
@@ -205,6 +216,9 @@ CASES = {
         (NCA(max_iter=5, structure="diag"), (X, Y), ["components_"], None),
         (NCA(2, max_iter=2, solver="stochastic", random_state=0), (X, Y), ["components_"], None),
         (NCA(2, max_iter=2, solver=StochasticGradient(n_neighbors=10), random_state=0), (X, Y), ["components_"], None),
+    ],
+    "AnchorNCA": [
+        (AnchorNCA(2, max_iter=2, solver=Adam(4), hard_negatives=2, random_state=0), (X, Y), ["components_"], None),
     ],
     "PairNCA": [(PairNCA(2, max_iter=5), (X, Y), ["components_", "objectives_"], None)],
     "SoftNeighborsClassifier": [
@@ -320,6 +334,14 @@ def test_no_other_library_is_asked_for_pairs_of_rows():
             if any(module.startswith(PAIR_LIBRARIES) for module in modules):
                 found.add(file.relative_to(folder).as_posix())
     assert {name for name in found if not name.startswith("_engine/")} == set(OTHER_PAIRS)
+
+
+def test_no_other_file_walks_over_blocks_of_pairs():
+    """Whoever holds pairs of rows has to ask how much memory there is for them."""
+    folder = Path(vicinal.__file__).parent
+    files = (file for file in folder.rglob("*.py") if "memory_bytes" in file.read_text(encoding="utf-8"))
+    names = {file.relative_to(folder).as_posix() for file in files}
+    assert {name for name in names if not name.startswith("_engine/")} == set(OWN_BLOCKS)
 
 
 @pytest.mark.parametrize("name", sorted(NO_PAIRS))

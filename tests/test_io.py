@@ -20,10 +20,10 @@ from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, N
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import LabelEncoder, MaxAbsScaler, StandardScaler
+from sklearn.preprocessing import LabelEncoder, MaxAbsScaler, Normalizer, StandardScaler, normalize
 
 import vicinal
-from vicinal import LCA, NCA, RCA, Engine, ManifoldParzen, Objective, ParzenWindows, io
+from vicinal import LCA, NCA, RCA, Engine, ManifoldParzen, Objective, ParzenWindows, io, retrieval
 from vicinal._model_files.model_file import _DIGEST_AT, _DIGEST_END, FORMAT, parse_model, read_arrays, write_arrays
 from vicinal._model_files.reader import Reader
 from vicinal._model_files.writer import Writer
@@ -70,9 +70,10 @@ HOW_TO_FIT = {
     ],
     "LocalLCA": [
         lambda: vicinal.LocalLCA(reg=0.0).fit(X),
-        lambda: vicinal.LocalLCA(0.5, pool=3, max_iter=500, reg=0.0).fit(TABLE),
+        lambda: vicinal.LocalLCA(1, 4, 0.01, shared=0.5, center="mean", reg=0.0).fit(TABLE, None, WEIGHT),
     ],
     "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(structure="diag").fit(TABLE, NAMES)],
+    "AnchorNCA": [lambda: vicinal.AnchorNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "PairNCA": [lambda: vicinal.PairNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],
     "ManifoldParzen": [
         lambda: ManifoldParzen(selection=vicinal.Selection()).fit(TABLE),
@@ -1031,15 +1032,21 @@ def test_safetensors_reads_the_arrays(tmp_path):
 def test_to_torch(dtype):
     torch = pytest.importorskip("torch")
     metric = RCA(n_components=2).fit(X, CHUNKLETS)
-    metric.components_ = metric.components_.astype(dtype)
-    layer = io.to_torch(metric)
+    layer = io.to_torch(metric, dtype=getattr(torch, np.dtype(dtype).name))
     assert layer.bias is None
-    assert layer.weight.dtype == getattr(torch, np.dtype(dtype).name)
     rows = X.astype(dtype)
     np.testing.assert_allclose(layer(torch.from_numpy(rows)).detach(), metric.transform(rows), rtol=1e-5)
     layer.weight.data.zero_()  # a copy
     assert metric.components_.any()
-    assert io.to_torch(metric, dtype=torch.float32).weight.dtype == torch.float32
+    assert io.to_torch(metric).weight.dtype == torch.float32
+
+
+def test_to_torch_with_unit_lengths():
+    torch = pytest.importorskip("torch")
+    model, rows = DIRECTIONS.fit(X, CHUNKLETS), X.astype(np.float32)
+    module = io.to_torch(model)
+    np.testing.assert_allclose(module(torch.from_numpy(rows)).detach(), model.transform(rows), atol=1e-5)
+    assert not module(torch.zeros(1, X.shape[1])).any()  # a row of zeros stays one
 
 
 def test_to_torch_of_a_pipeline():
@@ -1051,36 +1058,83 @@ def test_to_torch_of_a_pipeline():
         "passthrough",
     ):
         pipeline = make_pipeline(scaler, RCA(n_components=2), "passthrough").fit(X + 100.0, CHUNKLETS)
-        layer = io.to_torch(pipeline)
+        layer = io.to_torch(pipeline, dtype=torch.float64)
         np.testing.assert_allclose(
             layer(torch.from_numpy(X + 100.0)).detach(), pipeline.transform(X + 100.0), atol=1e-11
         )
 
 
+DIRECTIONS = make_pipeline(Normalizer(), RCA(n_components=2), Normalizer())
+
+
+def apply_steps(steps, rows):
+    for A, b in steps:
+        rows = normalize(rows) if A is None else rows @ A.T + (0.0 if b is None else b)
+    return rows
+
+
+def test_to_numpy():
+    for estimator in (DIRECTIONS, make_pipeline(StandardScaler(), Normalizer(), StandardScaler(), RCA(n_components=2))):
+        estimator.fit(X, CHUNKLETS)
+        steps = io.to_numpy(estimator, dtype=np.float64)
+        np.testing.assert_allclose(apply_steps(steps, X), estimator.transform(X), rtol=1e-10)
+        assert len(steps) == 3
+    assert {step.A.dtype for step in io.to_numpy(RCA().fit(X, CHUNKLETS))} == {np.dtype(np.float32)}
+
+
 def test_to_faiss():
     faiss = pytest.importorskip("faiss")
-    metric = LCA(reg=0.0).fit(X)
     rows = X.astype(np.float32)
-    np.testing.assert_allclose(io.to_faiss(metric).apply(rows), metric.transform(rows), rtol=1e-4, atol=1e-5)
-    pipeline = make_pipeline(StandardScaler(), RCA(n_components=2)).fit(X, CHUNKLETS)
-    np.testing.assert_allclose(io.to_faiss(pipeline).apply(rows), pipeline.transform(rows), rtol=1e-4, atol=1e-5)
-    index = faiss.IndexPreTransform(io.to_faiss(metric), faiss.IndexFlatL2(D))
+    metric = LCA(reg=0.0).fit(X)
+    index = io.to_faiss(metric)
     index.add(rows)
     distances = np.sqrt(index.search(rows[:5], 3)[0])
     expected = np.sort(metric.mahalanobis(rows[:5], rows), axis=1)[:, :3]
     np.testing.assert_allclose(distances, expected, atol=2e-3)
+    pipeline = make_pipeline(StandardScaler(), RCA(n_components=2)).fit(X, CHUNKLETS)
+    index = io.to_faiss(pipeline, faiss.IndexFlatL2(2))
+    index.add(rows)
+    np.testing.assert_allclose(index.index.reconstruct_n(0, 9), pipeline.transform(rows[:9]), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="2 dimensions"):
+        io.to_faiss(pipeline, faiss.IndexFlatL2(7))
+
+
+def test_to_faiss_finds_the_same_neighbours_by_direction(tmp_path):
+    faiss = pytest.importorskip("faiss")
+    model, rows = DIRECTIONS.fit(X, CHUNKLETS), X.astype(np.float32)
+    index = io.to_faiss(model)
+    index.add(rows)
+    expected = retrieval.search(rows, rows, 4, model=model)
+    faiss.write_index(index, str(tmp_path / "index"))
+    for one in (index, faiss.read_index(str(tmp_path / "index"))):
+        cosines, found = one.search(rows, 4)
+        np.testing.assert_allclose(cosines, expected.scores, atol=1e-5)
+        assert np.mean(found == expected.indices) > 0.98  # cosines that agree to float32 may change places
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_to_onnx(dtype):
-    runtime = pytest.importorskip("onnx.reference")
+@pytest.mark.parametrize("runtime", ["onnx.reference", "onnxruntime"])
+def test_to_onnx(dtype, runtime):
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip(runtime)
     metric = RCA(n_components=2).fit(X, CHUNKLETS)
     pipeline = make_pipeline(StandardScaler(), RCA(n_components=2)).fit(X, CHUNKLETS)
-    metric.components_ = metric.components_.astype(dtype)
-    for estimator, rows in ((metric, X.astype(dtype)), (pipeline, X)):
-        (images,) = runtime.ReferenceEvaluator(io.to_onnx(estimator)).run(None, {"X": rows})
+    rows = X.astype(dtype)
+    for estimator in (metric, pipeline, DIRECTIONS.fit(X, CHUNKLETS)):
+        model = io.to_onnx(estimator, dtype=dtype)
+        if hasattr(runtime, "ReferenceEvaluator"):
+            session = runtime.ReferenceEvaluator(model)
+        else:
+            session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        (images,) = session.run(None, {"X": rows})
         assert images.dtype == rows.dtype
-        np.testing.assert_allclose(images, estimator.transform(rows), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(images, estimator.transform(rows), rtol=1e-4, atol=1e-5)
+
+
+def test_to_onnx_is_float32_unless_told_otherwise():
+    onnx = pytest.importorskip("onnx")
+    model = io.to_onnx(RCA().fit(X, CHUNKLETS))
+    assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
 
 
 @pytest.mark.parametrize("name", ["torch", "faiss", "onnx"])
@@ -1090,7 +1144,7 @@ def test_exports_say_what_to_install(name, monkeypatch):
         getattr(io, f"to_{name}")(RCA().fit(X, CHUNKLETS))
 
 
-@pytest.mark.parametrize("export", [io.to_torch, io.to_faiss, io.to_onnx])
+@pytest.mark.parametrize("export", [io.to_torch, io.to_faiss, io.to_onnx, io.to_numpy])
 @pytest.mark.parametrize("estimator", [ParzenWindows(), make_pipeline(PCA(2), RCA()), make_pipeline("passthrough"), X])
 def test_exports_refuse_what_is_not_linear(export, estimator):
     with pytest.raises(TypeError, match="only linear maps"):

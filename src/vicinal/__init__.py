@@ -16,8 +16,8 @@ and the methods differ in two choices only:
 | (one pass)         | (same chunklet)                  | (k nearest, or a kernel)     |
 +--------------------+----------------------------------+------------------------------+
 | vicinity ADAPTIVE  | LCA (leave-one-out softmax),     | Local LCA (each point its    |
-| (depends on the    | NCA (class-signed softmax)       | own covariance, with a       |
-| metric)            |                                  | prior)                       |
+| (depends on the    | NCA (class-signed softmax)       | own covariance, between LCA  |
+| metric)            |                                  | and Manifold Parzen)         |
 +--------------------+----------------------------------+------------------------------+
 
 A metric or a density, once learned, searches, clusters, classifies, scores
@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal import io as io
     from vicinal import plot as plot
     from vicinal import quality as quality
+    from vicinal import retrieval as retrieval
     from vicinal import tables as tables
     from vicinal._compare.compare import compare as compare
     from vicinal._compare.results import Comparison as Comparison
@@ -51,6 +52,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
     from vicinal._lca.local_lca import LocalLCA as LocalLCA
     from vicinal._lca.options import StochasticEM as StochasticEM
     from vicinal._manifold_parzen.manifold_parzen import ManifoldParzen as ManifoldParzen
+    from vicinal._nca.anchor_nca import AnchorNCA as AnchorNCA
     from vicinal._nca.nca import NCA as NCA
     from vicinal._nca.neural_nca import NeuralNCA as NeuralNCA
     from vicinal._nca.options import Adam as Adam
@@ -84,6 +86,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a test holds it equal to __a
 # neither numba, torch nor matplotlib, nor scikit-learn's estimators.
 _HOME = {
     "Adam": "_nca.options",
+    "AnchorNCA": "_nca.anchor_nca",
     "BinnedTargetMetric": "_rca.binned_target_metric",
     "ChunkletReport": "_supervision",
     "ChunkletRows": "_supervision",
@@ -128,7 +131,7 @@ _HOME = {
     "simulate_teachers": "_supervision",
     "which_engine": "_engine",
 }
-_MODULES = {"datasets", "io", "plot", "quality", "tables"}
+_MODULES = {"datasets", "io", "plot", "quality", "retrieval", "tables"}
 
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])
 

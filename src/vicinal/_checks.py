@@ -18,8 +18,47 @@ def check_array(array: Any, **options: Any) -> NDArray[Any]:
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
-    """scikit-learn's ``validate_data`` for rows without a target, with the type of its answer."""
-    return validation.validate_data(estimator, X, **options)
+    """scikit-learn's ``validate_data`` for rows without a target, with errors that name the columns and a remedy."""
+    try:
+        return validation.validate_data(estimator, X, **options)
+    except ValueError as error:
+        message = _culprits(str(error), X, type(estimator).__name__)
+        if message is None:
+            raise
+        raise ValueError(message) from None
+
+
+def _culprits(message: str, X: Any, estimator: str) -> str | None:
+    """What scikit-learn says about missing, infinite or non-numeric values, with the columns concerned; None for the rest."""
+    names = list(X.columns) if hasattr(X, "columns") else None
+    if "could not convert string" in message:
+        where = ""
+        if names is not None:
+            texts = np.array([getattr(kind, "kind", "O") not in "biuf" for kind in X.dtypes])
+            where = f" Columns without numbers: {shown_columns(texts, names)}."
+        return (
+            f"X must hold numbers, got a text ({message}).{where} Drop such columns, or let vicinal.tables.prepare make numbers "
+            "of them."
+        )
+    if "contains NaN" in message:
+        where = _columns_where(np.isnan, X, names)
+        return (
+            f"Input X contains NaN{where}: {estimator} does not take rows with missing values here. Fill them with "
+            "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and "
+            "score_incomplete scores them.)"
+        )
+    if "contains infinity" in message:
+        return f"{message.rstrip('.')}{_columns_where(np.isinf, X, names)}."
+    return None
+
+
+def _columns_where(test: Any, X: Any, names: list[Any] | None) -> str:
+    """ " in the columns ...", as far as the table can be read."""
+    try:
+        chosen = test(np.asarray(X, dtype=np.float64)).any(axis=0)
+    except (TypeError, ValueError):
+        return ""
+    return f" in the columns {shown_columns(chosen, names)}" if np.ndim(chosen) == 1 and chosen.any() else ""
 
 
 def check_rows(
@@ -30,35 +69,28 @@ def check_rows(
     min_rows: int = 1,
     dtype: tuple[type, ...] = (np.float64, np.float32),
     gaps: bool = False,
+    precision: Any = None,
 ) -> NDArray[Any]:
     """Validate a table of rows as scikit-learn does, keeping float32 and refusing what cannot be squared.
 
-    With `gaps`, NaN stands for a missing value; otherwise it is refused with a remedy.
+    With `gaps`, NaN stands for a missing value; otherwise it is refused with a remedy.  `precision` is the dtype of the
+    rows that these are compared with, where it may be a narrower one.
 
     Squares and products of the entries must stay finite, so magnitudes beyond
     1e150 (1e18 in float32) are refused here rather than answered with ``inf`` later.  A tensor on a GPU is copied.
     """
     given = X
     finite = "allow-nan" if gaps else True
-    try:
-        X = validate_data(
-            estimator,
-            as_host(X),
-            reset=reset,
-            dtype=list(dtype),
-            order="C",
-            ensure_min_samples=min_rows,
-            ensure_all_finite=finite,
-        )
-    except ValueError as error:
-        if "contains NaN" not in str(error):
-            raise
-        raise ValueError(
-            f"Input X contains NaN: {type(estimator).__name__} does not take rows with missing values here. Fill them with "
-            "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and "
-            "score_incomplete scores them.)"
-        ) from None
-    check_magnitude(np.nan_to_num(X) if gaps else X)
+    X = validate_data(
+        estimator,
+        as_host(X),
+        reset=reset,
+        dtype=list(dtype),
+        order="C",
+        ensure_min_samples=min_rows,
+        ensure_all_finite=finite,
+    )
+    check_magnitude(np.nan_to_num(X) if gaps else X, precision=precision)
     if reset:
         remember(estimator, X, given)
     return X
@@ -82,9 +114,10 @@ def check_device_rows(estimator: Any, X: Any) -> Any:
     return X.detach()
 
 
-def check_magnitude(X: np.ndarray, name: str = "X") -> None:
-    """Refuse entries whose squares would overflow."""
-    _check_largest(max(-float(X.min(initial=0.0)), float(X.max(initial=0.0))), str(X.dtype), name)
+def check_magnitude(X: np.ndarray, name: str = "X", *, precision: Any = None) -> None:
+    """Refuse entries whose squares would overflow in their dtype, or in another `precision` that they are cast to."""
+    largest = max(-float(X.min(initial=0.0)), float(X.max(initial=0.0)))
+    _check_largest(largest, str(np.dtype(X.dtype if precision is None else precision)), name)
 
 
 def _check_largest(largest: float, dtype: str, name: str) -> None:
@@ -107,11 +140,28 @@ def check_spread(X, name="X"):
         )
 
 
+def check_columns_spread(X: np.ndarray, names: Any = None, *, least: float = 1e-150, some: bool = True) -> None:
+    """Refuse rows of which some columns (or, with ``some=False``, all) spread so little that variances underflow."""
+    spans = np.ptp(X, axis=0)
+    narrow = (spans > 0) & (spans < least)
+    if narrow.any() if some else narrow.all():
+        raise ValueError(
+            f"{narrow.sum()} of {X.shape[1]} columns ({shown_columns(narrow, names)}) spread over "
+            f"{spans[narrow].max():.3g} at most, whose square underflows; expected at least {least:g}. Rescale them, for "
+            "example with sklearn.preprocessing.StandardScaler."
+        )
+
+
 def check_weights(sample_weight: Any, X: Any) -> NDArray[Any] | None:
     """Return weights that are finite, non-negative and not all zero, as a vector with mean one; None stays None."""
     if sample_weight is None:
         return None
-    weight = _check_sample_weight(as_host(sample_weight), X, dtype=np.float64)
+    try:
+        weight = _check_sample_weight(as_host(sample_weight), X, dtype=np.float64)
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise ValueError(f"sample_weight must hold numbers, got a text ({error}).") from None
     if weight.min() < 0:
         raise ValueError(
             f"sample_weight must not be negative, got {int((weight < 0).sum())} negative entries (smallest "

@@ -22,6 +22,7 @@ _COMMANDS = {
     "inspect": ("inspect", "inspect"),
     "compare": ("compare", "compare"),
     "report": ("report", "report"),
+    "adapt": ("adapt", "adapt"),
     "demo": ("demo", "demo"),
     "papers": ("papers", "papers"),
 }

@@ -85,10 +85,14 @@ class Picked(NamedTuple):
 
     features : DataFrame of numbers
     rows : positions of the kept rows
+    broken : for columns that never changed in the training rows, which of the kept rows have another value
+    constants : the values of those columns in the training rows, as texts
     """
 
     features: Any
     rows: np.ndarray
+    broken: dict[str, np.ndarray]
+    constants: dict[str, str]
 
 
 def pick_features(frame, model, console, missing):
@@ -119,7 +123,8 @@ def pick_features(frame, model, console, missing):
     rows = _complete_rows(numbers, features, missing, console)
     names = encoder.get_feature_names_out()
     _refuse_infinite(numbers[rows], names)
-    return Picked(pd.DataFrame(numbers, columns=names, index=frame.index).iloc[rows], rows)
+    broken = {name: differs[rows] for name, differs in encoder.broken_constants(frame).items()}
+    return Picked(pd.DataFrame(numbers, columns=names, index=frame.index).iloc[rows], rows, broken, encoder.constants_)
 
 
 def _names_of(frame, model, console):

@@ -7,6 +7,7 @@ from typing import Any
 
 from vicinal._words import count as count
 from vicinal._words import duration as duration
+from vicinal._words import printable
 from vicinal._words import shown as shown
 
 # How often a log without a terminal gets a line about the work.
@@ -77,6 +78,7 @@ class Console:
         if estimate and done > first and done < total:
             seconds = (now - start) / (done - first) * (total - done)
             left = f"; {'at most' if at_most else 'about'} {duration(seconds)} left"
+        text = printable(text)
         if self._bars is not None:
             self._draw(done, total, text + left)
         elif now - self._last_line > _SECONDS_BETWEEN_LINES or (done >= total and self._told_of == work):
@@ -104,7 +106,7 @@ class Console:
 
     def _line(self, text):
         self._clear()
-        self._write(text + "\n")
+        self._write(printable(text) + "\n")
 
     def _write(self, text):
         # A closed or full stderr must not change what the command does or how it ends.

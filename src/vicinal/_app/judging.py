@@ -1,6 +1,5 @@
 """How `score` and `report` judge rows: scores, p-values, and reasons."""
 
-import warnings
 from functools import partial
 
 import numpy as np
@@ -115,14 +114,7 @@ def _judged_as_new(model, detector, features):
     """The same of rows that are all new; of what is known of them, where they have missing values."""
     gaps = features.isna().to_numpy().any(axis=1)
     if gaps.any() and hasattr(model.estimator, "score_incomplete"):
-        found = {name: np.empty(len(features)) for name in ("score", "p_value", "log_density")}
-        parts = [(gaps, _judged_by_what_is_known(model, detector, features[gaps]))]
-        if not gaps.all():
-            parts.append((~gaps, _judged_as_new(model, detector, features[~gaps])))
-        for rows, part in parts:
-            for name, values in part.items():
-                found[name][rows] = values
-        return found
+        return _judged_with_gaps(model, detector, features, gaps)
     scores = ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
     return {
         "score": scores,
@@ -131,39 +123,21 @@ def _judged_as_new(model, detector, features):
     }
 
 
-def _judged_by_what_is_known(model, detector, features):
-    """Scores, p-values and log-densities of rows with missing values.
+def _judged_with_gaps(model, detector, features, gaps):
+    """The same where some rows have missing values: those are ranked by the columns that they have, the others as ever."""
+    from vicinal._density.incomplete import judge_incomplete
 
-    A row is as strange as the training row of the same rank, where all are ranked by the density of the columns that are known of the row.
-    Log-densities of different columns cannot be compared: a row of which little is known would never look unusual.
-    """
-    from sklearn.preprocessing import StandardScaler
-
-    rows, log_scale = features.to_numpy(), np.zeros(features.shape[1])
+    rows = features[gaps]
     for _, step in getattr(model.whole, "steps", [])[:-1]:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-            rows = np.asarray(step.transform(rows))
-        if isinstance(step, StandardScaler):
-            log_scale = np.log(step.scale_)
-    missing = np.isnan(rows)
-    log_densities = np.asarray(model.estimator.score_incomplete(rows))
-    ranked, scores = np.sort(detector.training_scores_), np.full(len(rows), np.inf)
-    for pattern in np.unique(missing, axis=0):
-        if pattern.all():
-            continue  # nothing is known: nothing is strange
-        mine = (missing == pattern).all(axis=1)
-        of_training = np.sort(model.estimator.marginal(np.flatnonzero(~pattern)).left_out_score_samples())
-        ranks = np.searchsorted(of_training, log_densities[mine], side="right")
-        # Below all training rows, by as many nats as in the known columns.
-        below = ranked[0] - (of_training[0] - log_densities[mine])
-        scores[mine] = np.where(ranks == 0, below, ranked[np.minimum(np.maximum(ranks, 1), len(ranked)) - 1])
-    # The volume of the columns that are not known is no part of these densities.
-    return {
-        "score": scores,
-        "p_value": detector.p_values_from_scores(scores),
-        "log_density": log_densities + missing @ log_scale,
-    }
+        rows = step.transform(rows)
+    found = judge_incomplete(detector, np.asarray(rows, dtype=np.float64))
+    judged = {name: np.empty(len(features)) for name in ("score", "p_value", "log_density")}
+    complete = {} if gaps.all() else _judged_as_new(model, detector, features[~gaps])
+    for name, values in zip(judged, found, strict=True):
+        judged[name][gaps] = values
+        if complete:
+            judged[name][~gaps] = complete[name]
+    return judged
 
 
 def reasons_of(model, detector, features, own, outliers):

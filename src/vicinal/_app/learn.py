@@ -10,7 +10,7 @@ from joblib import hash as hash_of
 from vicinal._app.columns import measured, prepare
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
-from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine, set_parameter
+from vicinal._app.models import engine_for, make_engine, make_estimator, read_key, save_model, set_engine, set_parameter
 from vicinal._app.outputs import check_writable, output_failure, partial_file, write_json
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table
 from vicinal._app.words import in_command_words
@@ -35,6 +35,7 @@ def learn(arguments, console):
     paired = method == "nca" and arguments.pairs is not None
     estimator = make_estimator(method, arguments.set, arguments.seed, class_name="PairNCA" if paired else None)
 
+    key = read_key(arguments.key_file)
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
     if arguments.id is not None:
         check_columns([arguments.id], table.columns, "--id")
@@ -65,7 +66,7 @@ def learn(arguments, console):
     start = time.perf_counter()
     model = _fit_and_keep(estimator, prepared, supervision, engine, arguments, console)
     seconds = time.perf_counter() - start
-    save_model(model, arguments.output)
+    save_model(model, arguments.output, key)
     summary = _summary(arguments, estimator, prepared, seconds)
     console.say(_sentence(summary))
     if arguments.interrupted():

@@ -2,6 +2,7 @@
 
 import argparse
 
+from vicinal._app.adapt_options import add_adapt
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -19,6 +20,7 @@ Learn what "near" means from a table, and use it: metrics and densities from the
   vicinal score model.vicinal new.csv                       log-density, outlier flag, p-value of each row
   vicinal neighbors model.vicinal data.csv --query new.csv -k 10
   vicinal inspect model.vicinal
+  vicinal adapt corpus.npy --pairs pairs.csv -o adapter.vicinal   a better search with embeddings
   vicinal papers --quick                                    the tables and figures of the papers, reproduced
 """
 _EPILOG = """\
@@ -78,6 +80,7 @@ def make_parser():
         learn, "-o", "--output", beside=[PARTIAL], metavar="MODEL", required=True, help="the model file to write"
     )
     _add_resume(learn, "MODEL")
+    _add_key_file(learn, "sign the model with the key in this file (its bytes as they are, at least 16)")
 
     transform = commands.add_parser(
         "transform", parents=[table, general], help="map rows to where the learned distance is Euclidean",
@@ -132,7 +135,7 @@ def make_parser():
     inspect = commands.add_parser(
         "inspect", parents=[general], help="say what a model file holds", description="Say what a model file holds."
     )
-    add_input(inspect, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
+    _add_model(inspect)
 
     compare = commands.add_parser(
         "compare", parents=[table, prepared, general], help="cross-validated comparison of metrics and densities", description=_COMPARE,
@@ -192,6 +195,8 @@ def make_parser():
     report.add_argument("--id", metavar="COL", help="name rows by this column instead of by number")
     add_output(report, "-o", "--output", metavar="FILE", required=True, help="the page to write: one HTML file")
 
+    add_adapt(commands, general)
+
     demo = commands.add_parser(
         "demo", parents=[general], help="compare on built-in data, with a picture and a report", description=_DEMO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -245,8 +250,8 @@ Score rows under a learned density (lca, lca-gauss, parzen, manifold-parzen).
 Columns of the output: row (number in DATA, from 0), log_density (nats, in the units of the data), p_value (the
 share of training rows, each scored without itself, that are no less strange than this row) and outlier (1 when
 the score is below the threshold that --contamination chooses among the training rows' own, or by --fdr). The score
-is the log-density, for parzen and lca also by neighbours that are trusted: rows of a small group do not vouch for
-each other. With --explain, the column why says for each outlier which columns are strange given the others, what
+is the log-density, for parzen and lca also the distance to a neighbour outside of small groups: rows of such a group do not
+vouch for each other. With --explain, the column why says for each outlier which columns are strange given the others, what
 was expected (90 % interval) and what was found. A row that equals a training row exactly is scored under the model without that row, since under its own kernel it could
 never look unusual; --as-new turns this off.
 """
@@ -356,8 +361,20 @@ def _prepare_options():
     return parser
 
 
-def _add_model_and_data(parser, data_nargs=None):
+def _add_key_file(parser, help):
+    add_input(parser, "--key-file", metavar="FILE", help=help)
+
+
+_CHECKED = "load the model only if it was signed with the key in this file (its bytes as they are, at least 16)"
+
+
+def _add_model(parser):
     add_input(parser, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
+    _add_key_file(parser, _CHECKED)
+
+
+def _add_model_and_data(parser, data_nargs=None):
+    _add_model(parser)
     add_input(parser, "data", metavar="DATA", nargs=data_nargs, help="a table, or - for stdin")
 
 

@@ -15,7 +15,7 @@ from vicinal._app.judging import (
     training_rows_of,
     versions_of,
 )
-from vicinal._app.models import load_model, make_engine
+from vicinal._app.models import load_model, make_engine, read_key
 from vicinal._app.outputs import check_writable, output_format, write_json, write_table
 from vicinal._app.tables import TableOptions, check_columns, read_table, split_names
 
@@ -68,6 +68,9 @@ def score(arguments, console):
     outliers = judged["score"] < detector.offset_
     if arguments.fdr is not None:
         outliers = false_discovery_control(judged["p_value"]) <= arguments.fdr
+    broken = {} if picked is None else picked.broken
+    if broken:
+        outliers |= _mark_broken(judged, detector, broken, console)
     console.say(f"{count(int(outliers.sum()), 'outlier')} in {count(len(outliers), 'row')}.")
     result = pd.DataFrame(
         {
@@ -81,9 +84,27 @@ def score(arguments, console):
         result["log_probability"] = result["log_density"] + np.log(model.noise.steps_).sum()
     if arguments.explain:
         result["why"] = ["; ".join(texts) for texts in reasons_of(model, detector, features, own, outliers)]
+        for name, differs in broken.items():
+            reason = f"{name}: expected {picked.constants[name]} as in all training rows, got "
+            values = table[name].iloc[rows].astype(str).to_numpy()
+            result["why"] = [
+                "; ".join(filter(None, [f"{reason}{value}", why])) if differ else why
+                for value, differ, why in zip(values, differs, result["why"], strict=True)
+            ]
     if table is not None:
         result = pd.concat([_kept(arguments, table, rows), result], axis=1)
     _give(result, arguments, console, model)
+
+
+def _mark_broken(judged, detector, broken, console):
+    """Give rows that break a constant of the training rows the smallest p-value, and return which they are."""
+    rows = np.any(list(broken.values()), axis=0)
+    judged["p_value"] = np.where(rows, 1.0 / (len(detector.training_scores_) + 1.0), judged["p_value"])
+    console.warn(
+        f"{count(int(rows.sum()), 'row')} of {len(rows):,} have another value than all training rows had in {shown(broken)}. "
+        "The density ignores these columns; the rows are called outliers."
+    )
+    return rows
 
 
 def neighbors(arguments, console):
@@ -139,7 +160,7 @@ def _check_output(arguments):
 
 def open_model(arguments, console, *, marginalise=False):
     """The model, the table and the model's columns of it (None for ``score --training``)."""
-    model = load_model(arguments.model, make_engine(arguments))
+    model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     missing = _about_missing(arguments, model, marginalise=marginalise)
     if arguments.data is None:
         return model, None, None

@@ -300,7 +300,7 @@ class Placed(Protocol):
         def scores(query: np.ndarray, point: np.ndarray) -> np.ndarray:
             found = np.empty(len(query))
             for part, mine, theirs in images_of(query, point):
-                difference = mine - theirs
+                difference = np.subtract(mine, theirs, dtype=np.float64)
                 found[part] = -0.5 * np.einsum("ij,ij->i", difference, difference)
             return found if log_weights is None else found + log_weights[point]
 
@@ -312,11 +312,14 @@ class Placed(Protocol):
         return self.points.rows.shape[1] if self.metric is None or self.metric.ndim == 1 else len(self.metric)
 
     def float64_pairs(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], Iterator[ImagesOfPairs]]:
-        """Return a function of listed pairs (query, point) that yields parts of them, with their images in float64.
+        """Return a function of listed pairs (query, point) that yields parts of them, with their images.
 
+        Images are in float64, but for rows that no metric maps: these are yielded as they are, for arithmetic in float64.
         Rows that are in no listed pair are not mapped, unless all images are small.
         """
         n, k = len(self.points.rows), self.n_coordinates
+        if self.metric is None:
+            return self._rows_of_pairs(queries)
         images: np.ndarray | None = None
         if queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES:
             images = self.float64_images(Queries())
@@ -335,6 +338,16 @@ class Placed(Protocol):
                     yield part, mine, self.float64_images(Queries(positions=listed))[place]
 
         return images_of
+
+    def _rows_of_pairs(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], Iterator[ImagesOfPairs]]:
+        """`float64_pairs` where images are the rows themselves: a copy of all of them in float64 would gain no digits."""
+        rows, given = self.points.rows, self.coordinates(queries, "rows")
+
+        def rows_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
+            for part in listed_parts(len(query), rows.shape[1]):
+                yield part, given[query[part]], rows[point[part]]
+
+        return rows_of
 
     def float64_images(self, queries: Queries) -> np.ndarray:
         """The images of the queries in float64, whatever the working precision."""

@@ -153,7 +153,7 @@ class CompiledPairs:
             width = tile.stop - tile.start
             theirs = self.points.packed[t, :, :width]
             if self.accurate:
-                scores[:, tile] = queries @ theirs - squares
+                np.subtract(queries @ theirs, squares, out=scores[:, tile])
             else:
                 scores[:, tile] = -0.5 * cdist(queries.astype(np.float64), theirs.T.astype(np.float64), "sqeuclidean")
         scores += self.offsets.ravel()[: self.n]

@@ -344,17 +344,17 @@ class Placement:
             yield query, point, weights / np.repeat(np.add.reduceat(weights, starts), counts)
 
     def within(
-        self, radius: float, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
+        self, radius: float | np.ndarray, queries: ArrayLike | None = None, left_out: ArrayLike | None = None
     ) -> Iterator[ListedPairs]:
         """Yield, for blocks of queries, the pairs at a distance of at most `radius`, grouped by query.
 
-        Three arrays per block: queries, points and squared distances.
+        The radius is one number, or one per query.  Three arrays per block: queries, points and squared distances.
         """
         self._check_is_shared("within")
         asked = self.problem.queries(queries, left_out)
-        floors = np.full(asked.count(self.problem.n_points), -0.5 * radius**2)
-        for query, point, scores in listed_pairs(self._by_distance, asked, floors=floors):
-            near = -2.0 * scores <= radius**2 * (1.0 + TIED)
+        squares = np.full(asked.count(self.problem.n_points), np.square(radius))
+        for query, point, scores in listed_pairs(self._by_distance, asked, floors=-0.5 * squares):
+            near = -2.0 * scores <= squares[query] * (1.0 + TIED)
             yield query[near], point[near], -2.0 * scores[near]
 
     def _check_is_shared(self, verb: str) -> None:

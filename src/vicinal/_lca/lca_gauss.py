@@ -26,6 +26,7 @@ from vicinal._lca.folds import LCAGaussFold, search_penalty
 from vicinal._lca.gauss_penalty import Penalties, choose_both, gaussian_rules, given_rule, local_rules
 from vicinal._lca.gauss_steps import (
     all_local,
+    climb,
     directions,
     em_step,
     left_out_scores,
@@ -251,14 +252,18 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         def in_columns(at):
             return self._in_all_columns(np.concatenate(directions(at, problem.root)))
 
-        def run(split, tol):
-            """EM: C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1)."""
-            record = Recorder.of(self, in_columns, iterations)
-            return fixed_point(lambda at: em_step(problem, at), split, record, max_iter=self.max_iter, tol=tol)
+        def recorder():
+            return Recorder.of(self, in_columns, iterations)
 
-        path = run(all_local(X.shape[1]), self.tol)  # Algorithm 1
-        if self.reduce and not path.reason.by_user:
-            path = search_directions(run, path, self.tol)  # LCA-Gauss-Red (sec. 4)
+        # EM: C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1).
+        limits = {"max_iter": self.max_iter, "tol": self.tol}
+        path = fixed_point(lambda at: em_step(problem, at), all_local(X.shape[1]), recorder(), **limits)  # Algorithm 1
+        if self.reduce and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
+
+            def run(split, tol):
+                return climb(problem, split, recorder(), max_iter=self.max_iter, tol=tol)
+
+            path = search_directions(run, path, self.tol, problem.weight.sum())
         self._keep(X, weight, rows, problem, path.parameters)
         self.certified_row_error_ = problem.pairs.certified_row_error
         return path
@@ -306,7 +311,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     def _search(self, X, weight, reg, reg_gauss):
         """The penalties that are not given (None), from rows that count."""
         structure, answerable = Structure("full"), is_answerable(X, "full")
-        gaussians = gaussian_rules(answerable) if reg_gauss is None else [given_rule(reg_gauss)]
+        gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_rule(reg_gauss)]
         if has_plenty(X, structure):
             none = np.zeros(2 * X.shape[1:]) if answerable else least_penalty(X, weight)
             return none if reg is None else reg, gaussians[0].matrix(X, weight)

@@ -1,55 +1,127 @@
-"""The learned linear map for other tools: torch, faiss, ONNX."""
+"""The learned map for other tools: NumPy, torch, faiss, ONNX, sentence-transformers.
+
+A map is a chain of steps, each either linear, ``x -> A x + b``, or the unit length, ``x -> x / |x|``.  Linear steps that
+follow each other are multiplied out.
+"""
+
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._metric import LinearMetricMixin
 
 
-def affine_map(estimator):
-    """The matrix A and offset b (None for no offset) with ``transform(x) = A x + b``."""
+class MapStep(NamedTuple):
+    """One step of a learned map: ``x -> A x + b``, with b None for no offset; or, where A is None, ``x -> x / |x|``."""
+
+    A: NDArray[Any] | None
+    b: NDArray[Any] | None
+
+    @property
+    def is_unit_length(self) -> bool:
+        """Whether the step brings rows to unit length."""
+        return self.A is None
+
+
+def map_steps(estimator: Any) -> list[MapStep]:
+    """The steps of a fitted metric or pipeline."""
+    steps = _steps(estimator)
+    if not steps or all(step.is_unit_length for step in steps):
+        raise TypeError(_refusal(estimator))
+    return steps
+
+
+def _steps(estimator: Any) -> list[MapStep]:
     if isinstance(estimator, Pipeline):
-        A, b = None, None
-        for _, step in estimator.steps:
-            if step is None or step == "passthrough":
+        joined: list[MapStep] = []
+        for _, part in estimator.steps:
+            if part is None or part == "passthrough":
                 continue
-            B, c = affine_map(step)
-            b = c if b is None else B @ b + (0.0 if c is None else c)
-            A = B if A is None else B @ A
-        if A is not None:
-            return A, b
-    elif isinstance(estimator, LinearMetricMixin):
+            for step in _steps(part):
+                if joined and not step.is_unit_length and not joined[-1].is_unit_length:
+                    step = _product(step, joined.pop())
+                joined.append(step)
+        return joined
+    if isinstance(estimator, LinearMetricMixin):
         check_is_fitted(estimator, "components_")
-        return estimator.components_, None
-    elif isinstance(estimator, StandardScaler):
+        return [MapStep(estimator.components_, None)]
+    if isinstance(estimator, Normalizer) and estimator.norm == "l2":
+        return [MapStep(None, None)]
+    if isinstance(estimator, StandardScaler):
         check_is_fitted(estimator)
-        d = estimator.n_features_in_
-        scale = estimator.scale_ if estimator.with_std else np.ones(d)
+        scale = estimator.scale_ if estimator.with_std else np.ones(estimator.n_features_in_)
         # mean_ is set even where it is not used.
-        return np.diag(1.0 / scale), (-estimator.mean_ / scale if estimator.with_mean else None)
-    raise TypeError(
-        f"expected a fitted metric (LCA, RCA, NCA, ...), or a Pipeline of StandardScaler and metrics, got "
-        f"{type(estimator).__name__}: only linear maps can be exported."
+        return [MapStep(np.diag(1.0 / scale), -estimator.mean_ / scale if estimator.with_mean else None)]
+    raise TypeError(_refusal(estimator))
+
+
+def _product(after: MapStep, before: MapStep) -> MapStep:
+    assert after.A is not None
+    b = after.b if before.b is None else after.A @ before.b + (0.0 if after.b is None else after.b)
+    return MapStep(after.A @ before.A, b)
+
+
+def _refusal(estimator: Any) -> str:
+    return (
+        f"expected a fitted metric (LCA, RCA, NCA, ...), or a Pipeline of StandardScaler, Normalizer and metrics, got "
+        f"{type(estimator).__name__}: only linear maps and unit lengths can be exported."
     )
 
 
-def to_torch(estimator, *, dtype=None, device=None):
-    """Return the learned map as a ``torch.nn.Linear``.
+def to_numpy(estimator: Any, *, dtype: DTypeLike = np.float32) -> list[MapStep]:
+    """Return the learned map as plain arrays, for any language that multiplies matrices.
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler and metrics
+    estimator : fitted metric, or Pipeline of StandardScaler, Normalizer and metrics
+    dtype : dtype, default=float32
+
+    Returns
+    -------
+    list of MapStep
+        To be applied one after the other: ``x @ A.T + b`` (without b where it is None), or, where A is None, ``x`` over its
+        length.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import Normalizer
+    >>> from vicinal import RCA, io
+    >>> X = np.random.default_rng(0).normal(size=(60, 3))
+    >>> model = make_pipeline(Normalizer(), RCA(), Normalizer()).fit(X, np.repeat(np.arange(20), 3))
+    >>> Z = X
+    >>> for A, b in io.to_numpy(model):
+    ...     Z = Z / np.linalg.norm(Z, axis=1, keepdims=True) if A is None else Z @ A.T + (0 if b is None else b)
+    >>> bool(np.allclose(Z, model.transform(X), atol=1e-5))
+    True
+    """
+    return [
+        MapStep(*(None if part is None else np.ascontiguousarray(part, dtype=dtype) for part in step))
+        for step in map_steps(estimator)
+    ]
+
+
+def to_torch(estimator: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """Return the learned map as a module of torch.
+
+    Parameters
+    ----------
+    estimator : fitted metric, or Pipeline of StandardScaler, Normalizer and metrics
     dtype : torch.dtype, optional
-        The default is the dtype of ``components_``.
+        The default is float32.
     device : torch device, optional
 
     Returns
     -------
-    torch.nn.Linear
-        Without bias for a metric; a pipeline with a centring scaler has one. The weights are a copy and can
-        be trained further.
+    torch.nn.Module
+        A ``torch.nn.Linear`` for a metric, without bias; a pipeline with a centring scaler has one. With unit lengths, a
+        ``torch.nn.Sequential``. The weights are a copy and can be trained further.
 
     Examples
     --------
@@ -60,73 +132,150 @@ def to_torch(estimator, *, dtype=None, device=None):
     >>> io.to_torch(metric)  # doctest: +SKIP
     Linear(in_features=3, out_features=3, bias=False)
     """
-    A, b = affine_map(estimator)
+    steps = map_steps(estimator)
     torch = _optional("torch", "torch", "to_torch")
-    weight = torch.tensor(np.ascontiguousarray(A), dtype=dtype, device=device)
-    layer = torch.nn.Linear(A.shape[1], A.shape[0], bias=b is not None, dtype=weight.dtype, device=weight.device)
+    from vicinal._model_files.unit_length import UnitLength
+
+    dtype = torch.float32 if dtype is None else dtype
+    modules = [
+        UnitLength() if step.is_unit_length else _linear(torch, step).to(dtype=dtype, device=device) for step in steps
+    ]
+    return modules[0] if len(modules) == 1 else torch.nn.Sequential(*modules)
+
+
+def _linear(torch: Any, step: MapStep) -> Any:
+    assert step.A is not None
+    layer = torch.nn.Linear(step.A.shape[1], step.A.shape[0], bias=step.b is not None, dtype=torch.float64)
     with torch.no_grad():
-        layer.weight.copy_(weight)
-        if b is not None:
-            layer.bias.copy_(torch.tensor(b, dtype=weight.dtype, device=weight.device))
+        layer.weight.copy_(torch.tensor(np.ascontiguousarray(step.A)))
+        if step.b is not None:
+            layer.bias.copy_(torch.tensor(step.b))
     return layer
 
 
-def to_faiss(estimator):
-    """Return the learned map as a ``faiss.LinearTransform``, for use with ``faiss.IndexPreTransform``.
+def to_faiss(estimator: Any, index: Any = None) -> Any:
+    """Return an index of faiss that maps whatever is added or searched.
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler and metrics
+    estimator : fitted metric, or Pipeline of StandardScaler, Normalizer and metrics
+    index : faiss.Index, optional
+        The index behind the map, of as many dimensions as the map gives. The default is an exact one: by inner product
+        (cosines) where the map ends with a unit length, else by distance.
 
     Returns
     -------
-    faiss.LinearTransform
-        In float32, the only precision of faiss: centre data that lie far from the origin first (a pipeline
-        with StandardScaler does).
+    faiss.IndexPreTransform
+        In float32, the only precision of faiss: centre data that lie far from the origin first (a pipeline with
+        StandardScaler does). Write it with ``faiss.write_index``.
     """
-    A, b = affine_map(estimator)
+    steps = map_steps(estimator)
     faiss = _optional("faiss", "faiss", "to_faiss")
-    transform = faiss.LinearTransform(A.shape[1], A.shape[0], b is not None)
-    faiss.copy_array_to_vector(np.ascontiguousarray(A, dtype=np.float32).ravel(), transform.A)
-    if b is not None:
-        faiss.copy_array_to_vector(np.ascontiguousarray(b, dtype=np.float32), transform.b)
-    transform.is_trained = True
-    transform.set_is_orthonormal()
-    return transform
+    widths = [step.A.shape for step in steps if step.A is not None]
+    width, before = widths[-1][0], widths[0][1]
+    if index is None:
+        index = faiss.IndexFlatIP(width) if steps[-1].is_unit_length else faiss.IndexFlatL2(width)
+    elif index.d != width:
+        raise ValueError(f"index must have {width} dimensions, as the map gives, got {index.d}.")
+    chain = []
+    for step in steps:
+        if step.A is None:
+            chain.append(faiss.NormalizationTransform(before, 2.0))
+            continue
+        transform = faiss.LinearTransform(step.A.shape[1], step.A.shape[0], step.b is not None)
+        faiss.copy_array_to_vector(np.ascontiguousarray(step.A, dtype=np.float32).ravel(), transform.A)
+        if step.b is not None:
+            faiss.copy_array_to_vector(np.ascontiguousarray(step.b, dtype=np.float32), transform.b)
+        transform.is_trained = True
+        transform.set_is_orthonormal()
+        chain.append(transform)
+        before = step.A.shape[0]
+    mapped = faiss.IndexPreTransform(index)
+    for transform in reversed(chain):
+        mapped.prepend_transform(transform)
+    return mapped
 
 
-def to_onnx(estimator):
+def to_onnx(estimator: Any, *, dtype: DTypeLike = np.float32) -> Any:
     """Return the learned map as an ONNX model with the input ``X`` and the output ``Z``.
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler and metrics
+    estimator : fitted metric, or Pipeline of StandardScaler, Normalizer and metrics
+    dtype : dtype, default=float32
+        Of the input, the output and the weights.
 
     Returns
     -------
     onnx.ModelProto
-        One ``Gemm`` node, any number of rows, in the dtype of ``components_``. Write it with ``onnx.save``.
+        One ``Gemm`` node per linear step, any number of rows. Write it with ``onnx.save``.
     """
-    A, b = affine_map(estimator)
+    steps = to_numpy(estimator, dtype=dtype)
     onnx = _optional("onnx", "onnx", "to_onnx")
-    make, parts = onnx.helper, {"A": A} if b is None else {"A": A, "b": b}
-    kind = make.np_dtype_to_tensor_dtype(A.dtype)
-    constants = [
-        onnx.numpy_helper.from_array(np.ascontiguousarray(part, A.dtype), name) for name, part in parts.items()
-    ]
-    X = make.make_tensor_value_info("X", kind, ["n", A.shape[1]])
-    Z = make.make_tensor_value_info("Z", kind, ["n", A.shape[0]])
-    node = make.make_node("Gemm", ["X", *parts], ["Z"], transB=1)
-    graph = make.make_graph([node], f"vicinal_{type(estimator).__name__}", [X], [Z], constants)
+    make, nodes, constants = onnx.helper, [], []
+    kind, rows = make.np_dtype_to_tensor_dtype(np.dtype(dtype)), "X"
+    for place, step in enumerate(steps):
+        given, rows = rows, "Z" if place == len(steps) - 1 else f"Z{place}"
+        if step.is_unit_length:
+            constants.append(onnx.numpy_helper.from_array(np.array([1e-30], dtype=dtype), f"least{place}"))
+            nodes += [
+                make.make_node("ReduceL2", [given], [f"length{place}"], axes=[1], keepdims=1),
+                make.make_node("Max", [f"length{place}", f"least{place}"], [f"divisor{place}"]),
+                make.make_node("Div", [given, f"divisor{place}"], [rows]),
+            ]
+            continue
+        parts = {f"{name}{place}": part for name, part in zip("Ab", step, strict=True) if part is not None}
+        constants += [onnx.numpy_helper.from_array(part, name) for name, part in parts.items()]
+        nodes.append(make.make_node("Gemm", [given, *parts], [rows], transB=1))
+    shapes = [step.A.shape for step in steps if step.A is not None]
+    X = make.make_tensor_value_info("X", kind, ["n", shapes[0][1]])
+    Z = make.make_tensor_value_info("Z", kind, ["n", shapes[-1][0]])
+    graph = make.make_graph(nodes, f"vicinal_{type(estimator).__name__}", [X], [Z], constants)
     # An operator set and format of 2020: old enough for every runtime in use.
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", 13)], producer_name="vicinal", ir_version=7)
     onnx.checker.check_model(model)
     return model
 
 
-def _optional(module, extra, function):
-    from importlib import import_module
+def to_sentence_transformers(estimator: Any) -> list[Any]:
+    """Return the learned map as modules of sentence-transformers, to be put behind a model.
 
+    Parameters
+    ----------
+    estimator : fitted metric, or Pipeline of StandardScaler, Normalizer and metrics
+
+    Returns
+    -------
+    list of modules
+        ``Dense`` without activation, in float32, and ``Normalize``. ``SentenceTransformer(modules=[*model, *these])`` embeds
+        and maps; what its ``save`` writes loads with sentence-transformers alone.
+    """
+    steps = to_numpy(estimator)
+    _optional("sentence_transformers", "sentence-transformers", "to_sentence_transformers")
+    torch = import_module("torch")
+    try:
+        models = import_module("sentence_transformers.sentence_transformer.modules")
+    except ImportError:  # before version 5.4
+        models = import_module("sentence_transformers.models")
+    modules = []
+    for step in steps:
+        if step.A is None:
+            modules.append(models.Normalize())
+            continue
+        modules.append(
+            models.Dense(
+                step.A.shape[1],
+                step.A.shape[0],
+                bias=step.b is not None,
+                activation_function=torch.nn.Identity(),
+                init_weight=torch.tensor(step.A),
+                init_bias=None if step.b is None else torch.tensor(step.b),
+            )
+        )
+    return modules
+
+
+def _optional(module: str, extra: str, function: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:

@@ -141,6 +141,13 @@ _SHARED: dict[str, list] = {
 
 # Of single classes. Where the class is one of scikit-learn, these replace what it declares.
 _OWN: dict[str, dict[str, list]] = {
+    "AnchorNCA": {
+        "hard_negatives": [INTEGER],
+        "init": [one_of("rca", "identity"), NUMBERS],
+        "similarity": [one_of("cosine", "distance")],
+        "solver": [one_of("adam"), record("Adam")],
+        "temperature": [NUMBER],
+    },
     "BinnedTargetMetric": {"n_bins": [INTEGER]},
     "ConstrainedGaussianMixture": {
         "covariance_type": [one_of("full", "tied", "diag", "spherical")],
@@ -169,7 +176,14 @@ _OWN: dict[str, dict[str, list]] = {
         "tol": [None, NUMBER],
     },
     "LCAGauss": {"reduce": ["boolean"], "reg_gauss": [one_of("auto"), NUMBER, NUMBERS]},
-    "LocalLCA": {"pool": [INTEGER], "smoothing": [NUMBER]},
+    "LocalLCA": {
+        "center": [one_of("auto", "row", "mean")],
+        "n_components": [one_of("auto"), INTEGER],
+        "n_neighbors": [one_of("auto"), INTEGER],
+        "noise": [one_of("auto"), NUMBER],
+        "selection": [None, record("Selection")],
+        "shared": [one_of("auto"), NUMBER],
+    },
     "ManifoldParzen": {
         "n_components": [one_of("auto"), INTEGER],
         "n_neighbors": [one_of("auto"), INTEGER],
@@ -196,7 +210,7 @@ _OWN: dict[str, dict[str, list]] = {
     "ParzenMeanShift": {"merge_distance": [NUMBER], "step_tol": [NUMBER]},
     "ParzenWindows": {"bandwidth": [one_of("loo", "scott", "silverman"), NUMBER, NUMBERS]},
     "TableEncoder": {"one_hot": ["boolean"], "random_state": [INTEGER], "types": [None, _KINDS_OF_COLUMNS]},
-    "RCA": {"alpha": [NUMBER], "shrinkage": [one_of("auto"), NUMBER], "unbiased": ["boolean"]},
+    "RCA": {"alpha": [NUMBER], "shrinkage": [one_of("auto", "cv"), NUMBER], "unbiased": ["boolean"]},
     "sklearn.LinearDiscriminantAnalysis": {"covariance_estimator": [None, _ESTIMATOR]},
     "sklearn.MinMaxScaler": {"feature_range": [_TWO_NUMBERS]},
     "sklearn.Pipeline": {"steps": [_STEPS], "transform_input": [None, _TEXTS]},

@@ -387,7 +387,10 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         def evaluate(A):
             return with_penalty(sample.objective(A, objective.kind), A, penalty)
 
-        return max(starts, key=lambda start: value_after(evaluate, start, _TRIAL_ITERATIONS, solver))
+        values = [value_after(evaluate, start, _TRIAL_ITERATIONS, solver) for start in starts]
+        best = int(np.argmax(values))
+        # A lead of less than one row is none: the plain start, which sees the least of the classes, is kept.
+        return starts[best] if values[best] - values[0] > 1.0 / len(sample.X) else starts[0]
 
     # -- checks and results ----------------------------------------------------------------------------------
 

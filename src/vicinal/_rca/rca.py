@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
-from vicinal._checks import check_integer, check_magnitude, check_spread, shown_columns
+from vicinal._checks import check_columns_spread, check_integer, check_magnitude, shown_columns, validate_data
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
+from vicinal._rca.raw_shrinkage import choose_raw_shrinkage, held_out_score
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import read_chunklets
 
@@ -41,12 +42,15 @@ class RCA(LinearMetricMixin, BaseEstimator):
     unbiased : bool, default=False
         Divide by R instead of N, which makes the covariance unbiased for Gaussian classes (sec. 5).
         Distances change by one common factor.
-    shrinkage : "auto" or float in [0, 1], default="auto"
+    shrinkage : "auto", "cv" or float in [0, 1], default="auto"
         Replace the covariance by ``(1 - s) C + s mu D^2``, with D the standard deviations of the columns over all rows
         and ``mu = tr(D^-1 C D^-1) / d``: shrinkage to a multiple of the identity in units of the columns, so that raw and
         standardised columns give the same answer.  0 is the paper.  "auto" is the estimate of Ledoit and Wolf (2004) in
         these units from the R within-chunklet contrasts, whose mean is known to be zero (the two residuals of a pair are
-        one observation, not two).  With many more contrasts than features it is close to 0.
+        one observation, not two).  With many more contrasts than features it is close to 0.  "cv" shrinks towards the raw
+        metric, ``(1 - s) C + s mu I``, where s = 1 changes no neighbour, and chooses s by cross-validation over chunklets:
+        the share closest to raw whose held-out rows find their mates as well as under the best share, to one standard
+        error; raw itself is left only for a gain that is hardly chance.  Use it for embeddings, with few pairs and many columns; rows of unit length are compared by their cosine.
 
     Attributes
     ----------
@@ -63,7 +67,10 @@ class RCA(LinearMetricMixin, BaseEstimator):
     ratios_ : array of shape (n_components,)
         Total over within-chunklet variance of each component, largest first: the eigenvalues of cFLD.
     shrinkage_ : float
-        The shrinkage that was applied.
+        The shrinkage that was applied.  With ``shrinkage="cv"`` it is the share of the raw metric that was kept.
+    shrinkage_path_ : array of shape (n_shares, 3), only with ``shrinkage="cv"``
+        What was tried: the share of the raw metric, the cross-validated score (the mean of :math:`1 / \\log_2(1 + r)` for
+        mates at rank r), and the standard error of its difference from that of the raw metric, which is the last row.
     rank_ : int
         Directions along which the data vary at all; ``components_`` has no more rows.
     n_chunklets_, n_points_, n_contrasts_ : int
@@ -158,7 +165,46 @@ class RCA(LinearMetricMixin, BaseEstimator):
                 f"{type(self).__name__} needs at least one chunklet of two or more points, got none: "
                 f"{report} Give rows of one group the same id, or pass pairs of row positions."
             )
+        if self.shrinkage == "cv":
+            return self._fit_raw_shrinkage(X, y, sums, report)
         return self._solve(sums, report)
+
+    def _fit_raw_shrinkage(self, X: ArrayLike, y: ArrayLike, sums: Any, report: Any) -> Self:
+        """Choose the share of the raw metric by cross-validation, and say so where the reduction costs more than it gains."""
+        rows = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], order="C")
+        entries = read_chunklets(y, len(rows))[0]
+        choice = choose_raw_shrinkage(rows, entries)
+        self._solve(sums, report, raw_share=choice.shrinkage)
+        self.shrinkage_path_ = choice.path
+        if len(choice.path) == 1:
+            warnings.warn(
+                "shrinkage='cv' needs at least two chunklets to hold one out, got one: the raw metric is kept. Pass more "
+                "chunklets, or shrinkage='auto'.",
+                UserWarning,
+                stacklevel=3,
+            )
+        elif len(self.components_) < self.rank_:
+            self._warn_of_reduction(rows, entries, raw=float(choice.path[-1, 1]))
+        return self
+
+    def _warn_of_reduction(self, X: Any, entries: Any, raw: float) -> None:
+        """Warn if fewer components find held-out mates less well than the raw rows do."""
+
+        def fitted(train: Any) -> Any:
+            model = RCA(self.n_components, unbiased=self.unbiased, shrinkage=0.5)
+            model.n_features_in_ = X.shape[1]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return model._solve(chunklet_scatter(X, train), None, raw_share=self.shrinkage_).components_
+
+        reduced = held_out_score(X, entries, fitted)
+        if reduced < raw:
+            warnings.warn(
+                f"{len(self.components_)} components find held-out mates less well than the raw rows do (cross-validated "
+                f"score {reduced:.3f}, raw {raw:.3f}). Pass a larger n_components, None to keep all, or more chunklets.",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Take in more rows; the result equals one fit of all rows, as long as no chunklet is split.
@@ -176,6 +222,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self
         """
         self._check_parameters()
+        self._refuse_in_parts("partial_fit")
         first = not hasattr(self, "_sums")
         sums, report = self._sum(X, y, reset=first, min_rows=1)
         return self._solve(sums if first else self._sums + sums, report, may_wait=True)
@@ -205,6 +252,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         if names is not None and others is not None and list(names) != list(others):
             raise ValueError("merge needs models of the same columns in the same order; feature names differ.")
         self._check_parameters()
+        self._refuse_in_parts("merge")
         return self._solve(self._sums + other._sums, other.chunklet_report_, may_wait=True)
 
     def inverse_transform(self, X: ArrayLike) -> Any:
@@ -239,28 +287,37 @@ class RCA(LinearMetricMixin, BaseEstimator):
             raise ValueError(f"alpha must be a number greater than 0 and at most 1, got {self.alpha!r}.")
         if not isinstance(self.unbiased, (bool, np.bool_)):
             raise ValueError(f"unbiased must be True or False, got {self.unbiased!r}.")
-        automatic = isinstance(self.shrinkage, str) and self.shrinkage == "auto"
+        automatic = isinstance(self.shrinkage, str) and self.shrinkage in ("auto", "cv")
         if not automatic and not _is_share(self.shrinkage):
-            raise ValueError(f'shrinkage must be "auto" or a number from 0 to 1, got {self.shrinkage!r}.')
+            raise ValueError(f'shrinkage must be "auto", "cv" or a number from 0 to 1, got {self.shrinkage!r}.')
+
+    def _refuse_in_parts(self, method: str) -> None:
+        if self.shrinkage == "cv":
+            raise ValueError(
+                f"{method} sees sums and not rows, so that nothing can be held out for shrinkage='cv'. Fit all rows at once, "
+                "or pass shrinkage='auto' or a number."
+            )
 
     def _sum(self, X, y, *, reset, min_rows):
         X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows)
         if self.n_components is not None and self.n_components > X.shape[1]:
             raise ValueError(f"n_components={self.n_components} is more than the {X.shape[1]} features of X. Lower it.")
+        check_magnitude(X)
         entries, report = read_chunklets(y, len(X))
         with np.errstate(over="ignore", invalid="ignore"):
             sums = chunklet_scatter(X, entries)
         if not (np.isfinite(sums.total).all() and np.isfinite(sums.fourth).all()):
-            check_magnitude(X)
             raise ValueError(_fourth_powers(X, "overflow"))
-        if not np.trace(sums.total) > 0:
-            check_spread(X)
+        check_columns_spread(X, getattr(self, "feature_names_in_", None))
         if np.sum(sums.fourth) < 1e-280 and np.trace(sums.within) > 0:
             raise ValueError(_fourth_powers(X, "underflow"))
         return sums, report
 
-    def _solve(self, sums, report, *, may_wait=False):
-        """From sums to the metric: Eq. 1, Algorithm 2, whitening."""
+    def _solve(self, sums, report, *, may_wait=False, raw_share=None):
+        """From sums to the metric: Eq. 1, Algorithm 2, whitening.
+
+        `raw_share` is the share of the raw metric that cross-validation has chosen.
+        """
         if may_wait and not np.trace(sums.within) > 64.0 * sums.resolution**2 * np.trace(sums.total):
             self._sums, self.chunklet_report_ = sums, report  # a stream before its first telling chunklet
             return self
@@ -279,8 +336,12 @@ class RCA(LinearMetricMixin, BaseEstimator):
             basis = eigh(total, subset_by_index=[d - reduced, d - 1])[1]
         # Departure 2, in units of the columns.
         spread = np.sqrt(np.where(np.diag(total) > rounding, np.diag(total), 0.0))
-        shrinkage = contrast_shrinkage(sums, spread) if self.shrinkage == "auto" else float(self.shrinkage)
-        covariance = shrunk(sums.within / (sums.n_contrasts if self.unbiased else sums.n_points), shrinkage, spread)
+        units = spread
+        if raw_share is not None:
+            shrinkage, units = raw_share, (spread > 0).astype(np.float64)
+        else:
+            shrinkage = contrast_shrinkage(sums, spread) if self.shrinkage == "auto" else float(self.shrinkage)
+        covariance = shrunk(sums.within / (sums.n_contrasts if self.unbiased else sums.n_points), shrinkage, units)
         metric = whitening(  # departures 1 and 4
             covariance,
             total,

@@ -16,6 +16,7 @@ from string import Template
 
 from vicinal._compare.words import shown
 from vicinal._report.charts import heatmap, interval_mark, line_chart
+from vicinal._words import printable
 
 _INTERVALS = """\
 <p><strong>How to read the intervals.</strong> Scores of cross-validation folds are not independent, because their training rows
@@ -42,7 +43,7 @@ def render(summary):
         _data(summary["data"]),
         _code(summary["code"]),
     ]
-    return Template(template).substitute(
+    document = Template(template).substitute(
         title=escape(summary["title"]),
         state=summary["verdict"]["state"],
         verdict=_verdict(summary["verdict"]),
@@ -56,12 +57,22 @@ def render(summary):
         data=_safe_json(summary["views"]),
         intervals=_INTERVALS if summary["metrics"] or summary["densities"] else "",
     )
+    return printable(document)
 
 
 def _safe_json(value):
     """JSON that can stand in a script element whatever texts it holds."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(_printable(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _printable(value):
+    """The value with `printable` texts: the script would show what JSON only escapes."""
+    if isinstance(value, dict):
+        return {key: _printable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_printable(item) for item in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def _verdict(verdict):
@@ -368,8 +379,8 @@ def _outliers(outliers):
         "Unusual rows",
         f'<p class="hint">Each row is scored under the {escape(outliers["density"])} density of the others; a typical row has '
         f"{outliers['typical']:.2f}. Of {outliers['n']:,} rows {outliers['flagged']:,} lie below the lower line of a box plot of the "
-        "scores, and are called outliers. The score is the log-density, also under neighbours that are trusted: rows of a small "
-        "group do not vouch for each other. The p-value is the share of rows that are no less strange: a rank, so the strangest "
+        "scores, and are called outliers. The score is the log-density, or the distance to a neighbour outside of small "
+        "groups, whose rows do not vouch for each other. The p-value is the share of rows that are no less strange: a rank, so the strangest "
         "of n rows always has 1/n. Why: the columns that are most surprising given the row's other columns, with the 90 % interval "
         "in which they were expected. The name of a row leads to it in the plane.</p>"
         + _table("Unusual rows", "The least likely rows", columns, "".join(rows), "hidden"),

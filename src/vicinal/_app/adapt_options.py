@@ -1,0 +1,43 @@
+"""The options of `vicinal adapt`.  Imports nothing heavy."""
+
+import argparse
+from typing import Any
+
+from vicinal._app.paths import add_input, add_output
+
+_DESCRIPTION = """\
+Learn an adapter for embeddings from pairs (or labels) that belong together, and say whether it helps.
+
+Pairs are cut into three parts that share no row, not even by a chain of pairs: one to learn from, one to choose the
+method by, one to measure it on. Compared are the raw rows, rca (in closed form; it keeps as much of the raw metric
+as cross-validation asks for) and anchors (each row tells its mate from others). Rows are compared by their direction.
+The best method is saved with unit lengths before and after its map; where the raw rows are best, no model is written,
+and the answer says so.
+
+Vectors are .npy (not read into memory at once), .npz, Parquet with a column of vectors, or CSV of numbers.
+"""
+
+
+def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
+    """Add the command to the parser's commands."""
+    adapt = commands.add_parser(
+        "adapt", parents=[general], help="learn an adapter for embeddings from pairs that belong together",
+        description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_input(adapt, "corpus", metavar="CORPUS", help="the vectors to search in")
+    known = adapt.add_mutually_exclusive_group(required=True)
+    add_input(
+        known,
+        "--pairs",
+        metavar="FILE",
+        help="a table of two columns: row numbers from 0 that belong together; with --queries the first counts queries",
+    )
+    add_input(known, "--labels", metavar="FILE", help="a table of one column: rows with the same label belong together")
+    add_input(adapt, "--queries", metavar="FILE", help="vectors of queries, where these are not rows of CORPUS")
+    add_input(adapt, "--texts", metavar="FILE", help="a table whose first column has a text for each row of CORPUS")
+    adapt.add_argument("--vector", metavar="COL", help="the column of vectors in Parquet; default: the only one")
+    adapt.add_argument(
+        "--methods", metavar="NAMES", default="rca,anchors", help="what to compare with raw; default rca,anchors"
+    )
+    add_output(adapt, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
+    add_output(adapt, "--report", metavar="FILE", help="write a report: one HTML file that needs no network")

@@ -1,0 +1,86 @@
+"""Reading embeddings: .npy as a memory map, .npz, Parquet with a column of vectors, CSV of numbers."""
+
+from typing import Any
+
+import numpy as np
+
+from vicinal._app.console import count, one_line, shown
+from vicinal._app.errors import DataFailure
+from vicinal._app.tables import TableOptions, read_table, table_format
+
+
+def read_vectors(path: str, console: Any, vector: str | None = None) -> np.ndarray:
+    """Return a table of numbers with one row per vector."""
+    if table_format(path, TableOptions()) == "npy":
+        try:
+            rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise DataFailure(f"cannot read {path}: {one_line(error)}") from error
+    else:
+        frame = read_table(path, TableOptions(), console)
+        rows = _of_frame(frame, path, vector)
+    if rows.ndim != 2 or rows.dtype.kind not in "iuf" or not rows.size:
+        raise DataFailure(f"{path} must hold vectors, one per row, got {rows.dtype} of shape {rows.shape}.")
+    if rows.dtype not in (np.float32, np.float64):
+        rows = np.asarray(rows, dtype=np.float32)
+    for start in range(0, len(rows), 65_536):
+        part = rows[start : start + 65_536]
+        if not np.isfinite(part).all():
+            bad = int((~np.isfinite(part)).any(axis=1).argmax()) + start
+            raise DataFailure(f"{path}: row {bad} holds NaN or infinity. Drop such rows, or fill them.")
+        if not part.any(axis=1).all():
+            bad = int((~part.any(axis=1)).argmax()) + start
+            raise DataFailure(
+                f"{path}: row {bad} is zero and has no direction. Drop such rows (texts that were empty?)."
+            )
+    return rows
+
+
+def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
+    listed = [name for name in frame if frame[name].map(lambda value: isinstance(value, (list, np.ndarray))).all()]
+    if vector is not None:
+        if vector not in listed:
+            raise DataFailure(
+                f"--vector {vector}: {path} has no such column of vectors; it has {shown(listed) or 'none'}."
+            )
+        listed = [vector]
+    if len(listed) > 1:
+        raise DataFailure(
+            f"{path} has {count(len(listed), 'column')} of vectors: {shown(listed)}. Choose one with --vector."
+        )
+    if listed:
+        try:
+            return np.stack([np.asarray(value, dtype=np.float32) for value in frame[listed[0]]])
+        except ValueError as error:
+            raise DataFailure(f"{path}: the vectors in {listed[0]!r} do not all have the same length.") from error
+    text = [name for name in frame if frame[name].dtype.kind not in "iuf"]
+    if text:
+        raise DataFailure(
+            f"{path}: the columns {shown(text)} are not numbers. Expected a column of vectors, or numbers only."
+        )
+    return frame.to_numpy(dtype=np.float32)
+
+
+def read_column(path: str, console: Any, n_rows: int, option: str) -> list[Any]:
+    """The first column of a table with one line per row of the corpus."""
+    frame = read_table(path, TableOptions(), console)
+    values = frame.iloc[:, 0]
+    if len(values) != n_rows:
+        raise DataFailure(f"{option} {path}: expected {count(n_rows, 'row')}, as in the corpus, got {len(values)}.")
+    return values.astype(object).where(values.notna(), None).tolist()
+
+
+def read_pairs(path: str, console: Any, sizes: tuple[int, int]) -> np.ndarray:
+    """Pairs of row numbers; the first column counts rows of a table of the first size, the second of the second."""
+    frame = read_table(path, TableOptions(), console)
+    if frame.shape[1] < 2:
+        raise DataFailure(f"--pairs {path}: expected two columns, got one.")
+    pairs = frame.iloc[:, :2].to_numpy()
+    if pairs.dtype.kind not in "iu":
+        raise DataFailure(f"--pairs {path}: expected row numbers (whole numbers from 0), got {pairs.flat[0]!r}.")
+    for column, size, what in zip(pairs.T, sizes, ("first", "second"), strict=True):
+        if column.min() < 0 or column.max() >= size:
+            raise DataFailure(
+                f"--pairs {path}: the {what} column must hold row numbers from 0 to {size - 1}, got {column.min()} to {column.max()}."
+            )
+    return pairs.astype(np.int64)

@@ -1,0 +1,403 @@
+"""NCA by anchors: each anchor tells its own positive from other rows (the linear form of InfoNCE)."""
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.random import RandomState
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from vicinal._checks import (
+    check_callback,
+    check_choice,
+    check_integer,
+    check_magnitude,
+    check_positive,
+    validate_data,
+)
+from vicinal._engine import Engine, prepare
+from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, warn_if_not_converged
+from vicinal._metric import LinearMetricMixin, rank_tolerance, whitening
+from vicinal._nca.anchor_objective import SIMILARITIES, anchor_objective, held_out_gain
+from vicinal._nca.anchor_pairs import AnchorPairs, Batch, read_anchor_pairs
+from vicinal._nca.climb import as_matrix
+from vicinal._nca.init import check_size
+from vicinal._nca.options import Adam
+from vicinal._records import Record, RecordParametersMixin, as_record
+from vicinal._scatter import chunklet_scatter
+from vicinal._supervision import read_chunklets
+
+Array = NDArray[Any]
+
+_LEAST_HELD_OUT = 5  # pairs; fewer say too little to stop by
+_MOST_HELD_OUT = 1000
+_OTHERS = 4000  # rows that held-out positives are ranked among
+_STEPS_IN_ROUND = 200  # between two looks at the held-out pairs, at most
+_MINED_FROM = 20_000  # rows that hard negatives are looked for in
+_SPARE_OF_GROUP = 50  # more of the nearest are looked at where these may all be of the anchor's group
+_START_ROWS = 50_000  # rows that the start is computed from
+_RAW_SHARE = 0.1  # of the raw metric in the start
+_MOMENTUM, _MEMORY = 0.9, 0.999
+
+
+class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
+    r"""Learn a linear map under which each anchor finds its positive among other rows.
+
+    Given are pairs (a, b): the anchor a, often a query, should find the row b. Maximised is
+
+    .. math:: \frac{1}{\sum w_{ab}} \sum_{(a,b)} w_{ab} \log \frac{\exp s_{ab}}{\sum_{c} \exp s_{ac}}
+
+    with c over the candidates of a batch: the positives of its other anchors, and hard negatives. Other positives of a are
+    not among them. The similarity s is the cosine of the images over a temperature, which is InfoNCE with a linear map, or
+    minus their squared distance over a temperature. :class:`PairNCA` maximises Eq. 8 of the NCA paper instead, which has
+    one denominator for all pairs, so that near rows repel each other wherever they are.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Rows of the map; the default is the number of features.
+    init : {"rca", "identity"} or array of shape (n_components, n_features), default="rca"
+        The start. "rca" whitens the differences within pairs, with a tenth of the raw metric added.
+    similarity : {"cosine", "distance"}, default="cosine"
+    temperature : float, default=0.05
+        The smaller, the more the nearest wrong candidates count.
+    solver : "adam" or Adam, default="adam"
+        :class:`vicinal.Adam` has the batch size, the learning rate (relative to the size of the start), and how pairs are
+        held out for early stopping. "adam" is ``Adam(early_stopping=True)``.
+    hard_negatives : int, default=0
+        Rows per anchor that are near to it without being its positive, found again in every epoch, and added to the
+        candidates. They are looked for among at most 20,000 rows.
+    max_iter : int, default=30
+        Epochs: passes over the pairs.
+    tol : float, default=1e-4
+        A gain of the held-out score that counts.
+    callback : callable, optional
+        Called as ``callback(parameters, n_iter)`` after each round; it may raise StopIteration. A model file does not hold it.
+    engine : None, str or Engine, default=None
+        The backend of the search for hard negatives; see :class:`vicinal.Engine`.
+    verbose : int, default=0
+        Print a line per round to stderr.
+    random_state : int, RandomState or None, default=None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+    objectives_ : ndarray
+        After each round (an epoch, or 200 steps of a longer one), the mean of :math:`1 / \log_2(1 + r)` over held-out pairs
+        whose positive has rank r among up to 4,000 other rows. Without held-out pairs, the objective of the batches. The
+        last entry belongs to ``components_``, which are the best ones.
+    held_out_pairs_ : ndarray of shape (q,)
+        The positions of the pairs that were held out; whole connected components of pairs.
+    n_iter_ : int
+        Rounds.
+    converged_ : bool
+    random_state_ : RandomState
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, only when fitted on named columns
+
+    See Also
+    --------
+    RCA : the closed form; the better choice for some hundred pairs.
+    PairNCA : Eq. 8 of the paper.
+
+    Notes
+    -----
+    A step costs O(b d k + b^2 k) for batches of b pairs. X and the queries may be memory maps: only rows in pairs, the rows
+    of the start and those that hard negatives are looked for in are read.
+
+    Examples
+    --------
+    Views of one thing that agree in the first two columns and in nothing else:
+
+    >>> import numpy as np
+    >>> from vicinal import AnchorNCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(600, 5)) * [1, 1, 5, 5, 5]
+    >>> X[300:, :2] = X[:300, :2] + 0.05 * rng.normal(size=(300, 2))
+    >>> pairs = np.column_stack([np.arange(300), np.arange(300, 600)])
+    >>> model = AnchorNCA(2, similarity="distance", temperature=1.0, random_state=0).fit(X, pairs=pairs)
+    >>> size = abs(model.components_).max(axis=0)
+    >>> bool(size[:2].min() > 5 * size[2:].max())
+    True
+    """
+
+    _record_types: ClassVar[dict[str, type[Record]]] = {"solver": Adam, "engine": Engine}
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        init: str | ArrayLike = "rca",
+        similarity: str = "cosine",
+        temperature: float = 0.05,
+        solver: str | Adam = "adam",
+        hard_negatives: int = 0,
+        max_iter: int = 30,
+        tol: float = 1e-4,
+        callback: Callback | None = None,
+        engine: Engine | str | None = None,
+        verbose: int | bool = 0,
+        random_state: RandomState | int | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.init = init
+        self.similarity = similarity
+        self.temperature = temperature
+        self.solver = solver
+        self.hard_negatives = hard_negatives
+        self.max_iter = max_iter
+        self.tol = tol
+        self.callback = callback
+        self.engine = engine
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True  # y, or else pairs or triplets
+        return tags
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        pairs: ArrayLike | None = None,
+        triplets: ArrayLike | None = None,
+        negatives: ArrayLike | None = None,
+        queries: ArrayLike | None = None,
+        pair_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            The rows that are to be found; a memory map stays one.
+        y : array-like of shape (n,), optional
+            Groups: rows of one group are positives of each other; -1, None and NaN mean no group.
+        pairs : array-like of shape (p, 2), optional
+            Positions (anchor, positive): both in X, where a pair counts in both directions; or, with `queries`, the first
+            in `queries`.
+        triplets : array-like of shape (t, 3), optional
+            Positions (anchor, positive, negative).
+        negatives : array-like of shape (q, 2), optional
+            Positions (anchor, row) of rows that an anchor should not find.
+        queries : array-like of shape (m, n_features), optional
+            A table of anchors of their own, in the same columns.
+        pair_weight : array-like of shape (p,), optional
+            Weights of pairs or triplets; not negative, not all zero.
+
+        Returns
+        -------
+        self
+        """
+        options = self._check_parameters()
+        self.random_state_ = check_random_state(self.random_state)
+        X = self._read(X, reset=True)
+        table = None if queries is None else self._read(queries, reset=False)
+        random = np.random.RandomState(self.random_state_.randint(2**31 - 1))
+        anchored = read_anchor_pairs(
+            len(X), None if table is None else len(table), y, pairs, triplets, negatives, pair_weight, random
+        )
+        rows = _Rows(X, X if table is None else table)
+        self._check_named_rows(rows, anchored)
+        start = self._start(rows, anchored, random)
+        path = _climb(rows, anchored, start, self, options, random)
+        self.components_ = path.parameters.astype(np.float64)
+        self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
+        self.held_out_pairs_ = path.more["held_out_pairs_"]
+        warn_if_not_converged("AnchorNCA", path)
+        return self
+
+    def _check_parameters(self) -> Adam:
+        if self.n_components is not None:
+            check_integer(self.n_components, "n_components")
+        check_choice(self.similarity, "similarity", SIMILARITIES)
+        check_positive(self.temperature, "temperature")
+        check_integer(self.hard_negatives, "hard_negatives", least=0)
+        check_integer(self.max_iter, "max_iter")
+        check_positive(self.tol, "tol", strict=False)
+        check_callback(self.callback)
+        if isinstance(self.init, str):
+            check_choice(self.init, "init", ("rca", "identity"))
+        options = as_record(self.solver, Adam, "solver", ("adam",))
+        return options.set_params(early_stopping=True) if isinstance(self.solver, str) else options
+
+    def _read(self, X: Any, *, reset: bool) -> Array:
+        """A table of rows; of a memory map, only rows that are used are looked at."""
+        mapped = isinstance(X, np.memmap)
+        rows = validate_data(
+            self, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=2 if reset else 1,
+            ensure_all_finite=not mapped,
+        )  # fmt: skip
+        if not mapped:
+            check_magnitude(rows)
+        return rows
+
+    def _check_named_rows(self, rows: "_Rows", anchored: AnchorPairs) -> None:
+        left, right = (np.unique(column) for column in anchored.pairs.T)
+        if all(not table[some].any() for table, some in ((rows.anchors, left), (rows.X, right))):
+            raise ValueError("all rows in pairs are zero: there is no direction to learn from.")
+
+    def _start(self, rows: "_Rows", anchored: AnchorPairs, random: RandomState) -> Array:
+        """The first matrix: of RCA (differences within pairs, whitened), the identity, or what the user gave."""
+        d = rows.X.shape[1]
+        k = check_size(self.n_components, d, False)
+        if not isinstance(self.init, str):
+            A = np.asarray(self.init, dtype=np.float64)
+            if (
+                A.ndim != 2
+                or A.shape[1] != d
+                or (self.n_components is not None and len(A) != k)
+                or not np.isfinite(A).all()
+            ):
+                raise ValueError(f"init must be a finite matrix of shape ({k}, {d}), got shape {A.shape}.")
+            return A
+        if self.init == "identity":
+            return np.eye(k, d)
+        some = random.permutation(len(anchored.pairs))[: _START_ROWS // 2]
+        left, right = rows.anchors[anchored.pairs[some, 0]], rows.X[anchored.pairs[some, 1]]
+        both = np.concatenate([left, right]).astype(np.float64)
+        sums = chunklet_scatter(both, read_chunklets(np.arange(2 * len(some)).reshape(2, -1).T, len(both))[0])
+        within, total = sums.within / sums.n_points, sums.total / sums.n_rows
+        # Where pairs hold equal rows, or nothing varies, there is nothing to whiten.
+        size = np.trace(within) / d
+        if size <= 0.0:
+            return np.eye(k, d)
+        within = (1.0 - _RAW_SHARE) * within + _RAW_SHARE * size * np.eye(d)
+        reference = total + 1e-9 * np.trace(total) / d * np.eye(d)
+        found = whitening(within, reference, n_components=k, tolerance=rank_tolerance(d), resolution=0.0)
+        return np.eye(k, d) if found is None else found.components
+
+
+class _Rows:
+    """The rows of X and those of the anchors, in one precision, gathered when they are needed."""
+
+    def __init__(self, X: Array, anchors: Array) -> None:
+        self.X, self.anchors = X, anchors
+        self.dtype = np.result_type(X.dtype, anchors.dtype)
+
+    def of(self, batch: Batch) -> tuple[Array, Array]:
+        """The anchors and the candidates of a batch."""
+        return self.gather(self.anchors, batch.anchors), self.gather(self.X, batch.candidates)
+
+    def gather(self, table: Array, positions: Array) -> Array:
+        """Some rows, refusing what is not finite (memory maps are not looked through before)."""
+        rows = np.asarray(table[positions], dtype=self.dtype)
+        if not np.isfinite(rows).all():
+            raise ValueError("X or queries contain NaN or infinity in rows that pairs name. Drop or fill such rows.")
+        return rows
+
+
+def _climb(
+    rows: _Rows, anchored: AnchorPairs, start: Array, estimator: AnchorNCA, options: Adam, random: RandomState
+) -> FitPath:
+    """Adam over batches of pairs; after each round the held-out pairs decide what is kept.
+
+    A round that gains nothing returns to the best matrix and halves the step; `n_iter_no_change` of them in a row end the
+    climb.
+    """
+    train, held_out = _held_out(anchored, options, random)
+    look = None if held_out is None else _Look(rows, anchored, held_out, estimator.similarity, random)
+    A = start.astype(rows.dtype)
+    size = float(np.sqrt(np.mean(np.square(A))))
+    step, idle = options.learning_rate * size, 0
+    settings: dict[str, Any] = {"similarity": estimator.similarity, "temperature": estimator.temperature}
+    record = Recorder.of(estimator, lambda found: as_matrix(found.astype(np.float64)))
+    if look is not None:
+        record.begin(A, look.score(A))
+    adam = _Moments(A)
+    with record:
+        for _ in range(estimator.max_iter):
+            mined = _hard_negatives(rows, anchored, A, estimator, random) if estimator.hard_negatives else None
+            values: list[float] = []
+            batches = anchored.batches(train, options.batch_size, random, mined)
+            for number, batch in enumerate(batches, 1):
+                found = anchor_objective(
+                    A, *rows.of(batch), batch.positives, batch.masked, weights=batch.weights, **settings
+                )
+                A = A + step * adam.direction(found.gradient - options.weight_decay * A)
+                values.append(found.value)
+                last = number * options.batch_size >= len(train)
+                if not last and (number % _STEPS_IN_ROUND or look is None):
+                    continue
+                value = float(np.mean(values)) if look is None else look.score(A)
+                before, values = record.objective, []
+                record.add(A, value)
+                record.iterated(A)
+                idle = 0 if value > before + estimator.tol else idle + 1
+                if idle and look is not None:
+                    A, step = record.kept.copy(), 0.5 * step
+                    adam = _Moments(A)
+                if idle >= options.n_iter_no_change:
+                    raise record.end(Reason.CONVERGED, f"{idle} rounds gained no more than tol={estimator.tol:g}")
+        raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} epochs were used")
+    return record.path()._replace(more={"held_out_pairs_": np.empty(0, np.int64) if held_out is None else held_out})
+
+
+class _Moments:
+    """Adam's running moments of the gradient."""
+
+    def __init__(self, A: Array) -> None:
+        self._first, self._second, self._age = np.zeros_like(A), np.zeros_like(A), 0
+
+    def direction(self, gradient: Array) -> Array:
+        """The step of unit size per entry, up the gradient."""
+        self._age += 1
+        self._first += (1.0 - _MOMENTUM) * (gradient - self._first)
+        self._second += (1.0 - _MEMORY) * (gradient**2 - self._second)
+        unbiased = np.sqrt(self._second / (1.0 - _MEMORY**self._age))
+        return self._first / (1.0 - _MOMENTUM**self._age) / (unbiased + 1e-12)
+
+
+def _held_out(anchored: AnchorPairs, options: Adam, random: RandomState) -> tuple[Array, Array | None]:
+    """Pairs to learn from, and those to look at; None where too few would be held out."""
+    everything = np.arange(len(anchored.pairs))
+    if not options.early_stopping:
+        return everything, None
+    train, held_out = anchored.split(options.validation_fraction, random)
+    if len(held_out) < _LEAST_HELD_OUT or len(train) < _LEAST_HELD_OUT:
+        return everything, None
+    return train, held_out
+
+
+class _Look:
+    """The held-out pairs among other rows, gathered once."""
+
+    def __init__(
+        self, rows: _Rows, anchored: AnchorPairs, held_out: Array, similarity: str, random: RandomState
+    ) -> None:
+        some = random.permutation(held_out)[:_MOST_HELD_OUT]
+        others = random.permutation(anchored.shape[1])[:_OTHERS]
+        self._batch = anchored.batch(anchored.pairs[some, 0], anchored.pairs[some, 1], others)
+        self._anchors, self._candidates = rows.of(self._batch)
+        self._similarity = similarity
+
+    def score(self, A: Array) -> float:
+        """How well the held-out anchors find their positives."""
+        batch = self._batch
+        return held_out_gain(A, self._anchors, self._candidates, batch.positives, batch.masked, self._similarity)
+
+
+def _hard_negatives(rows: _Rows, anchored: AnchorPairs, A: Array, estimator: AnchorNCA, random: RandomState) -> Array:
+    """For each pair, rows near its anchor that are not known to be positives; -1 where there are fewer."""
+    some = np.sort(random.permutation(anchored.shape[1])[:_MINED_FROM])
+    images = _images(rows.gather(rows.X, some), A, estimator.similarity)
+    asking, number = np.unique(anchored.pairs[:, 0], return_inverse=True)
+    queries = _images(rows.gather(rows.anchors, asking), A, estimator.similarity)
+    # Some of the nearest are positives; of a group there may be many.
+    spare = _SPARE_OF_GROUP if anchored.codes is not None else 2
+    count = min(2 * estimator.hard_negatives + spare, len(some))
+    near = some[prepare(estimator.engine, images, n_queries=len(queries)).at().nearest(count, queries).indices]
+    taken = np.full((len(asking), estimator.hard_negatives), -1)
+    for i, anchor in enumerate(asking):
+        kept = near[i][~anchored.is_positive(anchor, near[i])][: estimator.hard_negatives]
+        taken[i, : len(kept)] = kept
+    return taken[number]
+
+
+def _images(rows: Array, A: Array, similarity: str) -> Array:
+    Z = rows @ A.T
+    return Z / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), 1e-30) if similarity == "cosine" else Z

@@ -1,0 +1,206 @@
+"""Anchors and what they should and should not find: pairs, groups, triplets and negatives, read into one form."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
+
+from vicinal._supervision import check_length, check_pairs, code_groups
+
+Array = NDArray[Any]
+
+
+class Batch(NamedTuple):
+    """Positions of anchors and candidates, which candidate is each anchor's positive, what is masked, and weights."""
+
+    anchors: Array
+    candidates: Array
+    positives: Array
+    masked: Array
+    weights: Array | None
+
+
+class AnchorPairs:
+    """Pairs (anchor, row) with weights, rows that an anchor should not find, and the other positives of each anchor.
+
+    Parameters
+    ----------
+    pairs : int array of shape (p, 2)
+        Anchors are positions in the table of queries, or in X itself where there is none.
+    weights : array of shape (p,), optional
+    negatives : int array of shape (q, 2)
+        Rows that an anchor should not find.
+    n_anchors, n_rows : int
+    own_table : bool
+        Whether anchors are in a table of their own; else they are rows of X, which do not compete with themselves, and a
+        pair counts in both directions.
+    codes : int array of shape (n_rows,), optional
+        Groups instead of pairs: rows of one group are positives of each other.
+    """
+
+    def __init__(
+        self, pairs: Array, weights: Array | None, negatives: Array, n_anchors: int, n_rows: int, *, own_table: bool,
+        codes: Array | None = None,
+    ) -> None:  # fmt: skip
+        self.pairs, self.weights, self.own_table, self.codes = pairs, weights, own_table, codes
+        self.shape = (n_anchors, n_rows)
+        listed = (
+            pairs
+            if own_table
+            else np.concatenate([pairs, pairs[:, ::-1], np.repeat(np.arange(n_rows), 2).reshape(-1, 2)])
+        )
+        self.known = _lists(listed, self.shape)
+        self.negatives = _lists(negatives, self.shape)
+        self._place = np.full(n_rows, -1)
+
+    def split(self, share: float, random: np.random.RandomState) -> tuple[Array, Array]:
+        """Numbers of the pairs to learn from and of those held out: whole connected components."""
+        left, right = self.pairs.T
+        offset = self.shape[0] if self.own_table else 0
+        size = self.shape[1] + offset
+        graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right + offset)), shape=(size, size))
+        component = connected_components(graph, directed=False)[1][left]
+        numbers = random.permutation(component.max() + 1)
+        held_out = numbers[component] < share * (component.max() + 1)
+        return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+    def batches(self, chosen: Array, size: int, random: np.random.RandomState, mined: Array | None) -> Iterator[Batch]:
+        """One pass over some pairs in random order; `mined` holds hard negatives of each pair, -1 for none."""
+        order = random.permutation(chosen)
+        for start in range(0, len(order), size):
+            some = order[start : start + size]
+            if len(some) < 2 and start:
+                return
+            anchors, positives = self.pairs[some].T
+            if not self.own_table and self.codes is None:  # alike in both directions
+                turned = random.rand(len(some)) < 0.5
+                anchors, positives = np.where(turned, positives, anchors), np.where(turned, anchors, positives)
+            more = [self._some_negatives(anchors, random)]
+            if mined is not None:
+                more.append(mined[some].ravel())
+            yield self.batch(
+                anchors, positives, np.concatenate(more), None if self.weights is None else self.weights[some]
+            )
+
+    def batch(self, anchors: Array, positives: Array, more: Array, weights: Array | None = None) -> Batch:
+        """The batch of some anchors, with their positives and further rows as candidates."""
+        candidates = np.unique(np.concatenate([positives, more[more >= 0]]))
+        self._place[candidates] = np.arange(len(candidates))
+        masked = np.zeros((len(anchors), len(candidates)), dtype=bool)
+        if self.codes is not None:
+            masked |= self.codes[anchors][:, None] == self.codes[candidates]
+        rows = self.known[anchors]
+        number, place = np.repeat(np.arange(len(anchors)), np.diff(rows.indptr)), self._place[rows.indices]
+        masked[number[place >= 0], place[place >= 0]] = True
+        own = self._place[positives]
+        masked[np.arange(len(anchors)), own] = False
+        self._place[candidates] = -1
+        return Batch(anchors, candidates, own, masked, weights)
+
+    def is_positive(self, anchor: int, rows: Array) -> Array:
+        """Which of some rows an anchor is known to belong to, itself included."""
+        if self.codes is not None:
+            return self.codes[rows] == self.codes[anchor]
+        return np.isin(rows, self.known.indices[self.known.indptr[anchor] : self.known.indptr[anchor + 1]])
+
+    def _some_negatives(self, anchors: Array, random: np.random.RandomState) -> Array:
+        """One of the given negatives of each anchor that has any."""
+        starts, counts = self.negatives.indptr[anchors], np.diff(self.negatives.indptr)[anchors]
+        have = counts > 0
+        return self.negatives.indices[starts[have] + (random.rand(have.sum()) * counts[have]).astype(np.int64)]
+
+
+def read_anchor_pairs(
+    n_rows: int, n_queries: int | None, y: Any, pairs: Any, triplets: Any, negatives: Any, pair_weight: Any,
+    random: np.random.RandomState,
+) -> AnchorPairs:  # fmt: skip
+    """Read what was passed to ``AnchorNCA.fit``."""
+    given = [name for name, value in (("y", y), ("pairs", pairs), ("triplets", triplets)) if value is not None]
+    if not given:
+        raise ValueError(
+            "AnchorNCA requires y to be passed, but the target y is None, and neither pairs nor triplets are given. Pass one."
+        )
+    if len(given) > 1:
+        raise ValueError(f"AnchorNCA takes one of y, pairs and triplets, got {' and '.join(given)}. Pass one of them.")
+    n_anchors, own_table = (n_rows, False) if n_queries is None else (n_queries, True)
+    unlike = _positions(negatives, (n_anchors, n_rows), "negatives", 2)
+    codes = None
+    if y is not None:
+        if own_table:
+            raise ValueError("y holds groups of the rows of X and says nothing about queries. Pass pairs with queries.")
+        codes = code_groups(y)
+        check_length(codes, n_rows, "y", "Pass one group per row (-1 for none).")
+        listed = _mates(codes, random)
+        # Rows in no group compete with all.
+        codes = np.where(codes >= 0, codes, -2 - np.arange(n_rows))
+    elif pairs is not None:
+        listed = (
+            check_pairs(pairs, n_rows, "pairs") if not own_table else _positions(pairs, (n_anchors, n_rows), "pairs", 2)
+        )
+    else:
+        three = _positions(triplets, (n_anchors, n_rows, n_rows), "triplets", 3)
+        listed, unlike = three[:, :2], np.concatenate([unlike, three[:, [0, 2]]])
+    weights = _weights(pair_weight, len(listed), y is not None)
+    kept = np.ones(len(listed), dtype=bool) if own_table else listed[:, 0] != listed[:, 1]
+    if weights is not None:
+        kept &= weights > 0
+    if not kept.any():
+        raise ValueError("AnchorNCA needs at least one pair of different rows, got none.")
+    return AnchorPairs(
+        listed[kept],
+        None if weights is None else weights[kept],
+        unlike,
+        n_anchors,
+        n_rows,
+        own_table=own_table,
+        codes=codes,
+    )
+
+
+def _weights(pair_weight: Any, n_pairs: int, groups: bool) -> Array | None:
+    if pair_weight is None:
+        return None
+    if groups:
+        raise ValueError("pair_weight weighs pairs or triplets, and y was passed. Pass pairs instead.")
+    weights = np.asarray(pair_weight, dtype=np.float64)
+    if weights.shape != (n_pairs,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise ValueError(
+            f"pair_weight must hold {n_pairs} finite numbers, not negative and not all zero, got shape {weights.shape}."
+        )
+    return weights
+
+
+def _positions(values: Any, sizes: tuple[int, ...], name: str, width: int) -> Array:
+    """Positions of shape (p, width), each column within its own table."""
+    if values is None:
+        return np.empty((0, width), dtype=np.int64)
+    table = np.asarray(values)
+    if table.ndim != 2 or table.shape[1] != width or table.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name} must hold positions (integers) of shape (p, {width}), got {table.dtype} of shape {table.shape}."
+        )
+    for column, size in zip(table.T, sizes, strict=True):
+        if len(column) and (column.min() < 0 or column.max() >= size):
+            raise ValueError(
+                f"{name} must hold positions from 0 to {size - 1}, got {column.min()} to {column.max()}. The first column "
+                "counts anchors (rows of queries where these are passed), the others rows of X."
+            )
+    return table.astype(np.int64)
+
+
+def _mates(codes: Array, random: np.random.RandomState) -> Array:
+    """Each row of a group with the next one in a random circle through its group."""
+    order = random.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]
+    order = order[codes[order] >= 0]
+    starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0)) if len(order) else np.empty(0, np.int64)
+    after = np.arange(1, len(order) + 1)
+    after[np.append(starts[1:], len(order)) - 1 if len(order) else starts] = starts
+    return np.column_stack([order, order[after] if len(order) else order])
+
+
+def _lists(pairs: Array, shape: tuple[int, int]) -> csr_array:
+    return csr_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=shape)

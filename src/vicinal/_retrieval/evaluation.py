@@ -1,0 +1,111 @@
+"""The result of an evaluation: measures per query, their means, and bootstrap intervals."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vicinal._words import count
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a search was.
+
+    Attributes
+    ----------
+    per_query : dict of str to array of shape (n_queries,)
+        Each measure of each query that has a relevant row, by names such as ``"recall@10"``.
+    mean : dict of str to float
+        Their means.
+    intervals : dict of str to (low, high)
+        Percentile bootstrap intervals of the means, over queries.
+    queries : int array of shape (n_queries,)
+        The numbers of these queries.
+    n_without_relevant : int
+        Queries that have no relevant row in the corpus; no measure counts them.
+    confidence : float
+        The confidence of the intervals.
+    """
+
+    per_query: dict[str, Array]
+    mean: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    queries: Array
+    n_without_relevant: int
+    confidence: float
+    _draws: Array = field(repr=False)
+
+    def difference(self, other: "Evaluation") -> "Evaluation":
+        """Return this evaluation less another one of the same queries: paired, so that the intervals are narrow.
+
+        Parameters
+        ----------
+        other : Evaluation
+            Of the same queries, usually in the raw space.
+
+        Returns
+        -------
+        Evaluation
+            With the measures that both have. An interval above 0 says that this search is better.
+        """
+        if not np.array_equal(self.queries, other.queries):
+            raise ValueError(
+                f"a difference needs evaluations of the same queries, got {len(self.queries)} and {len(other.queries)} "
+                "queries that are not the same. Evaluate both with the same queries and relevant rows."
+            )
+        shared = {
+            name: self.per_query[name] - other.per_query[name] for name in self.per_query if name in other.per_query
+        }
+        return summarise(shared, self.queries, self.n_without_relevant, self.confidence, self._draws)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the means and the intervals as plain numbers."""
+        return {
+            "queries": len(self.queries),
+            "queries_without_relevant": self.n_without_relevant,
+            "confidence": self.confidence,
+            "measures": {name: {"mean": self.mean[name], "interval": list(self.intervals[name])} for name in self.mean},
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{count(len(self.queries), 'query')}, {100 * self.confidence:g} % intervals"]
+        if self.n_without_relevant:
+            lines[0] += f"; {self.n_without_relevant} without a relevant row are left out"
+        for name, mean in self.mean.items():
+            low, high = self.intervals[name]
+            lines.append(f"{name:>14}  {mean:7.4f}  [{low:.4f}, {high:.4f}]")
+        return "\n".join(lines)
+
+
+def summarise(
+    per_query: dict[str, Array], queries: Array, n_without_relevant: int, confidence: float, draws: Array
+) -> Evaluation:
+    """Means and percentile bootstrap intervals of measures per query.
+
+    Parameters
+    ----------
+    draws : int array of shape (n_bootstrap, 2)
+        Seeds of the resamples, so that evaluations with the same seeds are compared on the same ones.
+    """
+    names, values = list(per_query), np.column_stack(list(per_query.values()))
+    means = values.mean(axis=0)
+    resampled = np.array([values[_resample(seed, len(values))].mean(axis=0) for seed in draws])
+    tail = 50.0 * (1.0 - confidence)
+    low, high = np.percentile(resampled, [tail, 100.0 - tail], axis=0)
+    return Evaluation(
+        per_query,
+        dict(zip(names, means.tolist(), strict=True)),
+        {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)},
+        queries,
+        n_without_relevant,
+        confidence,
+        draws,
+    )
+
+
+def _resample(seed: int, size: int) -> Array:
+    return np.random.default_rng(seed).integers(size, size=size)

@@ -1,0 +1,53 @@
+r"""Measures of a ranking from the grades of the rows that were found, best first.
+
+With grades :math:`g_1, g_2, \ldots` of a query's answers, R relevant rows, and :math:`h_i = 1[g_i > 0]`:
+
+- precision@k :math:`= \frac1k \sum_{i \le k} h_i`, recall@k :math:`= \frac1R \sum_{i \le k} h_i`;
+- MRR: the mean of 1 over the place of the first relevant row;
+- nDCG@k :math:`= \sum_{i \le k} g_i / \log_2(i + 1)`, over the same sum for the best possible answer;
+- MAP: the mean of :math:`\frac1R \sum_i h_i \frac1i \sum_{j \le i} h_j`.
+
+MRR and MAP look at the first `depth` places; a relevant row beyond them counts as not found.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vicinal._retrieval.relevance import Relevance
+
+Array = NDArray[Any]
+
+
+def measures_of(found: Array, relevance: Relevance, ks: tuple[int, ...], depth: int) -> dict[str, Array]:
+    """Return the measures of each query by name; queries without a relevant row get 0 and must be left out later.
+
+    Parameters
+    ----------
+    found : int array of shape (m, depth)
+        The rows that were found, best first.
+    ks : tuple of int
+        Where to cut; none is above `depth`.
+    """
+    grades = relevance.grades(found)
+    hits = grades > 0
+    seen = np.cumsum(hits, axis=1)
+    total = np.maximum(relevance.totals, 1)
+    measures = {}
+    for k in ks:
+        measures[f"recall@{k}"] = seen[:, k - 1] / total
+    for k in ks:
+        measures[f"precision@{k}"] = seen[:, k - 1] / k
+    for k in ks:
+        best = discounted(relevance.ideal(k))
+        measures[f"nDCG@{k}"] = discounted(grades[:, :k]) / np.where(best > 0, best, 1.0)
+    first = np.argmax(hits, axis=1)
+    measures[f"MRR@{depth}"] = np.where(hits.any(axis=1), 1.0 / (first + 1), 0.0)
+    measures[f"MAP@{depth}"] = (hits * seen / np.arange(1, depth + 1)).sum(axis=1) / total
+    return measures
+
+
+def discounted(grades: Array) -> Array:
+    """The discounted cumulative gain of each row of grades."""
+    return grades @ (1.0 / np.log2(np.arange(2, grades.shape[1] + 2)))

@@ -1,0 +1,159 @@
+"""Which rows of a corpus answer which query: pairs, labels or graded judgements, read into one form."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vicinal._supervision import check_length, code_groups
+
+Array = NDArray[Any]
+
+
+class Relevance(Protocol):
+    """What the measures need to know about the relevant rows of m queries."""
+
+    totals: Array  # relevant rows per query, of shape (m,)
+
+    def grades(self, found: Array) -> Array:
+        """The grades of the rows that a search found, of shape (m, depth); 0 for rows that are not relevant."""
+
+    def ideal(self, most: int) -> Array:
+        """The grades of the best possible answer, of shape (m, most): largest first, 0 past the last relevant row."""
+
+
+class LabelRelevance:
+    """Rows with the label of the query are relevant, with grade 1."""
+
+    def __init__(self, mine: Array, theirs: Array, left_out: Array | None) -> None:
+        self._mine, self._theirs = mine, theirs
+        sizes = np.bincount(theirs[theirs >= 0], minlength=int(max(mine.max(initial=-1), theirs.max(initial=-1))) + 1)
+        self.totals = np.where(mine >= 0, np.append(sizes, 0)[mine], 0)
+        if left_out is not None:
+            self.totals = self.totals - ((mine >= 0) & (mine == theirs[left_out]))
+
+    def grades(self, found: Array) -> Array:
+        """See `Relevance`."""
+        return ((self._theirs[found] == self._mine[:, None]) & (self._mine >= 0)[:, None]).astype(np.float64)
+
+    def ideal(self, most: int) -> Array:
+        """See `Relevance`."""
+        return (np.arange(most) < self.totals[:, None]).astype(np.float64)
+
+
+class ListedRelevance:
+    """Relevant rows that are listed one by one, with grades."""
+
+    def __init__(self, query: Array, row: Array, grade: Array, n_queries: int, n_rows: int) -> None:
+        keys, first, number = np.unique(query * n_rows + row, return_index=True, return_inverse=True)
+        if (grade != grade[first][number]).any():
+            raise ValueError(
+                "relevant grades the same row for the same query in two ways. Give each query and row one grade."
+            )
+        relevant = grade[first] > 0
+        self._keys, self._grades, self._n_rows = keys[relevant], grade[first][relevant], n_rows
+        self._query = self._keys // n_rows
+        self.totals = np.bincount(self._query, minlength=n_queries)
+
+    def grades(self, found: Array) -> Array:
+        """See `Relevance`."""
+        wanted = np.arange(len(found))[:, None] * self._n_rows + found
+        place = np.searchsorted(self._keys, wanted)
+        known = np.append(self._keys, -1)[place] == wanted
+        return np.where(known, np.append(self._grades, 0.0)[place], 0.0)
+
+    def ideal(self, most: int) -> Array:
+        """See `Relevance`."""
+        order = np.lexsort((-self._grades, self._query))
+        place = np.arange(len(order)) - np.repeat(np.cumsum(self.totals) - self.totals, self.totals)
+        kept = place < most
+        best = np.zeros((len(self.totals), most))
+        best[self._query[order][kept], place[kept]] = self._grades[order][kept]
+        return best
+
+
+class Asked(NamedTuple):
+    """How many queries and rows there are, and which row of the corpus each query is (None: queries are new rows)."""
+
+    n_queries: int
+    n_rows: int
+    positions: Array | None
+
+
+def read_relevance(relevant: Any, asked: Asked) -> Relevance:
+    """Read what the user passed as ``relevant``; see `vicinal.retrieval.evaluate`."""
+    if isinstance(relevant, Mapping):
+        return _listed(_from_mapping(relevant), asked)
+    if isinstance(relevant, tuple) and len(relevant) == 2:
+        return _from_labels(*relevant, asked)
+    table = np.asarray(relevant)
+    if table.ndim == 1 and asked.positions is not None and len(table):
+        codes = code_groups(relevant, "relevant")
+        check_length(codes, asked.n_rows, "relevant", "Pass one label per row of the corpus.")
+        return LabelRelevance(codes[asked.positions], codes, asked.positions)
+    if table.ndim == 2 and table.shape[1] in (2, 3):
+        return _listed(table, asked)
+    raise ValueError(
+        f"relevant must be pairs (query, row) of shape (p, 2), graded judgements (query, row, grade) of shape (p, 3), a "
+        f"mapping of queries to rows, or labels, got shape {table.shape}. Labels are one per row of the corpus where the "
+        "queries are rows of it, or else a tuple (labels of the queries, labels of the corpus)."
+    )
+
+
+def _from_labels(mine: Any, theirs: Any, asked: Asked) -> Relevance:
+    mine, theirs = np.asarray(mine), np.asarray(theirs)
+    check_length(mine, asked.n_queries, "the first part of relevant", "Pass one label per query.")
+    check_length(theirs, asked.n_rows, "the second part of relevant", "Pass one label per row of the corpus.")
+    codes = code_groups([*mine.tolist(), *theirs.tolist()], "relevant")
+    return LabelRelevance(codes[: len(mine)], codes[len(mine) :], asked.positions)
+
+
+def _from_mapping(relevant: Mapping[Any, Any]) -> Array:
+    """Judgements (query, row, grade) of a mapping of queries to rows, or to mappings of rows to grades."""
+    listed = [
+        (query, row, grade)
+        for query, rows in relevant.items()
+        for row, grade in (rows.items() if isinstance(rows, Mapping) else ((row, 1.0) for row in rows))
+    ]
+    return np.array(listed, dtype=np.float64).reshape(-1, 3)
+
+
+def _listed(table: Array, asked: Asked) -> Relevance:
+    """Judgements by position; where the queries are rows of the corpus, alike pairs count in both directions."""
+    if table.dtype.kind not in "iuf" or not np.isfinite(table.astype(np.float64)).all():
+        raise ValueError(f"relevant must hold finite numbers (positions and grades), got {table.dtype}.")
+    anchors, rows = _positions(table[:, 0], "queries"), _positions(table[:, 1], "rows of the corpus")
+    grades = table[:, 2].astype(np.float64) if table.shape[1] == 3 else np.ones(len(table))
+    if (grades < 0).any():
+        raise ValueError(f"grades of relevant must not be negative, got {grades.min():g}. Use 0 for 'not relevant'.")
+    if asked.positions is not None:
+        _check_range(anchors, asked.n_rows, "rows of the corpus (the queries are rows of it)")
+        _check_range(rows, asked.n_rows, "rows of the corpus")
+        if table.shape[1] == 2:
+            anchors, rows, grades = np.append(anchors, rows), np.append(rows, anchors), np.append(grades, grades)
+        number = np.full(asked.n_rows, -1)
+        number[asked.positions] = np.arange(asked.n_queries)
+        # A row is no answer to itself, and pairs of rows that are no queries say nothing here.
+        kept = (anchors != rows) & (number[anchors] >= 0)
+        anchors, rows, grades = number[anchors][kept], rows[kept], grades[kept]
+    else:
+        _check_range(anchors, asked.n_queries, "queries")
+        _check_range(rows, asked.n_rows, "rows of the corpus")
+    return ListedRelevance(anchors, rows, grades, asked.n_queries, asked.n_rows)
+
+
+def _positions(values: Array, what: str) -> Array:
+    whole = values.astype(np.int64)
+    if (whole != values).any():
+        raise ValueError(f"relevant must hold positions of {what} (whole numbers from 0), got fractions.")
+    return whole
+
+
+def _check_range(positions: Array, size: int, what: str) -> None:
+    outside = int(((positions < 0) | (positions >= size)).sum())
+    if outside:
+        raise ValueError(
+            f"relevant must name {what} from 0 to {size - 1}, got {outside} positions out of range "
+            f"({positions.min()} to {positions.max()})."
+        )

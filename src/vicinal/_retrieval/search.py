@@ -1,0 +1,127 @@
+"""Exact search in a corpus that may be larger than memory: block by block, by the engine's neighbours."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.preprocessing import normalize
+
+from vicinal._checks import check_array
+from vicinal._engine import Engine, as_engine, prepare
+
+Array = NDArray[Any]
+SIMILARITIES = ("cosine", "dot", "euclidean")
+# Copies of a block that its search holds, in bytes per number: the images, packed and centred in float32, and in float64.
+_BYTES_PER_NUMBER = 4 + 4 + 4 + 8
+_LEAST_ROWS = 1024
+_LEAST_MEMORY = 2**20  # what an Engine needs
+
+
+class Found(NamedTuple):
+    """``indices`` (m, k) of rows of the corpus, best first, and their ``scores``: cosines, products or distances."""
+
+    indices: Array
+    scores: Array
+
+
+class Space(NamedTuple):
+    """Where rows are compared: the images under a model (None: the rows themselves), by a similarity."""
+
+    model: Any
+    similarity: str
+
+    def images(self, rows: Any, name: str) -> Array:
+        """The rows as they are compared: finite, mapped by the model, of unit length for the cosine."""
+        images = check_array(rows, dtype=[np.float64, np.float32], input_name=name)
+        if self.model is not None:
+            images = check_array(self.model.transform(images), dtype=[np.float64, np.float32], input_name=name)
+        if self.similarity != "cosine":
+            return images
+        empty = int((~images.any(axis=1)).sum())
+        if empty:
+            raise ValueError(
+                f"{name} holds {empty} rows of zeros, which have no direction and so no cosine. Drop them (texts that "
+                "were empty?), or pass similarity='euclidean'."
+            )
+        return normalize(images)
+
+
+def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: Array | None, engine: Any) -> Found:
+    """The k best rows of the corpus for each query.
+
+    Parameters
+    ----------
+    queries : array of shape (m, q)
+        Images of the queries.
+    corpus : array of shape (n, d)
+        Rows before the model; a memory map is read block by block.
+    left_out : int array of shape (m,), optional
+        One row per query that it may not find: itself.
+    """
+    m, largest = len(queries), space.similarity == "dot"
+    settings = as_engine(engine)
+    # One half of the memory is for a block and its copies, the other for the scores of queries with it.
+    settings = replace(settings, memory=max(settings.memory_bytes // 2, _LEAST_MEMORY))
+    best = Found(np.empty((m, 0), dtype=np.int64), np.empty((m, 0)))
+    for start, rows in _blocks(corpus, queries.shape[1], k, settings):
+        images = space.images(rows, "corpus").astype(queries.dtype, copy=False)
+        placed = prepare(settings, images, n_queries=m).at()
+        here = (
+            None
+            if left_out is None
+            else np.where((left_out >= start) & (left_out < start + len(rows)), left_out - start, -1)
+        )
+        if largest or best.indices.shape[1] < k:
+            most = min(k, len(rows) - (here is not None))
+            found = placed.nearest(most, queries, here, by="product" if largest else "distance")
+            best = _merged(best, Found(found.indices + start, found.scores), k, largest)
+        else:
+            # Only rows that are nearer than the k-th so far can still change the answer.
+            for query, point, squares in placed.within(np.sqrt(best.scores[:, -1]), queries, here):
+                best = _with_listed(best, query, point + start, squares)
+    return _as_similarity(best, space.similarity)
+
+
+def _blocks(corpus: Any, n_dims: int, k: int, engine: Engine) -> Iterator[tuple[int, Any]]:
+    width = max(n_dims, corpus.shape[1])
+    size = max(engine.memory_bytes // (_BYTES_PER_NUMBER * width), _LEAST_ROWS, 2 * k + 2)
+    n = len(corpus)
+    # Blocks of one size: a short last one could hold fewer rows than neighbours are asked for.
+    count = max(n // size, 1)
+    bounds = np.linspace(0, n, count + 1).astype(np.int64)
+    for start, stop in pairwise(bounds):
+        yield int(start), corpus[start:stop]
+
+
+def _merged(best: Found, more: Found, k: int, largest: bool) -> Found:
+    """The k best of two lists per query; ties go by the order of the rows, and those of `best` come first."""
+    indices = np.concatenate([best.indices, more.indices], axis=1)
+    scores = np.concatenate([best.scores, more.scores], axis=1)
+    order = np.argsort(-scores if largest else scores, axis=1, kind="stable")[:, :k]
+    return Found(np.take_along_axis(indices, order, axis=1), np.take_along_axis(scores, order, axis=1))
+
+
+def _with_listed(best: Found, query: Array, point: Array, squares: Array) -> Found:
+    """The best with further rows that a block lists; the pairs of a query come together."""
+    if not len(query):
+        return best
+    starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))
+    counts = np.diff(np.append(starts, len(query)))
+    place = np.arange(len(query)) - np.repeat(starts, counts)
+    indices = np.full((len(starts), counts.max()), -1, dtype=np.int64)
+    scores = np.full(indices.shape, np.inf)
+    number = np.repeat(np.arange(len(starts)), counts)
+    indices[number, place], scores[number, place] = point, squares
+    changed, k = query[starts], best.indices.shape[1]
+    merged = _merged(Found(best.indices[changed], best.scores[changed]), Found(indices, scores), k, largest=False)
+    best.indices[changed], best.scores[changed] = merged
+    return best
+
+
+def _as_similarity(best: Found, similarity: str) -> Found:
+    if similarity == "cosine":  # |u - v|^2 = 2 - 2 u'v for unit vectors
+        return best._replace(scores=1.0 - 0.5 * best.scores)
+    return best if similarity == "dot" else best._replace(scores=np.sqrt(best.scores))

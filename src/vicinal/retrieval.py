@@ -1,0 +1,219 @@
+"""Search with embeddings, and numbers that say how good the search is.
+
+- `evaluate`: recall, precision, nDCG, MRR and MAP of a search, raw or under a learned map, with intervals.
+- `search`: the best rows of a corpus for some queries, exactly, in blocks that fit a memory budget.
+
+Both compare directions (cosines) unless told otherwise, because that is how embeddings are meant to be compared. A learned
+map is a fitted metric or a pipeline; for embeddings it is usually
+``make_pipeline(Normalizer(), RCA(), Normalizer())``.
+"""
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+from vicinal._checks import check_choice, check_integer
+from vicinal._engine import Engine
+from vicinal._retrieval.evaluation import Evaluation, summarise
+from vicinal._retrieval.measures import measures_of
+from vicinal._retrieval.relevance import Asked, read_relevance
+from vicinal._retrieval.search import SIMILARITIES, Found, Space, search_blocks
+
+__all__ = ["Evaluation", "Found", "evaluate", "search"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def evaluate(
+    queries: ArrayLike | None,
+    corpus: ArrayLike,
+    relevant: Any,
+    *,
+    model: Any = None,
+    similarity: str = "cosine",
+    k: int | Sequence[int] = (1, 10),
+    depth: int = 100,
+    n_bootstrap: int = 1000,
+    confidence: float = 0.95,
+    engine: Engine | str | None = None,
+    random_state: int | None = 0,
+) -> Evaluation:
+    """Measure how well the nearest rows of a corpus answer queries.
+
+    Parameters
+    ----------
+    queries : array-like of shape (m, d), of shape (m,), or None
+        New rows; or positions of rows of the corpus; or None, for every row of the corpus that has a relevant one. A query
+        that is a row of the corpus never finds itself: it is left out by its position, so that a duplicate of it may be
+        found.
+    corpus : array-like of shape (n, d)
+        A memory map is read block by block.
+    relevant : pairs, judgements, mapping or labels
+        - pairs (query, row) of positions, of shape (p, 2). Where the queries are rows of the corpus, both are positions in
+          the corpus and a pair counts in both directions;
+        - graded judgements (query, row, grade), of shape (p, 3); a grade of 0 means "not relevant";
+        - a mapping of queries to rows, or of queries to mappings of rows to grades;
+        - labels: one per row of the corpus where the queries are rows of it, or else a tuple (labels of the queries, labels
+          of the corpus). Rows with the label of the query are relevant; -1, None and NaN mean that there is no label.
+    model : fitted metric or Pipeline, optional
+        Anything with ``transform``. None compares the rows as they are.
+    similarity : {"cosine", "dot", "euclidean"}, default="cosine"
+        How images are compared. "cosine" brings them to unit length first.
+    k : int or sequence of int, default=(1, 10)
+        Where recall, precision and nDCG are cut.
+    depth : int, default=100
+        How many rows are found per query, for MRR and MAP. It is raised to the largest `k`, and lowered to the rows that a
+        query can find.
+    n_bootstrap : int, default=1000
+        Resamples of the queries for the intervals.
+    confidence : float, default=0.95
+        The confidence of the intervals.
+    engine : None, str or Engine, default=None
+        Where the search runs, and its memory; see :class:`vicinal.Engine`.
+    random_state : int or None, default=0
+        Seed of the resamples. Evaluations with the same seed can be compared by `Evaluation.difference`.
+
+    Returns
+    -------
+    Evaluation
+
+    Notes
+    -----
+    Time O(m n d) for the search. Memory beyond the queries is the engine's budget plus O(m depth).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import retrieval
+    >>> corpus = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+    >>> found = retrieval.evaluate(None, corpus, ["a", "a", "b", "b"], k=1)
+    >>> found.mean["recall@1"]
+    1.0
+    """
+    ks = tuple(check_integer(one, "k") for one in (k if isinstance(k, Sequence | np.ndarray) else [k]))
+    if not ks:
+        raise ValueError("k must hold at least one number, got none.")
+    check_integer(depth, "depth")
+    check_integer(n_bootstrap, "n_bootstrap")
+    if not (isinstance(confidence, numbers.Real) and 0.0 < float(confidence) < 1.0):
+        raise ValueError(f"confidence must be a number between 0 and 1, got {confidence!r}.")
+    rows, positions = _rows_and_positions(queries, corpus)
+    n_queries = len(rows) if positions is None else len(positions)
+    relevance = read_relevance(relevant, Asked(n_queries, len(corpus), positions))
+    answered = np.flatnonzero(relevance.totals > 0)
+    if not len(answered):
+        raise ValueError(
+            f"none of the {n_queries} queries has a relevant row in the corpus, so there is nothing to measure. Check the "
+            "positions or labels in relevant."
+        )
+    reach = len(corpus) - (positions is not None)
+    if max(ks) > reach:
+        raise ValueError(f"k={max(ks)} needs at least as many rows to find, got {reach}. Lower k or add rows.")
+    found = search(
+        rows if positions is None else positions,
+        corpus,
+        min(max(depth, *ks), reach),
+        model=model,
+        similarity=similarity,
+        engine=engine,
+    )
+    # The search of queries without a relevant row is wasted, but positions stay those of the queries.
+    per_query = measures_of(found.indices, relevance, ks, found.indices.shape[1])
+    seeds = check_random_state(random_state).randint(2**31 - 1, size=n_bootstrap)
+    return summarise(
+        {name: values[answered] for name, values in per_query.items()},
+        answered,
+        n_queries - len(answered),
+        float(confidence),
+        seeds,
+    )
+
+
+def search(
+    queries: ArrayLike | None,
+    corpus: ArrayLike,
+    k: int = 10,
+    *,
+    model: Any = None,
+    similarity: str = "cosine",
+    engine: Engine | str | None = None,
+) -> Found:
+    """Find the k best rows of a corpus for each query, exactly.
+
+    Parameters
+    ----------
+    queries : array-like of shape (m, d), of shape (m,), or None
+        New rows; positions of rows of the corpus, or None for all of them, which then do not find themselves.
+    corpus : array-like of shape (n, d)
+        A memory map is read block by block.
+    k : int, default=10
+    model, similarity, engine
+        As in `evaluate`.
+
+    Returns
+    -------
+    Found
+        ``indices`` of shape (m, k), best first, ties in the order of the rows; and ``scores``: cosines, products or
+        distances.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import retrieval
+    >>> corpus = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    >>> retrieval.search([[2.0, 0.1]], corpus, k=2).indices
+    array([[0, 1]])
+    """
+    check_integer(k, "k")
+    check_choice(similarity, "similarity", SIMILARITIES)
+    if model is not None and not hasattr(model, "transform"):
+        raise TypeError(f"model must be None or have a transform method, got {type(model).__name__}.")
+    rows, positions = _rows_and_positions(queries, corpus)
+    corpus = _table(corpus, "corpus")
+    reach = len(corpus) - (positions is not None)
+    if k > reach:
+        raise ValueError(f"k={k} needs at least as many rows to find, got {reach}. Lower k or add rows.")
+    space = Space(model, similarity)
+    images = space.images(corpus[positions] if positions is not None else rows, "queries")
+    if positions is None and np.shape(rows)[1] != corpus.shape[1]:
+        raise ValueError(
+            f"queries and corpus must have the same columns, got {np.shape(rows)[1]} and {corpus.shape[1]}. Embed both with "
+            "the same model."
+        )
+    return search_blocks(images, corpus, k, space, positions, engine)
+
+
+def _table(corpus: ArrayLike, name: str) -> NDArray[Any]:
+    """A table as an array, without a copy of a memory map."""
+    table = corpus if isinstance(corpus, np.ndarray) else np.asarray(corpus)
+    if table.ndim != 2 or not len(table):
+        raise ValueError(f"{name} must be a table of at least one row, got shape {table.shape}.")
+    return table
+
+
+def _rows_and_positions(queries: ArrayLike | None, corpus: ArrayLike) -> tuple[Any, NDArray[Any] | None]:
+    """New rows and None, or None and the positions of the queries in the corpus."""
+    n = len(corpus)  # type: ignore[arg-type]
+    if queries is None:
+        return None, np.arange(n)
+    table = np.asarray(queries)
+    if table.ndim != 1:
+        return _table(table, "queries"), None
+    if table.dtype.kind not in "iu":
+        raise ValueError(
+            f"queries must be rows of shape (m, d) or positions of rows of the corpus (integers), got {table.dtype} of shape "
+            f"{table.shape}. Reshape a single row with row[None]."
+        )
+    outside = int(((table < 0) | (table >= n)).sum())
+    if outside or len(np.unique(table)) < len(table) or not len(table):
+        raise ValueError(
+            f"queries must be different positions of rows of the corpus, from 0 to {n - 1}, got {len(table)} of which "
+            f"{outside} are out of range and {len(table) - len(np.unique(table))} are repeated."
+        )
+    return None, table.astype(np.int64)

@@ -1,0 +1,148 @@
+"""`vicinal adapt`: from files of vectors and pairs to a model, a report and an honest answer."""
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vicinal import io, retrieval
+from vicinal._app.adapt import _parts_of_pairs
+from vicinal._app.errors import DATA, OK, USAGE
+from vicinal.cli import main
+
+
+def things(seed=0, n=150):
+    """Two views of each thing, alike in 8 of 20 columns; the others are loud noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(2 * n, 20)) * 3.0
+    X[:, :8] = np.repeat(rng.normal(size=(n, 8)), 2, axis=0) + 0.1 * rng.normal(size=(2 * n, 8))
+    return X.astype(np.float32), np.arange(2 * n).reshape(n, 2)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X, pairs = things()
+    np.save("corpus.npy", X)
+    pd.DataFrame(pairs, columns=["a", "b"]).to_csv("pairs.csv", index=False)
+    pd.DataFrame({"text": [f"<b>thing {i // 2}</b>" for i in range(len(X))]}).to_csv("texts.csv", index=False)
+    return tmp_path
+
+
+def test_pairs_to_model_and_report(folder, capsys):
+    code = main(
+        [
+            "adapt",
+            "corpus.npy",
+            "--pairs",
+            "pairs.csv",
+            "--texts",
+            "texts.csv",
+            "-o",
+            "a.vicinal",
+            "--report",
+            "a.html",
+            "--json",
+            "-q",
+        ]
+    )
+    assert code == OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["best"] in ("rca", "anchors")
+    assert found["after"]["measures"]["recall@10"]["mean"] > found["before"]["measures"]["recall@10"]["mean"] + 0.3
+    assert found["gain"]["measures"]["nDCG@10"]["interval"][0] > 0
+    X, pairs = things()
+    model = io.load("a.vicinal")
+    assert [type(step).__name__ for _, step in model.steps][::2] == ["Normalizer", "Normalizer"]
+    assert retrieval.evaluate(None, X, pairs, model=model, k=1, n_bootstrap=2).mean["recall@1"] > 0.7
+    page = Path("a.html").read_text()
+    assert "&lt;b&gt;thing" in page
+    assert "<b>thing" not in page
+    assert "neighbours changed" in page
+    assert "http://" not in page.replace("http-equiv", "")
+
+
+def test_it_says_plainly_when_raw_is_best_and_writes_no_model(folder, capsys):
+    rng = np.random.default_rng(1)
+    np.save("corpus.npy", rng.normal(size=(300, 20)).astype(np.float32))  # the pairs mean nothing
+    assert (
+        main(
+            ["adapt", "corpus.npy", "--pairs", "pairs.csv", "-o", "a.vicinal", "--methods", "rca", "-q", "--seed", "1"]
+        )
+        == OK
+    )
+    said = capsys.readouterr().out
+    if "raw embeddings are best" in said:
+        assert not Path("a.vicinal").exists()
+    else:
+        assert "which may be chance" in said
+
+
+@pytest.mark.parametrize("kind", ["npz", "parquet", "csv"])
+def test_formats_of_vectors_queries_and_labels(folder, kind, capsys):
+    X, _ = things()
+    if kind == "npz":
+        np.savez("c.npz", X=X)
+    elif kind == "parquet":
+        pd.DataFrame({"id": range(len(X)), "vector": list(X)}).to_parquet("c.parquet")
+    else:
+        pd.DataFrame(X).to_csv("c.csv", index=False)
+    np.save("q.npy", X[::2])
+    pd.DataFrame({"q": range(150), "r": range(1, 300, 2)}).to_csv("across.csv", index=False)
+    pd.DataFrame({"label": [f"t{i // 2}" for i in range(300)]}).to_csv("labels.csv", index=False)
+    given = ["--queries", "q.npy", "--pairs", "across.csv"] if kind == "npz" else ["--labels", "labels.csv"]
+    assert main(["adapt", f"c.{kind}", *given, "-o", "a.vicinal", "--methods", "rca", "--json", "-q"]) == OK
+    found = json.loads(capsys.readouterr().out)
+    # A query in a table of its own may find its own row of the corpus, which is no answer here.
+    assert found["after"]["measures"]["recall@10"]["mean"] > 0.7
+
+
+def test_a_map_to_fewer_columns_is_measured_saved_and_used(folder, monkeypatch, capsys):
+    monkeypatch.setattr("vicinal._app.adapt._LARGEST_RANK", 8)
+    assert main(["adapt", "corpus.npy", "--pairs", "pairs.csv", "--methods", "anchors", "-o", "a.vicinal", "-q"]) == OK
+    model, (X, _) = io.load("a.vicinal"), things()
+    assert model.transform(X).shape == (300, 8)
+    capsys.readouterr()
+    assert main(["neighbors", "a.vicinal", "corpus.npy", "-k", "1", "-q"]) == OK
+    found = pd.read_csv(StringIO(capsys.readouterr().out))
+    np.testing.assert_array_equal(found["neighbor"], retrieval.search(None, X, 1, model=model).indices[:, 0])
+
+
+def test_chains_of_pairs_stay_together():
+    pairs = np.array([[i, i + 1] for i in range(0, 99) if i % 5 != 4])
+    parts = _parts_of_pairs(pairs, 100, None, 0)
+    rows = [set(part.ravel()) for part in parts]
+    assert sum(map(len, parts)) == len(pairs)
+    assert len(set.union(*rows)) == sum(map(len, rows))  # no row is in two parts
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ("--pairs far.csv", DATA, "from 0 to 299"),
+        ("--pairs few.csv", DATA, "cannot be cut"),
+        ("--pairs pairs.csv --texts few.csv", DATA, "expected 300 rows"),
+        ("--pairs pairs.csv --methods lda", USAGE, "rca, anchors"),
+        ("--labels texts.csv --queries corpus.npy", USAGE, "say nothing about --queries"),
+        ("--pairs pairs.csv --queries wide.npy", DATA, "expected 20 columns"),
+    ],
+)
+def test_what_is_refused(folder, capsys, change, code, words):
+    Path("far.csv").write_text("a,b\n0,300\n")
+    Path("few.csv").write_text("a,b\n0,1\n2,3\n")
+    np.save("wide.npy", np.ones((300, 21)))
+    assert main(["adapt", "corpus.npy", *change.split(), "-o", "a.vicinal"]) == code
+    assert words in capsys.readouterr().err
+    assert not Path("a.vicinal").exists()
+
+
+@pytest.mark.parametrize(("row", "words"), [(np.nan, "row 7 holds NaN"), (0.0, "row 7 is zero")])
+def test_vectors_without_a_direction_are_named(folder, capsys, row, words):
+    X, _ = things()
+    X[7] = row
+    np.save("corpus.npy", X)
+    assert main(["adapt", "corpus.npy", "--pairs", "pairs.csv", "-o", "a.vicinal"]) == DATA
+    assert words in capsys.readouterr().err
