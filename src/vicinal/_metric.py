@@ -16,11 +16,12 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from vicinal._checks import check_device_rows, check_rows
+from vicinal._notebook import NotebookMixin
 from vicinal._supervision import check_pairs
 from vicinal._tensors import on_device
 
 
-class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """``transform``, distances and the Mahalanobis matrix of an estimator that fits ``components_``.
 
     Put it before ``BaseEstimator`` in the list of bases.
