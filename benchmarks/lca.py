@@ -19,10 +19,9 @@ from pathlib import Path
 
 import numpy as np
 from run import machine
-from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
-from vicinal import LCA, LCAGauss, LocalLCA, ManifoldParzen, ParzenWindows, StochasticEM, datasets
+from vicinal import LCA, LCAGauss, ParzenWindows, StochasticEM, datasets
 
 RESULTS = Path(__file__).parent / "results" / "lca.json"
 UCI = [
@@ -224,45 +223,7 @@ def gauss(quick):
     }
 
 
-def local(quick):
-    """LocalLCA against LCA and Manifold Parzen on held-out rows, each with parameters chosen on other rows."""
-    sets = {}
-    for seed in range(6):
-        rows = datasets.make_spiral(2600, random_state=seed)[0]
-        sets[f"spiral {seed}"] = (rows[:300], rows[300:600], rows[600:])
-    if not quick:
-        pool = datasets.load("usps", download_if_missing=False).data
-        pool = pool[np.random.default_rng(0).permutation(len(pool))]
-        pool = PCA(30, random_state=0).fit(pool[:1500]).transform(pool)
-        sets["usps"] = (pool[:1500], pool[1500:2000], pool[2000:4000])
-    found = {}
-    for name, (train, valid, test) in sets.items():
-        variance = float(LCA(reg=0.0).fit(train).covariance_.trace() / train.shape[1])
-        models = {
-            "LCA": [LCA(reg=0.0)],
-            "LocalLCA": [LocalLCA(smoothing=s, pool=p, reg=0.0) for s in (0.05, 0.1, 0.3) for p in (1, 5, 12, 30)],
-            "ManifoldParzen": [
-                ManifoldParzen(k, n_neighbors=m, noise=variance * v)
-                for k in ((1,) if train.shape[1] == 2 else (3, 8, 15))
-                for m in (9, 20, 40)
-                for v in (0.03, 0.1, 0.3, 1.0)
-                if k <= m
-            ],
-        }
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            best = {
-                key: max((m.fit(train) for m in some), key=lambda m: m.score(valid)) for key, some in models.items()
-            }
-        found[name] = {key: model.score(test) for key, model in best.items()}
-        found[name]["chosen"] = str(best["LocalLCA"])
-        print(name, found[name], file=sys.stderr, flush=True)
-    spirals = [value for name, value in found.items() if name.startswith("spiral")]
-    mean = {key: float(np.mean([value[key] for value in spirals])) for key in ("LCA", "LocalLCA", "ManifoldParzen")}
-    return {"sets": found, "spiral_mean": mean}
-
-
-FIGURES = {f.__name__: f for f in (passes, statsmodels, usps, mnist, covertype, gauss, local)}
+FIGURES = {f.__name__: f for f in (passes, statsmodels, usps, mnist, covertype, gauss)}
 
 
 def main():

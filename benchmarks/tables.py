@@ -155,12 +155,6 @@ def _lca_rows(report):
         )
     found = report["gauss"]
     yield f"LCAGauss on USPS, 2,000 x 256, {found['passes']} passes", f"{found['seconds']:.1f} s"
-    local = report["local"]
-    for name, found in (("spirals", local["spiral_mean"]), ("USPS, 30 components", local["sets"]["usps"])):
-        yield (
-            f"held-out log-likelihood, {name}: LocalLCA, LCA, Manifold Parzen",
-            f"{found['LocalLCA']:.2f}, {found['LCA']:.2f}, {found['ManifoldParzen']:.2f}",
-        )
 
 
 def gpu_table(report):

@@ -121,7 +121,9 @@ FITS = {
         TABLE, None, WEIGHT
     ),
     "LocalLCA": lambda: vicinal.LocalLCA(reg=0.0).fit(X),
-    "LocalLCA:pool": lambda: vicinal.LocalLCA(0.5, pool=3, reg=0.0).fit(TABLE),
+    "LocalLCA:mean": lambda: vicinal.LocalLCA(1, 4, 0.01, shared=0.5, center="mean", reg=0.0).fit(TABLE, None, WEIGHT),
+    "LocalLCA:noise": lambda: vicinal.LocalLCA(2, 5, 0.1, shared=0, center="row", max_iter=0).fit(X),
+    "LocalLCA:shared": lambda: vicinal.LocalLCA(0, 5, 0, shared=1, center="row", reg=0.0).fit(X),
     "MMC": lambda: vicinal.MMC().fit(X, CHUNKLETS),
     "MMC:diagonal": lambda: vicinal.MMC(structure="diag").fit(TABLE, Y),
     "ManifoldParzen": lambda: ManifoldParzen(n_neighbors=3, n_components=1).fit(X),
@@ -163,7 +165,9 @@ FITS = {
     "ParzenMeanShift:search": lambda: vicinal.ParzenMeanShift(
         ManifoldParzen(selection=Selection(n_components=[1], n_neighbors=[3], noise=[0.1, 0.2], cv=2, max_rows=None))
     ).fit(TABLE),
-    "ParzenMeanShift:local": lambda: vicinal.ParzenMeanShift(vicinal.LocalLCA(reg=0.0)).fit(X),
+    "ParzenMeanShift:local": lambda: vicinal.ParzenMeanShift(
+        vicinal.LocalLCA(1, 5, 0, shared=1, center="mean", reg=0.0)
+    ).fit(X),
     "ParzenWindows": lambda: ParzenWindows().fit(X),
     "ParzenWindows:weights": lambda: ParzenWindows((0.5, 1.0), engine=Engine(memory="64 MB")).fit(
         TABLE.astype(np.float32), sample_weight=WEIGHT
@@ -235,6 +239,9 @@ SINCE_VERSION_2 = [
     "DensityImputer",
     "Dequantizer",
     "LCA:gaps",
+    "LocalLCA:mean",
+    "LocalLCA:noise",
+    "LocalLCA:shared",
     "NeuralNCA:options",
     "ParzenMeanShift:local",
     "ParzenWindows:gaps",

@@ -18,7 +18,6 @@ from vicinal import (
     ConstrainedGaussianMixture,
     ConstrainedKMeans,
     LCAGauss,
-    LocalLCA,
     MultiStart,
     NeuralNCA,
     PairNCA,
@@ -63,8 +62,6 @@ CASES = {
     "LCA stochastic": (LCA(solver=StochasticEM(batch_size=20), tol=1e-6, random_state=0, reg=0.0), (), D * D, None),
     "LCAGauss": (LCAGauss(reg=0.0, reg_gauss=0.0), (), D * D, (gram, lambda model: model.precision_)),
     "LCAGauss search": (LCAGauss(reduce=True, tol=1e-5, reg=0.0, reg_gauss=0.0), (), D * D, None),
-    "LocalLCA": (LocalLCA(reg=0.0), (), N * D * D, (np.ravel, lambda model: model.local_covariances_.ravel())),
-    "LocalLCA pool": (LocalLCA(0.3, pool=4, reg=0.0), (), N * D * D, None),
     "NCA lbfgs": (NCA(2, random_state=0), (Y,), 2 * D, None),
     "NCA cg": (NCA(2, solver="cg", random_state=0), (Y,), 2 * D, None),
     "NCA diagonal": (NCA(random_state=0, structure="diag"), (Y,), D * D, None),
@@ -294,7 +291,6 @@ def test_what_cannot_be_called_is_refused(estimator):
     ("estimator", "grid"),
     [
         (LCA(reg=0.0), {"reg": [0.01, 0.1]}),
-        (LocalLCA(reg=0.0), {"smoothing": [0.5, 0.7]}),
         (ConstrainedGaussianMixture(random_state=0), {"n_components": [1, 2]}),
     ],
 )

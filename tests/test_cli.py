@@ -908,6 +908,11 @@ SHARED = {
     ("neighbors", "model", "output"): "neighbors IN other.csv -o OUT",
     ("neighbors", "data", "output"): "neighbors other.vicinal IN -o OUT",
     ("neighbors", "query", "output"): "neighbors other.vicinal other.csv --query IN -o OUT",
+    ("learn", "key_file", "output"): "learn other.csv --method lca --key-file IN -o OUT",
+    **{
+        (name, "key_file", "output"): f"{name} other.vicinal other.csv --key-file IN -o OUT"
+        for name in ("transform", "score", "neighbors")
+    },
     ("compare", "data", "report"): "compare IN --target kind --report OUT",
     ("papers", "data", "output"): "papers rca --figure 11 --data IN -o OUT",
     **{
@@ -982,7 +987,9 @@ def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsy
     assert captured.out == ""
     (message,) = captured.err.splitlines()
     kind = "folder" if path.is_dir() else "file"
-    words = rf"(-o|--report) {re.escape(written)} is the same {kind} as (DATA|MODEL|CORPUS|--\w+) {re.escape(given)}: "
+    words = (
+        rf"(-o|--report) {re.escape(written)} is the same {kind} as (DATA|MODEL|CORPUS|--[\w-]+) {re.escape(given)}: "
+    )
     assert re.match(f"vicinal: error: {words}an output may not replace an input. Choose another path for ", message)
     assert sorted(folder.rglob("*")) == before
     assert (path / "kept" if path.is_dir() else path).read_bytes() == b"precious"

@@ -231,7 +231,7 @@ def assert_same_answers(one, other, new):
         ParzenWindows(),
         LCA(reg=0.0),
         LCAGauss(reg=0.0, reg_gauss=0.0),
-        LocalLCA(reg=0.0),
+        LocalLCA(1, 5, 0, shared=1, center="mean", max_iter=0, reg=0.0),
         ManifoldParzen(1, 5, 0.1),
         ManifoldParzen(0, 5, 0.1),
         ManifoldParzen(selection=Selection(n_components=[1], n_neighbors=[5], noise=[0.1])),

@@ -168,7 +168,7 @@ CASES = {
         ),
         (LCAGauss(reduce=True, max_iter=5, reg=0.0, reg_gauss=0.0), (X,), ["covariance_", "left_out_scores"], new_rows),
     ],
-    "LocalLCA": [(LocalLCA(max_iter=3, reg=0.0), (X,), ["local_covariances_"], density)],
+    "LocalLCA": [(LocalLCA(2, 8, 0.01, shared=0.5, center="mean", reg=0.0), (X,), ["local_covariances_"], density)],
     "ManifoldParzen": [
         (
             ManifoldParzen(n_neighbors=8, noise=0.05, n_components=1),

@@ -345,7 +345,13 @@ def test_bad_requests():
 
 
 @pytest.mark.parametrize(
-    "density", [ManifoldParzen(1, 5, 0.1), ManifoldParzen(0, 5, 0.1), LCA(reg=0.0), LocalLCA(reg=0.0)]
+    "density",
+    [
+        ManifoldParzen(1, 5, 0.1),
+        ManifoldParzen(0, 5, 0.1),
+        LCA(reg=0.0),
+        LocalLCA(1, 5, 0, shared=1, center="mean", max_iter=0, reg=0.0),
+    ],
 )
 def test_marginals_and_conditionals_refuse_columns_of_other_names(density):
     rows = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)), columns=["a", "b", "c"])
@@ -361,7 +367,13 @@ def test_marginals_and_conditionals_refuse_columns_of_other_names(density):
 
 
 @pytest.mark.parametrize(
-    "density", [ManifoldParzen(1, 5, 0.1), ManifoldParzen(0, 5, 0.1), LCA(reg=0.0), LocalLCA(reg=0.0)]
+    "density",
+    [
+        ManifoldParzen(1, 5, 0.1),
+        ManifoldParzen(0, 5, 0.1),
+        LCA(reg=0.0),
+        LocalLCA(1, 5, 0, shared=1, center="mean", max_iter=0, reg=0.0),
+    ],
 )
 def test_marginals_and_conditionals_score_rows_with_gaps(density):
     rows = np.random.default_rng(0).normal(size=(40, 3))

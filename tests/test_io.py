@@ -70,7 +70,7 @@ HOW_TO_FIT = {
     ],
     "LocalLCA": [
         lambda: vicinal.LocalLCA(reg=0.0).fit(X),
-        lambda: vicinal.LocalLCA(0.5, pool=3, max_iter=500, reg=0.0).fit(TABLE),
+        lambda: vicinal.LocalLCA(1, 4, 0.01, shared=0.5, center="mean", reg=0.0).fit(TABLE, None, WEIGHT),
     ],
     "MMC": [lambda: vicinal.MMC().fit(X, CLASSES), lambda: vicinal.MMC(structure="diag").fit(TABLE, NAMES)],
     "AnchorNCA": [lambda: vicinal.AnchorNCA(max_iter=500, random_state=0).fit(TABLE, CHUNKLETS)],

@@ -42,7 +42,7 @@ DENSITIES = [
     ManifoldParzen(1, 8, 0.8),
     ManifoldParzen(2, 8, 0.8),
     ManifoldParzen(0, 5, 1.0),
-    LocalLCA(0.8, reg=0.7),
+    LocalLCA(1, 5, 0, shared=1, center="row", max_iter=0, reg=0.7),
 ]
 
 
@@ -191,7 +191,12 @@ def test_modes_are_in_the_precision_of_the_rows(blobs):
 
 def test_the_engine_is_recorded_and_foretold(blobs):
     X, _ = blobs
-    densities = ParzenWindows(1.0), ParzenWindows(1.0, engine="cpu"), ManifoldParzen(1, 5, 1.0), LocalLCA(0.8, reg=0.7)
+    densities = (
+        ParzenWindows(1.0),
+        ParzenWindows(1.0, engine="cpu"),
+        ManifoldParzen(1, 5, 1.0),
+        LocalLCA(1, 5, 0, shared=1, center="row", max_iter=0, reg=0.7),
+    )
     for density in densities:
         shift = ParzenMeanShift(density)
         assert which_engine(X, shift).split(":")[0] == shift.fit(X).engine_

@@ -17,9 +17,9 @@ from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal import LCA, NCA, RCA, DensityOutlierDetector, ManifoldParzen, ParzenWindows
+from vicinal import LCA, NCA, RCA, DensityOutlierDetector, LocalLCA, ManifoldParzen, ParzenWindows
 from vicinal._plot.density import share_inside
-from vicinal.plot import plot_density, plot_embedding, plot_metric, plot_outlier, plot_path, plot_purity
+from vicinal.plot import metric_field, plot_density, plot_embedding, plot_metric, plot_outlier, plot_path, plot_purity
 from vicinal.quality import neighbor_purity
 
 matplotlib.use("Agg")
@@ -432,3 +432,41 @@ def test_outlier_in_a_constant_column_and_bad_rows():
         plot_outlier(detector, 90)
     with pytest.raises(TypeError, match="fitted DensityOutlierDetector, got LCA"):
         plot_outlier(LCA(), 0)
+
+
+# -- the field of metrics ----------------------------------------------------------------------------------------------
+
+LOCAL = LocalLCA(2, 12, 0.01, shared=0.5, center="mean", max_iter=0, reg=0.0)
+
+
+def test_ellipses_are_one_standard_deviation_of_the_kernels_there():
+    model = LOCAL.fit(X)
+    ax = metric_field(model, X, features=(3, 0), n_ellipses=7)
+    outlines = [path.vertices[:-1] for path in ax.collections[1].get_paths()]
+    assert len(outlines) == 7
+    for outline in outlines:
+        centre = 0.5 * (outline.min(axis=0) + outline.max(axis=0))
+        at = int(np.argmin(np.linalg.norm(X[:, [3, 0]] - centre, axis=1)))
+        seen = model.local_metric(X[at : at + 1])[0][np.ix_([3, 0], [3, 0])]
+        apart = outline - X[at, [3, 0]]
+        np.testing.assert_allclose(np.einsum("ij,jk,ik->i", apart, np.linalg.inv(seen), apart), 1.0, rtol=1e-6)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("column 4", "column 1")
+
+
+def test_the_field_in_two_components_and_by_name():
+    model = LOCAL.fit(TABLE)
+    assert metric_field(model, TABLE).get_xlabel().startswith("principal component 1 (")
+    ax = metric_field(model, TABLE, features=["$width", "length"], n_ellipses=200)
+    assert ax.get_xlabel() == "$width"
+    assert len(ax.collections[1].get_paths()) == N
+
+
+def test_a_field_that_cannot_be_drawn():
+    with pytest.raises(TypeError, match="density must have a local_metric, got LCA"):
+        metric_field(LCA().fit(X), X)
+    with pytest.raises(ValueError, match="features must name two columns, got 3"):
+        metric_field(LOCAL.fit(X), X, features=(0, 1, 2))
+    with pytest.raises(ValueError, match="X must have the 4 columns of the density, got 2"):
+        metric_field(LOCAL.fit(X), X[:, :2])
+    with pytest.raises(NotFittedError):
+        metric_field(LocalLCA(), X)

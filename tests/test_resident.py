@@ -54,7 +54,9 @@ def test_one_placement_per_backend(prepared):
     assert 0 < np.abs(single - exact).max() < 1e-4
 
 
-@pytest.mark.parametrize("estimator", [ParzenWindows(0.5), LCA(reg=0.0), LocalLCA(0.5, reg=0.0)])
+@pytest.mark.parametrize(
+    "estimator", [ParzenWindows(0.5), LCA(reg=0.0), LocalLCA(1, 5, 0, shared=1, center="mean", max_iter=0, reg=0.0)]
+)
 def test_nothing_is_stored_with_the_estimator(estimator):
     model = estimator.fit(X)
     before, fields = pickle.dumps(model), set(vars(model.mixture_))
@@ -68,7 +70,9 @@ def test_nothing_is_stored_with_the_estimator(estimator):
         assert mixture.placement(60) is not model.mixture_.placement(60)
 
 
-@pytest.mark.parametrize("estimator", [ParzenWindows(0.5), LocalLCA(0.5, reg=0.0)])
+@pytest.mark.parametrize(
+    "estimator", [ParzenWindows(0.5), LocalLCA(1, 5, 0, shared=1, center="mean", max_iter=0, reg=0.0)]
+)
 def test_a_refit_drops_it(estimator):
     model = estimator.fit(X)
     model.score_samples(X)

@@ -35,7 +35,7 @@ def rows(dtype="float64", n=120):
 FITS = {
     "LCA": lambda: vicinal.LCA(max_iter=5),
     "LCAGauss": lambda: vicinal.LCAGauss(max_iter=5),
-    "LocalLCA": lambda: vicinal.LocalLCA(max_iter=2),
+    "LocalLCA": lambda: vicinal.LocalLCA(1, 5, 0.1, shared=1, center="mean", max_iter=0),
     "ParzenWindows": lambda: vicinal.ParzenWindows("loo"),
     "ManifoldParzen": lambda: vicinal.ManifoldParzen(2, n_neighbors=8, noise=0.1),
     "NCA": lambda: vicinal.NCA(2, max_iter=3, random_state=0),

@@ -16,8 +16,8 @@ and the methods differ in two choices only:
 | (one pass)         | (same chunklet)                  | (k nearest, or a kernel)     |
 +--------------------+----------------------------------+------------------------------+
 | vicinity ADAPTIVE  | LCA (leave-one-out softmax),     | Local LCA (each point its    |
-| (depends on the    | NCA (class-signed softmax)       | own covariance, with a       |
-| metric)            |                                  | prior)                       |
+| (depends on the    | NCA (class-signed softmax)       | own covariance, between LCA  |
+| metric)            |                                  | and Manifold Parzen)         |
 +--------------------+----------------------------------+------------------------------+
 
 A metric or a density, once learned, searches, clusters, classifies, scores

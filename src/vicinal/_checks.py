@@ -18,8 +18,16 @@ def check_array(array: Any, **options: Any) -> NDArray[Any]:
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
-    """scikit-learn's ``validate_data`` for rows without a target, with the type of its answer."""
-    return validation.validate_data(estimator, X, **options)
+    """scikit-learn's ``validate_data`` for rows without a target, with the type of its answer; texts are told as such."""
+    try:
+        return validation.validate_data(estimator, X, **options)
+    except ValueError as error:
+        if "could not convert string to float" not in str(error):
+            raise
+        raise ValueError(
+            f"X must hold numbers, got a text ({error}). Drop such columns, or turn them into numbers first, for example "
+            "with vicinal.TableEncoder."
+        ) from None
 
 
 def check_rows(
@@ -30,10 +38,12 @@ def check_rows(
     min_rows: int = 1,
     dtype: tuple[type, ...] = (np.float64, np.float32),
     gaps: bool = False,
+    precision: Any = None,
 ) -> NDArray[Any]:
     """Validate a table of rows as scikit-learn does, keeping float32 and refusing what cannot be squared.
 
-    With `gaps`, NaN stands for a missing value; otherwise it is refused with a remedy.
+    With `gaps`, NaN stands for a missing value; otherwise it is refused with a remedy.  `precision` is the dtype of the
+    rows that these are compared with, where it may be a narrower one.
 
     Squares and products of the entries must stay finite, so magnitudes beyond
     1e150 (1e18 in float32) are refused here rather than answered with ``inf`` later.  A tensor on a GPU is copied.
@@ -58,7 +68,7 @@ def check_rows(
             "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and "
             "score_incomplete scores them.)"
         ) from None
-    check_magnitude(np.nan_to_num(X) if gaps else X)
+    check_magnitude(np.nan_to_num(X) if gaps else X, precision=precision)
     if reset:
         remember(estimator, X, given)
     return X
@@ -82,9 +92,10 @@ def check_device_rows(estimator: Any, X: Any) -> Any:
     return X.detach()
 
 
-def check_magnitude(X: np.ndarray, name: str = "X") -> None:
-    """Refuse entries whose squares would overflow."""
-    _check_largest(max(-float(X.min(initial=0.0)), float(X.max(initial=0.0))), str(X.dtype), name)
+def check_magnitude(X: np.ndarray, name: str = "X", *, precision: Any = None) -> None:
+    """Refuse entries whose squares would overflow in their dtype, or in another `precision` that they are cast to."""
+    largest = max(-float(X.min(initial=0.0)), float(X.max(initial=0.0)))
+    _check_largest(largest, str(np.dtype(X.dtype if precision is None else precision)), name)
 
 
 def _check_largest(largest: float, dtype: str, name: str) -> None:
@@ -107,11 +118,28 @@ def check_spread(X, name="X"):
         )
 
 
+def check_columns_spread(X: np.ndarray, names: Any = None, *, least: float = 1e-150, some: bool = True) -> None:
+    """Refuse rows of which some columns (or, with ``some=False``, all) spread so little that variances underflow."""
+    spans = np.ptp(X, axis=0)
+    narrow = (spans > 0) & (spans < least)
+    if narrow.any() if some else narrow.all():
+        raise ValueError(
+            f"{narrow.sum()} of {X.shape[1]} columns ({shown_columns(narrow, names)}) spread over "
+            f"{spans[narrow].max():.3g} at most, whose square underflows; expected at least {least:g}. Rescale them, for "
+            "example with sklearn.preprocessing.StandardScaler."
+        )
+
+
 def check_weights(sample_weight: Any, X: Any) -> NDArray[Any] | None:
     """Return weights that are finite, non-negative and not all zero, as a vector with mean one; None stays None."""
     if sample_weight is None:
         return None
-    weight = _check_sample_weight(as_host(sample_weight), X, dtype=np.float64)
+    try:
+        weight = _check_sample_weight(as_host(sample_weight), X, dtype=np.float64)
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise ValueError(f"sample_weight must hold numbers, got a text ({error}).") from None
     if weight.min() < 0:
         raise ValueError(
             f"sample_weight must not be negative, got {int((weight < 0).sum())} negative entries (smallest "

@@ -44,7 +44,7 @@ class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
         Returns
         -------
-        Z : array of shape (n, n_components), float32 when X is float32, else float64
+        Z : array of shape (n, n_components), float32 when X is float32 (and components_ fit into it), else float64
             A tensor on the same device when X is a tensor on a GPU.
         """
         check_is_fitted(self, "components_")
@@ -52,6 +52,8 @@ class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             there = check_device_rows(self, X)
             return there @ there.new_tensor(self.components_).T
         X = check_rows(self, X, reset=False)
+        if X.dtype != self.components_.dtype and not _holds(X.dtype, self.components_):
+            return X @ self.components_.T  # in the wider precision
         return X @ self.components_.T.astype(X.dtype, copy=False)
 
     def get_mahalanobis_matrix(self) -> NDArray[Any]:
@@ -140,6 +142,11 @@ def rank_tolerance(n_features, resolution=0.0):
     variance is the square of theirs.
     """
     return 10.0 * max(n_features * np.finfo(np.float64).eps, 10.0 * resolution**2)
+
+
+def _holds(dtype, components):
+    """Whether a dtype can hold the components: data in units of 1e-100 have some of 1e100."""
+    return bool(np.abs(components).max(initial=0.0) <= np.finfo(dtype).max)
 
 
 def range_basis(covariance, *, tolerance, floor=0.0):

@@ -301,10 +301,11 @@ def local_frames(
     n_components: int,
     weight: np.ndarray | None = None,
     *,
+    about: np.ndarray | None = None,
     memory: int = 128 * 2**20,
     threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Leading directions and variances of each point's neighbourhood, centred on the point itself.
+    """Leading directions and variances of each point's neighbourhood, centred on the point itself unless said otherwise.
 
     Point i has the local scatter ``sum_j a_j (x_j - x_i)(x_j - x_i)'`` over its neighbours j, with ``a_j =
     1/k``, or the neighbours' weights divided by their sum.
@@ -318,6 +319,8 @@ def local_frames(
         d, at most min(k, D).
     weight : array of shape (n,), optional
         Importance of the rows as neighbours.
+    about : array of shape (n, D), optional
+        The centre of each scatter, where it is not the point itself.
 
     Returns
     -------
@@ -335,10 +338,11 @@ def local_frames(
     frames = np.empty((n_components, n, D), dtype=X.dtype)
     variances = np.empty((n_components, n))
     batch = int(np.clip(memory // (threads + 1) // (8 * 3 * k * (D + k)), 1, 1024))
+    about = X if about is None else about
 
     def work(start: int) -> None:
         part = slice(start, min(start + batch, n))
-        rows = neighbor_differences(X, np.arange(part.start, part.stop), neighbors[part], weight)
+        rows = neighbor_differences(X, np.arange(part.start, part.stop), neighbors[part], weight, about)
         directions, variances[:, part] = leading_directions(rows, n_components)
         frames[:, part] = directions
 
@@ -349,11 +353,15 @@ def local_frames(
 
 
 def neighbor_differences(
-    X: np.ndarray, points: np.ndarray, neighbors: np.ndarray, weight: np.ndarray | None = None
+    X: np.ndarray,
+    points: np.ndarray,
+    neighbors: np.ndarray,
+    weight: np.ndarray | None = None,
+    about: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Rows ``sqrt(a_j) (x_j - x_i)`` for the neighbours j of some points i, shape (points, k, D)."""
+    """Rows ``sqrt(a_j) (x_j - c_i)`` for the neighbours j of some points i, shape (points, k, D); c is x, or `about`."""
     rows = X[neighbors].astype(np.float64)
-    rows -= X[points, None, :]
+    rows -= (X if about is None else about)[points, None, :]
     if weight is None:
         return rows / np.sqrt(neighbors.shape[1])
     shares = weight[neighbors]

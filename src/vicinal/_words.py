@@ -2,6 +2,11 @@
 
 from collections.abc import Iterable
 
+# What a terminal or a browser obeys instead of showing it: controls but for tab and line feed, line and paragraph
+# separators, and marks that turn the direction of the text around them, so that a name could pass for other words.
+_CONTROLS = (*range(9), *range(11, 32), *range(127, 160))
+_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_ESCAPES = {code: f"\\u{code:04x}" for code in (*_CONTROLS, *_DIRECTIONS)}
 _PLURALS = {"pass": "passes", "entry": "entries", "class": "classes", "query": "queries"}
 
 
@@ -10,6 +15,11 @@ def shown(names: Iterable[object], most: int = 8) -> str:
     quoted = [repr(str(name)) for name in names]
     rest = len(quoted) - most
     return ", ".join(quoted[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def printable(text: str) -> str:
+    r"""The text with what a terminal or a browser would obey written as escapes, such as ``\u001b`` and ``\u202e``."""
+    return text.translate(_ESCAPES)
 
 
 def count(number: int, thing: str) -> str:

@@ -49,7 +49,9 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def save(estimator: BaseEstimator, path: str | PathLike[str], *, training_rows: bool = True) -> None:
+def save(
+    estimator: BaseEstimator, path: str | PathLike[str], *, training_rows: bool = True, key: bytes | None = None
+) -> None:
     """Write an estimator, fitted or not, to one file.
 
     Parameters
@@ -63,6 +65,9 @@ def save(estimator: BaseEstimator, path: str | PathLike[str], *, training_rows: 
         False leaves out the training rows of a metric (LCA, LCAGauss): the loaded one transforms and measures
         distances, and says why it has no density. RCA and NCA keep no rows anyway. Densities are made of
         their training rows: for them False is refused.
+    key : bytes, optional
+        Signs the file (HMAC-SHA256), so that ``load(path, key=key)`` can tell that someone who has the key wrote it.
+        Anyone who can check a signature can also make one. At least 16 bytes, as ``secrets.token_bytes(32)`` gives.
 
     Raises
     ------
@@ -103,9 +108,10 @@ def save(estimator: BaseEstimator, path: str | PathLike[str], *, training_rows: 
             f"save expected an estimator, got {got.__name__}. "
             "Pass an instance of one of vicinal's estimators, usually a fitted one."
         )
+    key = _checked_key(key)
     writer = Writer(training_rows=training_rows)
     tree = {"vicinal": __version__, "sklearn": sklearn.__version__, "estimator": writer.estimator(estimator)}
-    write_arrays(path, json.dumps(tree, separators=(",", ":"), allow_nan=False), writer.arrays)
+    write_arrays(path, json.dumps(tree, separators=(",", ":"), allow_nan=False), writer.arrays, key)
     if writer.callbacks:
         warnings.warn(
             f"the model file does not hold {' and '.join(writer.callbacks)}: a file never holds functions. The loaded "
@@ -115,12 +121,15 @@ def save(estimator: BaseEstimator, path: str | PathLike[str], *, training_rows: 
         )
 
 
-def load(path: str | PathLike[str]) -> Any:
+def load(path: str | PathLike[str], *, key: bytes | None = None) -> Any:
     """Read an estimator that `save` wrote.
 
     Parameters
     ----------
     path : str or path-like
+    key : bytes, optional
+        Only a file that was signed with this key is loaded, before anything in it is looked at. Without a key, signed
+        and unsigned files are loaded alike, and nobody vouches for either.
 
     Returns
     -------
@@ -132,7 +141,7 @@ def load(path: str | PathLike[str]) -> Any:
     ValueError
         If the file is damaged, truncated, not a model file, of a newer format, of an unknown class, if a parameter
         holds what its class does not take or what names a path, a cache or a function, or if the fitted attributes are
-        not as their class declares them: the message says which. No part of a file is executed, and no memory is taken
+        not as their class declares them, or if a key was given and the file is not signed with it: the message says which. No part of a file is executed, and no memory is taken
         for sizes that it only claims.
     FileNotFoundError
         If there is no such file.
@@ -142,15 +151,17 @@ def load(path: str | PathLike[str]) -> Any:
     sklearn.exceptions.InconsistentVersionWarning
         If the file holds an estimator of scikit-learn (a scaler in a pipeline) of another version.
     """
-    return _read(path, _estimator_of)
+    return _read(path, _estimator_of, key)
 
 
-def describe(path: str | PathLike[str]) -> dict[str, Any]:
+def describe(path: str | PathLike[str], *, key: bytes | None = None) -> dict[str, Any]:
     """Say what a model file holds, without making the estimator.
 
     Parameters
     ----------
     path : str or path-like
+    key : bytes, optional
+        As in `load`.
 
     Returns
     -------
@@ -168,28 +179,45 @@ def describe(path: str | PathLike[str]) -> dict[str, Any]:
     ...     io.describe(os.path.join(folder, "density.vicinal"))["parameters"]
     {'bandwidth': 0.5, 'engine': None}
     """
-    return _read(path, _description_of)
+    return _read(path, _description_of, key)
 
 
-def load_components(path: str | PathLike[str]) -> NDArray[Any]:
+def load_components(path: str | PathLike[str], *, key: bytes | None = None) -> NDArray[Any]:
     """Read the learned matrix of a metric alone: ``X @ load_components(path).T`` is its ``transform``.
 
     Parameters
     ----------
     path : str or path-like
+    key : bytes, optional
+        As in `load`.
 
     Returns
     -------
     ndarray of shape (n_components, n_features)
     """
-    return _read(path, _components_of)
+    return _read(path, _components_of, key)
 
 
-def _read(path: str | PathLike[str], make: Callable[[Any, Any], Any]) -> Any:
-    version, text, arrays = read_arrays(path)
+def _checked_key(key: Any) -> bytes | None:
+    """A key that is long enough to be one."""
+    if key is None:
+        return None
+    if not isinstance(key, (bytes, bytearray)):
+        raise TypeError(
+            f"key must be bytes, got {type(key).__name__}. Make one with secrets.token_bytes(32), and keep it secret; a "
+            "text is encoded first."
+        )
+    if len(key) < 16:
+        raise ValueError(f"key must have at least 16 bytes, got {len(key)}. Make one with secrets.token_bytes(32).")
+    return bytes(key)
+
+
+def _read(path: str | PathLike[str], make: Callable[[Any, Any, int], Any], key: Any) -> Any:
+    version, text, arrays = read_arrays(path, _checked_key(key))
     try:
-        tree = parse_model(text)
-        return make(as_version_2(tree) if version == 1 else tree, arrays)
+        tree, n_characters = parse_model(text), len(text)
+        del text  # it was parsed, and memory is counted
+        return make(as_version_2(tree) if version == 1 else tree, arrays, n_characters)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         # The checksum agrees, so this was written on purpose, or by another vicinal.
         reason = str(error) if isinstance(error, ValueError) else f"its description makes no sense ({error!r})."
@@ -197,14 +225,14 @@ def _read(path: str | PathLike[str], make: Callable[[Any, Any], Any]) -> Any:
         raise ValueError(f"cannot load {os.fspath(path)!r}: {reason}") from error
 
 
-def _estimator_of(tree: Any, arrays: Any) -> BaseEstimator:
-    reader = Reader(arrays)
+def _estimator_of(tree: Any, arrays: Any, n_characters: int) -> BaseEstimator:
+    reader = Reader(arrays, n_characters)
     estimator = reader.estimator(tree["estimator"])
     reader.warn_of_other_scikit_learn(str(tree["sklearn"]))
     return estimator
 
 
-def _description_of(tree: Any, arrays: Any) -> dict[str, Any]:
+def _description_of(tree: Any, arrays: Any, n_characters: int) -> dict[str, Any]:
     estimator = tree["estimator"]
     return {
         "class": estimator["class"],
@@ -227,7 +255,7 @@ def _brief(tree: Any) -> Any:
     )
 
 
-def _components_of(tree: Any, arrays: Any) -> NDArray[Any]:
+def _components_of(tree: Any, arrays: Any, n_characters: int) -> NDArray[Any]:
     estimator = tree["estimator"]
     attributes = estimator["attributes"]
     if "components_" not in attributes:

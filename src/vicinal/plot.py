@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_array, check_integer
 from vicinal._plot.density import prepared_density, range_of, share_inside, warn_if_too_coarse
+from vicinal._plot.metric_field import metric_field
 from vicinal._plot.outlier import plot_outlier
 from vicinal._plot.parts import (
     COLOURS,
@@ -32,7 +33,7 @@ from vicinal.quality import neighbor_purity
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_density", "plot_embedding", "plot_metric", "plot_outlier", "plot_path", "plot_purity"]
+__all__ = ["metric_field", "plot_density", "plot_embedding", "plot_metric", "plot_outlier", "plot_path", "plot_purity"]
 
 
 def __dir__() -> list[str]:

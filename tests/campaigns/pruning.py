@@ -1,16 +1,15 @@
-"""Random problems on which pruned sums must keep their certificates: ``python tests/campaigns/pruning.py``.
+"""Random problems on which pruned sums must keep their certificates.
 
 Each case draws rows, weights, a kernel width, queries and an error, and compares the pruned sums with the dense ones in
 the same arithmetic and with a literal softmax in float64.  What skipping adds must stay below the certificate, which
 docs/engine.md proves; rounding is allowed for beside it, by `ROUNDING`.
 """
 
-import argparse
-import time
 from typing import NamedTuple
 
 import numpy as np
 
+from campaigns.harness import Case
 from vicinal import Engine
 from vicinal._engine import Match, prepare
 from vicinal._engine import _pruned_placed as placed_module
@@ -18,6 +17,8 @@ from vicinal._engine._plan import value_scales
 
 # What rounding may add, relative to the largest entry of an answer: the tolerance table of tests/test_engine.py.
 ROUNDING = {"float64": 1e-10, "float32": 2e-4}
+CASES = 10_000
+ROWS = 5000  # of the largest problems
 KINDS = ("gauss", "clusters", "manifold", "far clusters", "duplicates", "outliers", "grid")
 
 
@@ -248,34 +249,20 @@ def force_pruning(patch=setattr):
     patch(_pruned.PrunedSweeps, "pays", lambda *_: True)
 
 
-def main():
-    """Run a campaign and print its table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("--rows", type=int, default=5000)
-    arguments = parser.parse_args()
+_WORST: dict[str, float] = {}
+
+
+def summary() -> str:
+    """The worst ratio of an error to its certificate, by precision."""
+    return f"worst error over certificate: {', '.join(f'{kind} {worst:.3f}' for kind, worst in _WORST.items())}"
+
+
+def check(case: Case) -> str:
+    """One problem in one precision."""
     force_pruning()
-    start = time.monotonic()
-    for dtype in ("float64", "float32"):
-        done, skipped, worst = 0, 0, 0.0
-        for seed in range(arguments.seed, arguments.seed + arguments.cases // 2):
-            if time.monotonic() - start > arguments.seconds * (0.5 if dtype == "float64" else 1.0):
-                break
-            try:
-                outcome = check_case(seed, arguments.rows, dtype)
-            except AssertionError as error:
-                raise SystemExit(
-                    f"case {seed} in {dtype} ({draw_case(seed, arguments.rows)['text']}): {error}"
-                ) from error
-            done, skipped, worst = done + 1, skipped + outcome.skipped, max(worst, outcome.ratio)
-        print(
-            f"{dtype}: {done} cases from seed {arguments.seed}, pairs skipped in {skipped}, "
-            f"worst error over certificate {worst:.3f}",
-            flush=True,
-        )
-
-
-if __name__ == "__main__":
-    main()
+    case.what = ("float64", "float32")[case.number % 2]
+    number = case.seed + case.number // 2
+    case.text = f"check_case({number}, {case.rows}, {case.what!r}): {draw_case(number, case.rows)['text']}"
+    outcome = check_case(number, case.rows, case.what)
+    _WORST[case.what] = max(_WORST.get(case.what, 0.0), outcome.ratio)
+    return "within the certificate, pairs skipped" if outcome.skipped else "within the certificate, no pair skipped"

@@ -5,6 +5,7 @@ import time
 import warnings
 
 from vicinal._words import count as count
+from vicinal._words import printable
 from vicinal._words import shown as shown
 
 
@@ -43,7 +44,7 @@ class Console:
         """Show how far the work is: one line that is rewritten on a terminal, now and then a line elsewhere."""
         if self.quiet:
             return
-        line = f"[{done:>{len(str(total))}}/{total}] {text}"
+        line = printable(f"[{done:>{len(str(total))}}/{total}] {text}")
         if not self._live:
             if time.monotonic() - self._last_step > 2.0:
                 self._last_step = time.monotonic()
@@ -61,7 +62,7 @@ class Console:
 
     def _line(self, text):
         self._clear()
-        self._write(text + "\n")
+        self._write(printable(text) + "\n")
 
     def _write(self, text):
         # A closed or full stderr must not change what the command does or how it ends.

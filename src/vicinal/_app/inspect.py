@@ -7,13 +7,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vicinal._app.console import count, shown
-from vicinal._app.models import load_model
+from vicinal._app.models import load_model, read_key
 from vicinal._app.outputs import write_json, write_lines
 
 
 def inspect(arguments, console):
     """Run the command."""
-    model = load_model(arguments.model, None)
+    model = load_model(arguments.model, None, read_key(arguments.key_file))
     facts = describe(model, arguments.model)
     if arguments.json:
         write_json(facts)

@@ -8,7 +8,7 @@ import numpy as np
 from vicinal._app.columns import check_columns, measured, prepare
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
-from vicinal._app.models import engine_for, make_engine, make_estimator, save_model, set_engine, set_parameter
+from vicinal._app.models import engine_for, make_engine, make_estimator, read_key, save_model, set_engine, set_parameter
 from vicinal._app.outputs import check_writable, write_json
 from vicinal._app.tables import TableOptions, read_table
 from vicinal._tables import Note
@@ -27,6 +27,7 @@ def learn(arguments, console):
     paired = method == "nca" and arguments.pairs is not None
     estimator = make_estimator(method, arguments.set, arguments.seed, class_name="PairNCA" if paired else None)
 
+    key = read_key(arguments.key_file)
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
     if arguments.id is not None:
         check_columns([arguments.id], table.columns, "--id")
@@ -58,7 +59,7 @@ def learn(arguments, console):
     model = _fit(estimator, prepared, supervision, engine, arguments)
     seconds = time.perf_counter() - start
     arguments.check_interrupted()
-    save_model(model, arguments.output)
+    save_model(model, arguments.output, key)
     summary = _summary(arguments, estimator, prepared, seconds)
     console.say(_sentence(summary))
     if arguments.json:

@@ -6,6 +6,7 @@ Models that were made in Python may have other steps, or none.
 
 import ast
 import dataclasses
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from vicinal._app.console import one_line, shown
@@ -113,25 +114,38 @@ class Model(NamedTuple):
         return type(self.estimator).__name__
 
 
-def save_model(model, path):
-    """Write a model file, whole or not at all."""
+def read_key(path):
+    """The key of ``--key-file``: the bytes of the file as they are; None where there is none."""
+    if path is None:
+        return None
+    try:
+        key = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageFailure(f"--key-file {path}: {error.strerror or one_line(error)}.") from error
+    if len(key) < 16:
+        raise UsageFailure(f"--key-file {path} has {len(key)} bytes; expected at least 16, as from: openssl rand 32.")
+    return key
+
+
+def save_model(model, path, key=None):
+    """Write a model file, whole or not at all; with a key, signed."""
     from vicinal import io
 
     try:
-        io.save(model, path)
+        io.save(model, path, key=key)
     except OSError as error:
         raise output_failure(path, error) from error
 
 
-def load_model(path, engine):
-    """Load a model file and give its pair work to an engine."""
+def load_model(path, engine, key=None):
+    """Load a model file, signed with the key if one is given, and give its pair work to an engine."""
     from sklearn.pipeline import Pipeline
 
     from vicinal import io
     from vicinal._tables import TableEncoder, log_volume
 
     try:
-        whole = io.load(path)
+        whole = io.load(path, key=key)
     except FileNotFoundError as error:
         raise ModelFailure(f"cannot load {path}: there is no such file.") from error
     except (ValueError, OSError) as error:

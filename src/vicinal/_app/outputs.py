@@ -11,6 +11,7 @@ from vicinal._app.errors import DataFailure, OutputFailure, UsageFailure
 from vicinal._app.paths import is_special
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
+from vicinal._words import printable
 
 
 @contextlib.contextmanager
@@ -88,14 +89,14 @@ def _write(frame, file, kind, text, compressed):
 def write_json(value):
     """Write a JSON document to stdout."""
     with _to_stdout() as stdout:
-        json.dump(value, stdout, indent=1, ensure_ascii=False, allow_nan=False)
-        stdout.write("\n")
+        # JSON reads these escapes as the characters themselves.
+        stdout.write(printable(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)) + "\n")
 
 
 def write_lines(text):
     """Write text that is the result to stdout."""
     with _to_stdout() as stdout:
-        stdout.write(text if text.endswith("\n") else text + "\n")
+        stdout.write(printable(text if text.endswith("\n") else text + "\n"))
 
 
 @contextlib.contextmanager

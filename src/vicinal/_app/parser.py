@@ -77,6 +77,7 @@ def make_parser():
         help="use the columns in their own units; by default each is standardised first",
     )
     add_output(learn, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
+    _add_key_file(learn, "sign the model with the key in this file (its bytes as they are, at least 16)")
 
     transform = commands.add_parser(
         "transform", parents=[table, general], help="map rows to where the learned distance is Euclidean",
@@ -131,7 +132,7 @@ def make_parser():
     inspect = commands.add_parser(
         "inspect", parents=[general], help="say what a model file holds", description="Say what a model file holds."
     )
-    add_input(inspect, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
+    _add_model(inspect)
 
     compare = commands.add_parser(
         "compare", parents=[table, prepared, general], help="cross-validated comparison of metrics and densities", description=_COMPARE,
@@ -321,8 +322,20 @@ def _prepare_options():
     return parser
 
 
-def _add_model_and_data(parser, data_nargs=None):
+def _add_key_file(parser, help):
+    add_input(parser, "--key-file", metavar="FILE", help=help)
+
+
+_CHECKED = "load the model only if it was signed with the key in this file (its bytes as they are, at least 16)"
+
+
+def _add_model(parser):
     add_input(parser, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
+    _add_key_file(parser, _CHECKED)
+
+
+def _add_model_and_data(parser, data_nargs=None):
+    _add_model(parser)
     add_input(parser, "data", metavar="DATA", nargs=data_nargs, help="a table, or - for stdin")
 
 

@@ -1,16 +1,19 @@
 """Reading tables: CSV, TSV, Parquet, NPY, NPZ, from a file or from stdin ("-")."""
 
+import codecs
+import contextlib
 import csv
 import gzip
 import io
 import sys
 import warnings
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 from vicinal._app.console import count, one_line, shown
-from vicinal._app.errors import DataFailure, UsageFailure, need
+from vicinal._app.errors import DataFailure, Failure, UsageFailure, need
 
 FORMATS = ("csv", "tsv", "parquet", "npy", "npz")
 _ENDINGS = {
@@ -94,6 +97,8 @@ def read_table(source, options=_AS_NAMED, console=None):
         raise DataFailure(f"cannot read {name}: {error.strerror or one_line(error)}.") from error
     except EOFError as error:
         raise DataFailure(f"cannot read {name}: the file ends too early. Is it whole?") from error
+    except zlib.error as error:
+        raise DataFailure(f"cannot read {name}: its compressed data are damaged ({one_line(error)}).") from error
     except MemoryError as error:
         raise DataFailure(f"cannot read {name}: it does not fit into memory.") from error
     frame.columns = [str(column) for column in frame.columns]
@@ -125,14 +130,23 @@ def _read_text(file, name, kind, options, console):
     if len(decimal) != 1 or decimal == sep:
         raise UsageFailure(f"--decimal must be one character other than the separator {sep!r}, got {decimal!r}.")
     try:
+        codecs.lookup(options.encoding)
+    except LookupError as error:
+        raise UsageFailure(f"--encoding {options.encoding!r} is not known to Python.") from error
+    # The float that Python reads: pandas 2 errs in the last digit, and `score` would not know its training rows. Pandas 4
+    # knows no other way.
+    exact = {"float_precision": "round_trip"} if int(pd.__version__.partition(".")[0]) < 4 else {}
+    named = (UnicodeError, pd.errors.EmptyDataError, pd.errors.ParserError, pd.errors.ParserWarning)
+    try:
         header = _header(file, sep, options.encoding)
         if header is None:
             raise DataFailure(f"{name} is empty.")
         _check_header(header, name, sep, options.no_header, console)
         file.seek(0)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _decoding(name, kind.upper(), but=named):
             # A row with more fields than the header would otherwise lose them with a ParserWarning.
             warnings.simplefilter("error", pd.errors.ParserWarning)
+            warnings.filterwarnings("ignore", message="The 'float_precision' argument is deprecated")
             frame = pd.read_csv(
                 file,
                 sep=sep,
@@ -143,11 +157,10 @@ def _read_text(file, name, kind, options, console):
                 decimal=decimal,
                 na_values=options.na,
                 skipinitialspace=True,
+                **exact,
             )
     except UnicodeError as error:
         raise DataFailure(f"{name} is not {options.encoding} text: {_undecodable(error)}.") from error
-    except LookupError as error:
-        raise UsageFailure(f"--encoding {options.encoding!r} is not known to Python.") from error
     except pd.errors.EmptyDataError as error:
         raise DataFailure(f"{name} is empty.") from error
     except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:
@@ -215,21 +228,33 @@ def _undecodable(error):
     return f"{where}. Convert the file to UTF-8, or pass its encoding, as in --encoding latin-1 or --encoding utf-16"
 
 
+@contextlib.contextmanager
+def _decoding(name, kind, more="", but=()):
+    """Whatever the reader of a format raises over bytes that are not of it, in one sentence that names the file.
+
+    On damaged bytes NumPy, zipfile, pyarrow and pandas raise nearly every built-in exception, so all are taken here.
+    """
+    try:
+        yield
+    except (Failure, MemoryError, zlib.error, EOFError, *but):
+        raise
+    except Exception as error:
+        reason = one_line(error)[:300].rstrip(".") or type(error).__name__
+        if not isinstance(error, (ValueError, OSError)):  # such as KeyError, whose text is a name alone
+            reason = f"{type(error).__name__}: {reason}"
+        raise DataFailure(f"cannot read {name} as {kind}: {reason}.{more}") from error
+
+
 def _read_parquet(file, name):
     import pandas as pd
 
-    pyarrow = need("pyarrow", "reading Parquet")
-    try:
-        return pd.read_parquet(io.BytesIO(file.read()) if not isinstance(file, io.BytesIO) else file).reset_index(
-            drop=True
-        )
-    except (pyarrow.ArrowException, ValueError, OSError) as error:
-        raise DataFailure(f"{name} is not a Parquet table: {one_line(error)}") from error
+    need("pyarrow", "reading Parquet")
+    content = io.BytesIO(file.read())
+    with _decoding(name, "a Parquet table"):
+        return pd.read_parquet(content).reset_index(drop=True)
 
 
 def _read_numpy(file, name, kind, array):
-    import zipfile
-
     import numpy as np
 
     start = file.read(6)
@@ -237,18 +262,14 @@ def _read_numpy(file, name, kind, array):
     if not start.startswith((np.lib.format.MAGIC_PREFIX, b"PK")):
         # Without this check np.load would take the file for a pickle, and say how to load it unsafely.
         raise DataFailure(f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
-    try:
+    more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
+    with _decoding(name, kind.upper(), more):
         content = np.load(file, allow_pickle=False)
-        if kind == "npz" or hasattr(content, "files"):
-            if not hasattr(content, "files"):
-                raise ValueError("it holds one array; name it .npy")
-            return _frame_of_arrays({key: content[key] for key in content.files}, name, array)
-    except (ValueError, zipfile.BadZipFile, KeyError, SyntaxError) as error:
-        raise DataFailure(
-            f"cannot read {name} as {kind.upper()}: {one_line(error)}. It must hold arrays of numbers or text; arrays of "
-            "Python objects are never loaded."
-        ) from error
-    return _frame_of_array(content, name)
+        if kind != "npz" and not hasattr(content, "files"):
+            return _frame_of_array(content, name)
+        if not hasattr(content, "files"):
+            raise ValueError("it holds one array; name it .npy")
+        return _frame_of_arrays({key: content[key] for key in content.files}, name, array)
 
 
 def _frame_of_arrays(arrays, name, wanted):

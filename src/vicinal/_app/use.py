@@ -5,7 +5,7 @@ import numpy as np
 from vicinal._app.columns import check_columns, pick_features, split_names
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
-from vicinal._app.models import load_model, make_engine
+from vicinal._app.models import load_model, make_engine, read_key
 from vicinal._app.outputs import check_writable, write_json, write_table
 from vicinal._app.tables import TableOptions, format_of, read_table
 from vicinal._tables import N_DRAWS
@@ -144,7 +144,7 @@ def _open(arguments, console, *, marginalise=False):
     if arguments.output not in (None, "-"):
         format_of(arguments.output, what="output")
         check_writable(arguments.output)
-    model = load_model(arguments.model, make_engine(arguments))
+    model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     missing = _about_missing(arguments, model, marginalise=marginalise)
     if arguments.data is None:
         return model, None, None

@@ -11,7 +11,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 from vicinal._checks import check_integer
 from vicinal._density.density_input import breaks_constants
 from vicinal._density.trust import trusted_mixture
-from vicinal._mixtures import SharedMixture, column_conditionals
+from vicinal._mixtures import LocalFrameMixture, SharedMixture, column_conditionals
 
 # Of more training rows an even sample is the reference: shares are then known to about one percentage point.
 MOST_REFERENCE_ROWS = 4000
@@ -97,11 +97,11 @@ def explain(
     active = getattr(density, "active_features_", np.arange(density.n_features_in_))
     if own is not None:
         rows = np.zeros((len(own), density.n_features_in_))
-        rows[:, active] = mixture.centres[own]
+        rows[:, active] = _training_rows(density, mixture)[own]
     else:
         rows = np.asarray(X if steps is None else steps.transform(X), dtype=np.float64)
     found = column_conditionals(mixture, rows[:, active], own, _INTERVAL)
-    reference = _reference(detector, mixture)
+    reference = _reference(detector, density, mixture)
     shares, surprises = np.ones(rows.shape), np.zeros(rows.shape)
     quantiles = [rows.copy() for _ in _INTERVAL]
     for table, quantile in zip(quantiles, found.quantiles, strict=True):
@@ -152,23 +152,31 @@ def in_units_of_data(steps: Pipeline, table: np.ndarray) -> np.ndarray:
     return table
 
 
-def _explaining_mixture(detector: Any, density: Any) -> SharedMixture:
+def _training_rows(density: Any, mixture: Any) -> np.ndarray:
+    """The rows that a density was fitted to, where its kernels may have moved away from them."""
+    return getattr(density, "rows_", mixture.centres)
+
+
+def _explaining_mixture(detector: Any, density: Any) -> SharedMixture | LocalFrameMixture:
     mixture = getattr(density, "mixture_", None)
-    if not isinstance(mixture, SharedMixture) or hasattr(density, "gaussian_components_"):
+    if not isinstance(mixture, (SharedMixture, LocalFrameMixture)) or hasattr(density, "gaussian_components_"):
         raise TypeError(
-            f"explain needs a density in which all training rows share one kernel (ParzenWindows or LCA), got "
+            f"explain needs a density in which all training rows share one kernel (ParzenWindows or LCA), or LocalLCA, got "
             f"{type(density).__name__}. Explain with DensityOutlierDetector(LCA()).fit(X), for example."
         )
+    if isinstance(mixture, LocalFrameMixture):
+        return mixture
     trust = getattr(detector, "trust_", None)
     return mixture if trust is None else trusted_mixture(mixture, trust.min(axis=0), widened=1.0)
 
 
-def _reference(detector: Any, mixture: SharedMixture) -> np.ndarray:
+def _reference(detector: Any, density: Any, mixture: SharedMixture | LocalFrameMixture) -> np.ndarray:
     """The surprises of the training rows, each left out, (n, d); of an even sample where there are many."""
     if detector not in _references:
         n = len(mixture.centres)
         some = np.unique(np.linspace(0, n - 1, min(n, MOST_REFERENCE_ROWS)).astype(int))
-        _references[detector] = column_conditionals(mixture, mixture.centres[some], some).surprises
+        rows = _training_rows(density, mixture)[some]
+        _references[detector] = column_conditionals(mixture, rows, some).surprises
     return _references[detector]
 
 

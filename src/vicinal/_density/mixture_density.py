@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns
+from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns, validate_data
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
 from vicinal._tensors import on_device

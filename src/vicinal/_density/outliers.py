@@ -10,9 +10,9 @@ from scipy.stats import false_discovery_control
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_positive, check_weights
+from vicinal._checks import check_positive, check_weights, validate_data
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.explanation import Explanation, explain, forget_reference
 from vicinal._density.loo_bandwidth import LOO_PASSES

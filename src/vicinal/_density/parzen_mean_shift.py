@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_integer, check_positive, check_weights, validate_data
+from vicinal._checks import check_integer, check_positive, check_rows, check_weights, validate_data
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.mode_seeking import SEEKING_PASSES, seek_modes
@@ -139,8 +139,8 @@ class ParzenMeanShift(ClusterMixin, BaseEstimator):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Follow new rows uphill and return the cluster of the nearest mode, shape (n_samples,)."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         mixture = self._mixture()
+        X = check_rows(self, X, reset=False, precision=mixture.centres.dtype)
         ends, _, arrived = seek_modes(mixture, X, max_iter=self.max_iter, tol=self.step_tol)
         self._warn(arrived)
         return self._nearest_mode(mixture, ends)

@@ -15,11 +15,12 @@ _LEAST_DISTINCT = 5  # rows; with fewer of them nothing can be held out
 
 @dataclass(frozen=True, eq=False)
 class Selection(Record):
-    r"""How :class:`vicinal.ManifoldParzen` chooses the parameters that are "auto".
+    r"""How :class:`vicinal.ManifoldParzen` and :class:`vicinal.LocalLCA` choose the parameters that are "auto".
 
     Every combination of the grids is fitted to the training rows of each split and judged by the rows that the split
     holds out; frames are built from training rows only, so that nothing leaks. A parameter of the estimator that is a
-    number stands for a grid of this one value.
+    number stands for a grid of this one value. What "auto" stands for is that of ManifoldParzen; LocalLCA also tries 80
+    neighbours (and 160), and all directions, and does not visit every combination.
 
     Parameters
     ----------

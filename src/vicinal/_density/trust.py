@@ -113,8 +113,9 @@ def _reaches(problem: Problem, mixture: SharedMixture, largest_group: float) -> 
     some = _evenly(np.arange(problem.n_points), _SAMPLE)
     images = mixture.in_kernel_units(problem.points.rows)
     squares = np.square(images - robust_centre(images)).sum(axis=1)
-    # At the upper end the kernel is wider than the data; the lower end is 2^14 times narrower.
-    widest = np.log(4.0) + 0.5 * np.log(np.median(squares) or squares.mean())
+    # At the upper end the kernel is wider than the data; the lower end is 2^14 times narrower. Rows that are all equal
+    # have no width, and any kernel will do.
+    widest = np.log(4.0) + 0.5 * np.log(np.median(squares) or squares.mean() or 1.0)
     # Groups have at least three rows, however few rows there are.
     target = max(largest_group, min(3.0 / problem.n_points, 0.5))
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import qr
 
-from vicinal._checks import count_twins, shown_columns
+from vicinal._checks import check_columns_spread, count_twins, shown_columns
 from vicinal._lca.steps import COLLAPSE
 
 _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w)"
@@ -44,16 +44,8 @@ def check_scale(X, covariance, names=None):
     names : array of shape (d,), optional
         Column names for the messages.
     """
-    spans = np.ptp(X, axis=0)
     least = 1e-150 if X.dtype == np.float64 else 1e-35
-    narrow = (spans > 0) & (spans < least)
-    by_column = covariance in ("full", "diag")
-    if narrow.any() if by_column else narrow.all():
-        raise ValueError(
-            f"{narrow.sum()} of {X.shape[1]} columns ({shown_columns(narrow, names)}) spread over "
-            f"{spans[narrow].max():.3g} at most, whose square underflows; expected at least {least:g}. Rescale them, for "
-            "example with sklearn.preprocessing.StandardScaler."
-        )
+    check_columns_spread(X, names, least=least, some=covariance in ("full", "diag"))
 
 
 def check_answerable(X, covariance, rank=None, *, names=None, remedies=LCA_REMEDIES):

@@ -11,7 +11,7 @@ from vicinal._lca.gauss_penalty import Penalties
 from vicinal._lca.gauss_steps import all_local, em_step, local_metric, search_directions, whitened
 from vicinal._lca.penalty import family_matrix
 from vicinal._lca.steps import Steps, Structure, inverse_root, nearest_structured, one_pass
-from vicinal._leave_one_out import leave_one_out, mean_of_rows, scatter_of_rows
+from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 
 # Penalties are compared to hundredths of a nat, and fits start close to where they end.
@@ -55,16 +55,34 @@ class LCAFold:
             return self._fit(family, factor, start)
 
     def _fit(self, family: str, factor: float, start: np.ndarray | None) -> tuple[np.ndarray, float]:
-        reg = factor * self._matrix(family)
-        problem = self._problem._replace(reg=reg)
-        reference = inverse_root(nearest_structured(self._covariance + reg, *self._structure))
-        start = reference if start is None else start
-        steps = Steps(lambda metric: one_pass(problem, metric), self._structure, start, reference)
-        limits = {"max_iter": _MAX_PASSES, "tol": _TOL}
-        metric = accelerated_fixed_point(steps.displacement, steps.move, start, Recorder(), **limits).parameters
+        problem = self._problem._replace(reg=factor * self._matrix(family))
+        metric = rough_metric(problem, self._covariance, self._structure, start)
         sums = problem.pairs.at(metric).log_sums(self._test) - np.log(problem.weight.sum())
         log_norm = np.linalg.slogdet(metric)[1] - 0.5 * len(metric) * LOG_2PI
         return metric, float(np.average(sums, weights=self._test_weight) + log_norm)
+
+
+def rough_metric(
+    problem: LeaveOneOut, covariance: np.ndarray, structure: Structure, start: np.ndarray | None
+) -> np.ndarray:
+    """LCA's metric of some rows, to the few digits that a choice by folds needs.
+
+    Parameters
+    ----------
+    problem : LeaveOneOut
+        With its penalty.
+    covariance : array of shape (d, d)
+        That of the rows.
+    structure : Structure
+    start : array of shape (d, d), optional
+        The metric to start from; the default is that of the rows' covariance.
+    """
+    assert problem.reg is not None
+    reference = inverse_root(nearest_structured(covariance + problem.reg, *structure))
+    start = reference if start is None else start
+    steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
+    limits = {"max_iter": _MAX_PASSES, "tol": _TOL}
+    return accelerated_fixed_point(steps.displacement, steps.move, start, Recorder(), **limits).parameters
 
 
 class LCAGaussFold:

@@ -292,7 +292,10 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
                 raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
             # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
             reg = least_penalty(*counted_rows(X, weight))
-            path = self._fit_metric(X, weight, reg, structure)
+            try:
+                path = self._fit_metric(X, weight, reg, structure)
+            except (CollapseError, np.linalg.LinAlgError):
+                raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
         self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
         warn_if_not_converged("LCA", path, stacklevel=4)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged

@@ -1,64 +1,87 @@
-"""Local LCA (experimental): LCA with a covariance of its own at every row, under a prior."""
+"""Local LCA: a kernel of its own shape at every row, from the scatter of its vicinity and LCA's covariance."""
 
-from typing import ClassVar, Self
+import warnings
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_callback, check_integer, check_positive, check_rows
+from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Covariances, Engine, fit_engine, prepare
-from vicinal._fit_loops import Callback, Reason, Recorder, fixed_point, warn_if_not_converged
-from vicinal._lca.checks import Remedies
+from vicinal._density.selection import Selection, fixed_folds
+from vicinal._engine import Engine, fit_engine, resolved_engine
+from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
+from vicinal._lca.local_folds import Choice, LocalFold, adapted
+from vicinal._lca.local_grid import local_grid
+from vicinal._lca.local_kernels import (
+    CENTERS,
+    Coordinates,
+    Kernels,
+    Shared,
+    count_candidates,
+    find_neighbors,
+    make_kernels,
+)
+from vicinal._lca.local_metric import LocalMetricMixin
+from vicinal._lca.local_search import HeldOut, LocalSearch
 from vicinal._lca.penalty import check_reg
-from vicinal._leave_one_out import mean_of_rows
-from vicinal._mixtures import LOG_2PI, LocalMixture, covariance_work, inverse_roots, log_dets
+from vicinal._mixtures import LocalFrameMixture, LocalMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
 
 _REMEDIES = Remedies("LocalLCA", simpler="", merge="keep one of each: np.unique(X, axis=0)")
+# Of more rows than this, 512 rows that are held out once are enough to choose by; of fewer, all are, in five folds.
+_MANY_ROWS = 1500
+_HELD_OUT_ROWS = 512
+_TABLES = 8 * 20  # combinations of depth and size, times tables, that a search makes in a fold, about
+_FOLDS = 5
 
-# Passes that a fit makes, about; the engine chooses by it.
-_PASSES = 20
+
+def _knows_its_rows(estimator: "LocalLCA") -> bool:
+    """Whether rows can be held out: a model of version 1 does not know what its covariances were made from."""
+    return not isinstance(getattr(estimator, "mixture_", None), LocalMixture)
 
 
-class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
-    r"""Local LCA: a kernel of its own shape at every row, learned by leave-one-out likelihood. Experimental.
+class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+    r"""Local LCA: a density with a kernel of its own shape at every row, chosen by held-out rows.
 
-    The density is :math:`p(x) = \frac1n \sum_j N(x; x_j, \Sigma_j)`. A row is explained by about one other row, so
-    free covariances have no best value; each has a prior around LCA's shared covariance :math:`\Sigma_0`, worth
-    :math:`\kappa` rows. Maximised is
+    .. math:: p(x) = \sum_j w_j \, N(x; c_j, C_j), \qquad C_j = S_j^{(d)} + a \, \Sigma_0 + \sigma^2 I
 
-    .. math::
+    :math:`S_j` is the scatter of the vicinity of row j: of its k nearest rows in the metric of the shared covariance
+    :math:`B = a \Sigma_0 + \sigma^2 I`. Of it the d leading directions are kept, also in that metric. :math:`\Sigma_0` is
+    the covariance of :class:`vicinal.LCA`. The centre :math:`c_j` is the row itself, or the mean of its vicinity; the
+    scatter is taken about it.
 
-        \frac1n \sum_i \log \Big[ \frac{1}{n-1} \sum_{j \ne i} N(x_i; x_j, \Sigma_j) \Big] - \frac{\kappa}{2n} \sum_j
-        \big( \log |\Sigma_0^{-1} \Sigma_j| + \operatorname{tr} \Sigma_j^{-1} \Sigma_0 - d \big)
-
-    by EM: with the neighbours' weights :math:`\lambda_{ij} \propto N(x_i; x_j, \Sigma_j)`, :math:`j \ne i`,
-
-    .. math:: \Sigma_j \leftarrow \frac{S_j + \kappa \Sigma_0}{m_j + \kappa}, \qquad m_j = \sum_i \lambda_{ij}, \quad
-              S_j = \sum_i \lambda_{ij} (x_i - x_j)(x_i - x_j)' .
+    The family contains its neighbours in the table of the :doc:`idea </idea>`. With d = 0, a = 1 and :math:`\sigma^2 = 0`
+    it is LCA; with a = 0 and the row as the centre it is :class:`vicinal.ManifoldParzen`; with the mean as the centre, all
+    other rows as the vicinity and all directions it is one Gaussian.
 
     Parameters
     ----------
-    smoothing : float, default=0.7
-        :math:`\kappa / (1 + \kappa)`, in (0, 1]: the weight of the prior beside one row. 1 is LCA.
-    pool : int, default=1
-        Rows whose scatters (and counts) are averaged for each covariance: the row and its ``pool - 1`` nearest rows in
-        LCA's metric. 1 is the step above, which never lowers the objective. With more, a covariance stands on more
-        rows, so ``smoothing`` can be lower; the fit then ends at the first step that does not gain.
+    n_components : int or "auto", default="auto"
+        d, the number of directions of the local scatter. 0 leaves the shared covariance alone.
+    n_neighbors : int or "auto", default="auto"
+        k, the number of rows in a vicinity, the row itself not counted; at least ``n_components``.
+    noise : float or "auto", default="auto"
+        :math:`\sigma^2`, a variance in squared units of the data, which may be 0.
+    shared : float or "auto", default="auto"
+        a, the weight of LCA's covariance, which may be 0. `noise` and `shared` must not both be 0.
+    center : {"auto", "row", "mean"}, default="auto"
+        :math:`c_j`. Without directions it is the row.
     reg : "auto", float or array, default="auto"
         The penalty of the LCA that gives :math:`\Sigma_0`; see :class:`vicinal.LCA`.
-    max_iter : int, default=100
-        Most passes over the pairs, after LCA's own.
-    tol : float, default=1e-5
-        Stop when a pass gains no more than this many nats per row.
-    callback : callable, optional
-        Called as ``callback(parameters, n_iter)`` after each pass (not after those of the LCA), with the flattened
-        covariances of shape (n_samples, n_features, n_features) and the number of passes. It may raise StopIteration:
-        the fit then ends, warns that it has not converged, and keeps the best covariances so far. A model file does not
-        hold it.
+    max_iter : int, default=10
+        Most passes in which the vicinities adapt: after a pass, the vicinity of row j are the k nearest rows in its own
+        metric :math:`C_j^{-1}`, among the 2 k nearest rows in the shared metric. A pass is kept if held-out rows gain more
+        than 0.005 nats per row. 0 keeps the vicinities of the shared metric.
+    selection : Selection, optional
+        How the parameters that are "auto" are chosen: the folds, and grids for the first three parameters; see
+        :class:`vicinal.Selection`. The default holds out every row once, in five folds; of more than 1,500 rows it holds
+        out 512, all at once. The criterion must be "log_likelihood".
     engine : None, str or Engine, default=None
         The backend of the pairwise computations; see :class:`vicinal.Engine`.
     verbose : int, default=0
@@ -66,188 +89,358 @@ class LocalLCA(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEst
 
     Attributes
     ----------
+    n_components_, n_neighbors_, noise_, shared_, center_
+        The values in use.
+    rows_ : ndarray of shape (n_samples, n_active)
+        The training rows; the centres of the kernels may have moved away from them.
+    base_ : LCA or None
+        The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`. None where ``shared=0``.
+    neighbors_ : ndarray of shape (n_samples, n_neighbors)
+        The vicinity of each row, nearest first.
     local_covariances_ : ndarray of shape (n_samples, n_active, n_active)
-        :math:`\Sigma_j`, of the columns that vary (usually all).
+        :math:`C_j`, of the columns that vary (usually all); made when it is asked for.
     active_features_ : ndarray of int
         The columns that vary.
     constant_values_ : ndarray
         The values of the other columns.
-    base_ : LCA
-        The fitted LCA; its ``covariance_`` is :math:`\Sigma_0`.
+    cv_results_ : dict of arrays, or None
+        The members of the family that were tried, as in GridSearchCV. None where nothing was chosen.
+    best_score_ : float or None
+        The mean log-density of held-out rows for the values in use.
     objectives_ : ndarray
-        The objective above, one entry per pass, the last one belonging to ``local_covariances_``. Where the last pass
-        lost, which ``pool`` allows, the objective of the pass before stands there once more.
+        The mean log-density of held-out rows before and after each pass of adaptation; the last one is that of the pass
+        that gained too little, if there was one. Empty where nothing was held out.
     n_iter_ : int
+        The passes of adaptation that were kept.
     converged_ : bool
-        Whether this fit and LCA's converged.
+        Whether adaptation ended because held-out rows gained no more, and LCA converged.
     engine_ : str
         The backend of the pair work, after LCA's own.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
-        every pair was visited. See ``error`` of :class:`vicinal.Engine`.
-    mixture_ : LocalMixture
+        0.0: every pair is visited.
+    mixture_ : LocalFrameMixture, or SharedMixture without directions
         The density.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
     Notes
     -----
-    A pass takes O(n^2 d^2) time; n d^2 numbers are held. ``score_samples(None)`` drops a row's own kernel, but the row
-    has shaped its neighbours' kernels: it is too high to choose ``smoothing`` or ``pool`` by. Use held-out rows
-    (:class:`sklearn.model_selection.GridSearchCV` does).
+    *What is optimised.* LCA's passes raise the penalised leave-one-out likelihood of :math:`\Sigma_0`. Everything after
+    that is chosen by held-out rows: LCA, the neighbours, the scatters and the centres are made again without them. A
+    pass of adaptation raises no objective by itself; it is kept where held-out rows gain.
 
-    On held-out rows of spirals (300 rows to learn from) it gains 0.17 nats a row over LCA and is as good as Manifold
-    Parzen; on 30 principal components of USPS digits (1,500 rows) it gains 4.6 over LCA and stays 2.0 behind Manifold
-    Parzen (``benchmarks/lca.py``).
+    *Cost.* LCA; then O(n k D min(k, D)) for the scatters of each k that is tried, and O(m n d D) for m held-out rows with
+    the largest d, plus an exponential for each d and each size of B. Scoring m rows costs O(m n d D). Memory: the density
+    holds n d D numbers, and the search, for each fold, the neighbours of each row for the largest k.
+
+    ``score_samples(None)`` drops a row's own kernel, but the row has shaped its neighbours' kernels: it flatters. Use
+    :meth:`held_out_score_samples` to judge training rows.
+
+    ``sample_weight`` is importance: a row weighs as a kernel, as a member of vicinities and as a held-out row.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal import LocalLCA
+    >>> from vicinal import LCA, LocalLCA
     >>> from vicinal.datasets import make_spiral
     >>> X, test = make_spiral(300, random_state=0)[0], make_spiral(1000, random_state=1)[0]
-    >>> model = LocalLCA(smoothing=0.1, pool=12).fit(X)
-    >>> model.score(test) > model.base_.score(test)
+    >>> model = LocalLCA().fit(X)
+    >>> model.score(test) > LCA().fit(X).score(test) + 0.1
     True
     """
 
-    _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}
+    _record_types: ClassVar[dict[str, type[Record]]] = {"selection": Selection, "engine": Engine}
 
     def __init__(
         self,
-        smoothing: float = 0.7,
+        n_components: int | str = "auto",
+        n_neighbors: int | str = "auto",
+        noise: float | str = "auto",
         *,
-        pool: int = 1,
+        shared: float | str = "auto",
+        center: str = "auto",
         reg: str | float | ArrayLike = "auto",
-        max_iter: int = 100,
-        tol: float = 1e-5,
-        callback: Callback | None = None,
+        max_iter: int = 10,
+        selection: Selection | None = None,
         engine: Engine | str | None = None,
         verbose: int | bool = 0,
     ) -> None:
-        self.smoothing = smoothing
-        self.pool = pool
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.noise = noise
+        self.shared = shared
+        self.center = center
         self.reg = reg
         self.max_iter = max_iter
-        self.tol = tol
-        self.callback = callback
+        self.selection = selection
         self.engine = engine
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
-        """Learn a covariance for every row of X.
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn a kernel for every row of X.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+            Importance of the rows; not negative, at least two of them positive.
 
         Returns
         -------
         self
         """
         X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
-        self._check_parameters(len(X))
-        X = self._keep_active(X, width="reg", stacklevel=3)
-        # Sigma_0, the centre of the prior; exact for any n, so that nothing is random.
+        weight = check_two_rows(check_weights(sample_weight, X))
+        self._check_parameters()
+        X = self._keep_active(X, weight, width="reg", stacklevel=3)
+        engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
+        self.engine_, self.certified_row_error_ = engine.kind, 0.0
+        self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
+        choice = self._choose(X, weight, engine)
+        self._check_sizes(choice, X, weight)
+        self._keep(X, weight, choice, engine)
+        if not self.converged_:
+            warnings.warn(
+                f"LocalLCA did not converge: held-out rows still gained after max_iter={self.max_iter} passes, or LCA did "
+                "not converge. Raise max_iter, or look at objectives_ and base_.objectives_.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _fit_base(self, X: NDArray[Any], weight: NDArray[Any] | None) -> LCA:
+        """LCA, whose covariance is Sigma_0; exact for any number of rows, so that nothing is random."""
         reg = self.reg
         given = check_reg(reg, self.n_features_in_) if np.ndim(reg) else None
         if given is not None:
             reg = given[np.ix_(self.active_features_, self.active_features_)]
-        self.base_ = LCA(reg=reg, solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
-        base_path = self.base_._fit(X, None, _REMEDIES)
-        problem = self._problem(X)  # in the frame of LCA, where Sigma_0 is the identity
-        self.engine_ = problem.backend
-        inverse = np.linalg.inv(self.base_.components_)
-        start = np.broadcast_to(np.eye(X.shape[1]), (len(X), X.shape[1], X.shape[1])).copy()
-        record = Recorder.of(self, lambda covariances: inverse @ covariances @ inverse.T)
+        base = LCA(reg=reg, solver="accelerated", engine=fit_engine(self), verbose=self.verbose)
+        base._fit(X, weight, _REMEDIES)
+        return base
+
+    def _choose(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> Choice:
+        """The member of the family, by held-out rows unless all is given."""
+        self.cv_results_, self.best_score_ = None, None
+        self.objectives_, self.n_iter_ = np.array([]), 0
+        self.converged_ = self.base_ is None or self.base_.converged_
+        given = (self.shared, self.noise, self.n_neighbors, self.n_components, self.center)
+        fixed = None
+        if "auto" not in [value for value in given if isinstance(value, str)]:
+            sizes = int(self.n_neighbors), int(self.n_components)
+            fixed = Choice(float(self.shared), float(self.noise), *sizes, self.center)
+            self._check_sizes(fixed, X, weight)
+            if self.max_iter == 0 or fixed.n_components == 0:
+                return fixed
+        folds = self._folds(X, weight, engine)
+        if not folds:  # hardly any rows differ: LCA, or plain windows
+            return self._without_folds()
+        smallest = min(held_out.fold.n_rows for held_out in folds)
+        if fixed is not None and fixed.n_neighbors >= smallest:  # too large a vicinity to hold rows out
+            return fixed
+        grid = local_grid(self, Selection() if self.selection is None else self.selection, X, weight, smallest, engine)
+        found = LocalSearch(folds, grid, self.max_iter).run()
+        self.cv_results_, self.best_score_ = found.results, found.score
+        self.objectives_, self.n_iter_ = np.array(found.objectives), found.passes
+        self.converged_ = self.converged_ and found.converged
+        return found.choice
+
+    def _without_folds(self) -> Choice:
+        if self.shared == 0 and isinstance(self.noise, str):
+            raise ValueError(
+                "noise='auto' with shared=0 needs at least 5 rows that differ, to hold some out. Add data, or pass noise "
+                "as a number."
+            )
+        shared = 1.0 if isinstance(self.shared, str) else float(self.shared)
+        noise = 0.0 if isinstance(self.noise, str) else float(self.noise)
+        return Choice(shared, noise, 1, 0, "row")
+
+    def _folds(self, X: NDArray[Any], weight: NDArray[Any] | None, engine: Engine) -> list[HeldOut]:
+        """The folds of the search with the rows that they hold out."""
+        everyone = np.arange(len(X))
+        if self.selection is not None:
+            splits = self.selection.splits(X, np.zeros(len(X), dtype=int))
+        else:
+            many = len(X) > _MANY_ROWS
+            parts = fixed_folds(X, 1 if many else _FOLDS, _HELD_OUT_ROWS if many else None)
+            splits = [(np.setdiff1d(everyone, part, assume_unique=True), part) for part in parts]
+        folds = []
+        for train, test in splits:
+            if weight is not None:
+                train, test = train[weight[train] > 0], test[weight[test] > 0]
+            if len(train) < 2 or len(test) == 0:
+                continue
+            own = (None, None) if weight is None else (weight[train], weight[test])
+            folds.append(HeldOut(LocalFold(X[train], own[0], self.base_, engine), X[test], own[1]))
+        return folds
+
+    def _keep(self, X: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine) -> None:
+        """Make the kernels from all rows, and keep them with their density."""
+        self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_ = choice
+        sigma = np.eye(X.shape[1]) if self.base_ is None else self.base_.covariance_
+        covariance = Shared(choice.shared, choice.noise).covariance(sigma)
         try:
-            if base_path.reason.by_user:
-                path = self._as_lca(start, Recorder()).ended_by(base_path.reason)
-            elif self.smoothing == 1:  # the prior alone
-                path = self._as_lca(start, record)
-            else:  # EM: lambda_ij, then Sigma_j <- (S_j + kappa Sigma_0) / (m_j + kappa)
-                step = self._em_step(problem)
-                path = fixed_point(step, start, record, max_iter=self.max_iter, tol=self.tol, may_lose=self.pool > 1)
-            self.local_covariances_ = inverse @ path.parameters @ inverse.T
-            check_regular(self.local_covariances_)
+            coordinates = Coordinates(X, covariance)
         except np.linalg.LinAlgError:
             raise ValueError(
-                f"LocalLCA: the covariance of some row is singular in float64: with smoothing={self.smoothing:g} its "
-                "prior weighs too little, or far rows stretch it. Pass a larger smoothing, pass a larger reg (a variance, "
-                "in squared units of the data), or drop far rows."
+                "LocalLCA: the covariance that all kernels share is singular in float64. Pass a larger noise or reg (both "
+                "are variances, in squared units of the data), or drop far rows."
             ) from None
-        self.certified_row_error_ = problem.certified_row_error
-        warn_if_not_converged("LocalLCA", path)
-        self.objectives_, self.n_iter_ = path.objectives, path.n_iter
-        self.converged_ = path.converged and self.base_.converged_
-        self.mixture_ = LocalMixture(X.copy(), self.local_covariances_, None, self.engine, self._active_names)
-        return self
+        with np.errstate(divide="ignore"):
+            log_weights = None if weight is None else np.log(weight)
+        self.rows_, self._weight = X.copy(), weight
+        if choice.n_components == 0:
+            self._neighbors = None
+            self.mixture_: Any = SharedMixture(self.rows_, covariance, log_weights, self.engine, self._active_names)
+            return
+        Z = coordinates.of(X)
+        kernels, self._neighbors = self._kernels(Z, weight, choice, engine)
+        centres = coordinates.back(kernels.centres) if choice.center == "mean" else self.rows_
+        self.mixture_ = LocalFrameMixture(
+            centres, covariance, kernels.frames, kernels.variances, log_weights, self.engine, self._active_names
+        )
 
-    def _check_parameters(self, n_rows):
-        smoothing = check_positive(self.smoothing, "smoothing")
-        if smoothing > 1:
-            raise ValueError(f"smoothing must be in (0, 1], got {smoothing:g}. 1 gives every row LCA's covariance.")
-        check_integer(self.max_iter, "max_iter")
-        check_positive(self.tol, "tol", strict=False)
-        check_callback(self.callback)
-        pool = check_integer(self.pool, "pool")
-        if pool > n_rows:
-            raise ValueError(f"pool={pool} needs at least {pool} rows, got {n_rows}. Lower pool or add data.")
+    def _kernels(
+        self, Z: NDArray[Any], weight: NDArray[Any] | None, choice: Choice, engine: Engine
+    ) -> tuple[Kernels, NDArray[Any]]:
+        """The kernels in the coordinates Z, and the vicinities."""
+        k, counted = choice.n_neighbors, len(Z) if weight is None else int(np.count_nonzero(weight))
+        candidates = find_neighbors(Z, count_candidates(k, counted) if self.n_iter_ else k, weight, engine)
+        neighbors, making = candidates[:, :k], (choice.n_components, weight, choice.center, engine)
+        kernels = make_kernels(Z, neighbors, *making)
+        for _ in range(self.n_iter_):
+            kernels, neighbors = adapted(Z, kernels, candidates, k, *making)
+        return kernels, neighbors
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that no data would make right."""
+        for name, least in (("n_components", 0), ("n_neighbors", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                check_integer(value, name, least=least)
+            elif value != "auto":
+                raise ValueError(f"{name} must be an integer or 'auto', got {value!r}.")
+        for name in ("noise", "shared"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                check_positive(value, name, strict=False)
+            elif value != "auto":
+                raise ValueError(f"{name} must be a number of at least 0 or 'auto', got {value!r}.")
+        if (
+            not isinstance(self.noise, str)
+            and self.noise == 0
+            and not isinstance(self.shared, str)
+            and self.shared == 0
+        ):
+            raise ValueError("noise and shared must not both be 0: kernels without width have no density.")
+        check_choice(self.center, "center", ("auto", *CENTERS))
+        if self.center == "mean" and not isinstance(self.n_components, str) and self.n_components == 0:
+            raise ValueError(
+                "center='mean' needs n_components of at least 1: without directions kernels are at the rows."
+            )
+        check_integer(self.max_iter, "max_iter", least=0)
+        if self.selection is not None:
+            if not isinstance(self.selection, Selection):
+                raise TypeError(
+                    f"selection must be a vicinal.Selection or None, got {type(self.selection).__name__}. "
+                    "Selection(cv=10) for example."
+                )
+            if self.selection.classifies:
+                raise ValueError(
+                    f"selection.criterion must be 'log_likelihood' for LocalLCA, got {self.selection.criterion!r}. "
+                    "DensityClassifier(LocalLCA()) chooses the kernels of each class by the likelihood of that class."
+                )
+
+    def _check_sizes(self, choice: Choice, X: NDArray[Any], weight: NDArray[Any] | None) -> None:
+        """Check d and k against each other and the data."""
+        d, k, n_rows = choice.n_components, choice.n_neighbors, len(X) if weight is None else np.count_nonzero(weight)
+        if d > X.shape[1]:
+            raise ValueError(
+                f"n_components={d} needs at least {d} features that vary, got {X.shape[1]}. Lower n_components."
+            )
+        if d == 0:
+            return
+        if d > k:
+            raise ValueError(
+                f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or lower "
+                "n_components."
+            )
+        if n_rows <= k:
+            raise ValueError(
+                f"n_neighbors={k} needs at least {k + 1} training points, got {n_rows}. Lower n_neighbors or add data."
+            )
 
     def _pair_work(self, n_samples, n_features):
         """The pair work of a fit, after LCA's own."""
-        return self._scoring_work(n_samples, n_samples, n_features, _PASSES)
+        scored = n_samples if n_samples <= _MANY_ROWS else _HELD_OUT_ROWS
+        return frame_work(scored, (min(n_features, 8), n_samples, n_features), _TABLES)
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):
-        return covariance_work(n_queries, n_points, n_features, passes)
+        d = getattr(self, "n_components_", min(n_features, 8))
+        if d == 0:
+            return super()._scoring_work(n_queries, n_points, n_features, passes)
+        return frame_work(n_queries, (d, n_points, n_features), passes=passes)
 
-    def _problem(self, X):
-        """The rows in the frame of LCA, where the prior's covariance is the identity."""
-        work = self._pair_work(*X.shape)
-        rows = (X - mean_of_rows(X)) @ self.base_.components_.T
-        return prepare(fit_engine(self), rows, leave_one_out=True, n_dims=work.n_dims, passes=work.passes)
+    def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
+        """Return the log-density of each row.
 
-    def _as_lca(self, covariances, record):
-        """Every row with LCA's covariance; one pass tells the objective, in which LCA's penalty has no part."""
-        with record:
-            record.add(covariances, self.base_.score())
-            record.iterated(covariances)
-            raise record.end(Reason.CONVERGED, "every row has LCA's covariance")
-        return record.path()
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or None
+            None scores each training row without its *own kernel only*: the row still shapes the kernels of its
+            neighbours, so these scores flatter. To judge training rows use :meth:`held_out_score_samples`.
 
-    def _em_step(self, problem):
-        """The step of EM in the frame of LCA: the objective at some covariances, and the next ones."""
-        n, d = problem.n_points, len(self.base_.components_)
-        log_norm = np.linalg.slogdet(self.base_.components_)[1] - 0.5 * d * LOG_2PI
-        kappa = self.smoothing / (1.0 - self.smoothing)
-        near = np.arange(n)[:, None]
-        if self.pool > 1:
-            near = np.hstack([near, problem.at().nearest(self.pool - 1).indices])
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        if X is None and isinstance(self.mixture_, LocalFrameMixture):
+            return self._mixture().left_out_scores_of(self.rows_)
+        return super().score_samples(X)
 
-        def step(covariances):
-            roots = inverse_roots(covariances)
-            sums, counts, scatters = problem.at(Covariances(roots)).local_scatters()
-            objective = (sums - np.log(n - 1.0)).mean() + log_norm - log_prior(roots, kappa)
-            if self.pool > 1:
-                counts, scatters = counts[near].mean(axis=1), scatters[near].mean(axis=1)
-            return objective, (scatters + kappa * np.eye(d)) / (counts + kappa)[:, None, None]
+    @available_if(_knows_its_rows)
+    def held_out_score_samples(self) -> NDArray[Any]:
+        """Return the log-density of each training row under kernels that were made without its fold.
 
-        return step
+        There are five folds, fixed whatever any random state is, that never split equal rows. LCA, the vicinities and the
+        scatters are made again; the values that were chosen are kept.
 
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        X, weight = self.rows_, self._weight
+        engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
+        choice = Choice(self.shared_, self.noise_, self.n_neighbors_, self.n_components_, self.center_)
+        scores = np.full(len(X), np.nan)
+        for part in fixed_folds(X, _FOLDS):
+            train = np.setdiff1d(np.arange(len(X)), part, assume_unique=True)
+            own = None if weight is None else weight[train]
+            if own is not None:
+                train, own = train[own > 0], own[own > 0]
+            fitted = choice._replace(n_neighbors=min(choice.n_neighbors, len(train) - 1))
+            fitted = fitted._replace(n_components=min(choice.n_components, fitted.n_neighbors))
+            fold = LocalFold(X[train], own, self.base_, engine)
+            scores[part] = fold.adapted_table(X[part], fitted, [1.0], self.n_iter_)[0]
+        if np.isnan(scores).any():  # fewer than five rows differ
+            return self.score_samples(None)
+        return check_log_density(scores)
 
-def check_regular(covariances):
-    """Raise LinAlgError where a covariance is singular in float64, whatever the units of the columns.
+    @property
+    def local_covariances_(self) -> NDArray[Any]:
+        """The covariance of each kernel, of the columns that vary, shape (n_samples, n_active, n_active)."""
+        check_is_fitted(self)
+        if isinstance(self.mixture_, SharedMixture):
+            return np.repeat(self.mixture_.covariance[None], len(self.mixture_.centres), axis=0)
+        return self.mixture_.covariances
 
-    A Cholesky factor of such a matrix exists or not, as rounding will have it.
-    """
-    scales = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
-    values = np.linalg.eigvalsh(covariances / (scales[:, :, None] * scales[:, None, :]))
-    if not np.all(values[:, 0] > np.finfo(np.float64).eps * values[:, -1]):
-        raise np.linalg.LinAlgError
-
-
-def log_prior(roots, kappa):
-    """The penalty per row, ``kappa/2n sum_j (log|Sigma_j| + tr Sigma_j^-1 - d)``, in the prior's frame."""
-    d = roots.shape[1]
-    return 0.5 * kappa * float((-2.0 * log_dets(roots) + np.square(roots).sum(axis=(1, 2)) - d).mean())
+    @property
+    def neighbors_(self) -> NDArray[Any]:
+        """The vicinity of each row, nearest first, shape (n_samples, n_neighbors)."""
+        check_is_fitted(self)
+        neighbors = getattr(self, "_neighbors", None)
+        if neighbors is None:
+            raise AttributeError("neighbors_ exists only where kernels have directions.")
+        return neighbors

@@ -11,14 +11,14 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_integer, check_rows, check_spread, check_weights
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._density.neighbors import nearest_neighbors
+from vicinal._density.noise_choice import SLACK, check_noise, choose_noise
 from vicinal._density.selection import Selection
 from vicinal._engine import Engine, Work, available_threads, fit_engine, resolved_engine
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
 from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
 from vicinal._manifold_parzen.inputs import check_soft_rows, clone_but_keep_metric, in_bandwidths, rows_under_metric
-from vicinal._manifold_parzen.neighbors import nearest_neighbors
-from vicinal._manifold_parzen.noise_choice import SLACK, check_noise, choose_noise
 from vicinal._manifold_parzen.search import ParameterSearch
 from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
@@ -202,8 +202,9 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
                 places, more, counted, neighbor_search=self.neighbor_search, engine=engine
             )
             # Step 3: singular vectors V_il and singular values s of the differences x_j - x_i; v_il = s^2 / k.
-            options = {"memory": engine.memory_bytes, "threads": available_threads(engine.threads)}
-            frames, variances = local_frames(X, self._neighbors[:, :k], d, weight, **options)
+            threads = available_threads(engine.threads)
+            nearest = self._neighbors[:, :k]
+            frames, variances = local_frames(X, nearest, d, weight, memory=engine.memory_bytes, threads=threads)
         else:
             # The weighted covariance of a soft neighbourhood K (sec. 2), instead of steps 2 and 3.
             self._soft_rows = in_bandwidths(rows_under_metric(self.metric, named_rows, X), self.bandwidth)

@@ -11,9 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid
 
 from vicinal._checks import check_integer, check_spread
+from vicinal._density.neighbors import nearest_neighbors
+from vicinal._density.noise_choice import SLACK, check_noise, noise_range
 from vicinal._engine import Frames, available_threads, prepare, resolved_engine
-from vicinal._manifold_parzen.neighbors import nearest_neighbors
-from vicinal._manifold_parzen.noise_choice import SLACK, check_noise, noise_range
 from vicinal._mixtures import LOG_2PI, frame_work
 from vicinal._scatter import local_frames
 

@@ -6,12 +6,12 @@
           |
       base.py             MixtureBase: what does not depend on the covariances, written once
           |
-      +-----------------------+------------------------+---------------------------+
-      | shared_mixture.py     | frame_mixture.py       | local_mixture.py          |
-      | SharedMixture         | FrameMixture           | LocalMixture              |
-      | C_j = C               | C_j = noise I + frame  | C_j free                  |
-      | Parzen, LCA, LCAGauss | Manifold Parzen        | Local LCA                 |
-      +-----------------------+------------------------+---------------------------+
+      +-----------------------+------------------------+------------------------+------------------------+
+      | shared_mixture.py     | frame_mixture.py       | local_frame_mixture.py | local_mixture.py       |
+      | SharedMixture         | FrameMixture           | LocalFrameMixture      | LocalMixture           |
+      | C_j = C               | C_j = noise I + frame  | C_j = C + frame        | C_j free               |
+      | Parzen, LCA, LCAGauss | Manifold Parzen        | Local LCA              | Local LCA of version 1 |
+      +-----------------------+------------------------+------------------------+------------------------+
           |
       components.py       weights of components      features.py    columns by position or name
       neighbor_steps.py   mean shift where components have covariances of their own
@@ -24,7 +24,8 @@ from vicinal._mixtures.components import LOG_2PI, check_log_density, log_weight_
 from vicinal._mixtures.conditionals import Conditionals, column_conditionals
 from vicinal._mixtures.features import feature_positions
 from vicinal._mixtures.frame_mixture import FrameMixture, frame_work
-from vicinal._mixtures.local_mixture import LocalMixture, covariance_work, inverse_roots, log_dets
+from vicinal._mixtures.local_frame_mixture import LocalFrameMixture
+from vicinal._mixtures.local_mixture import LocalMixture
 from vicinal._mixtures.protocol import Mixture
 from vicinal._mixtures.shared_mixture import SharedMixture
 
@@ -32,16 +33,14 @@ __all__ = [
     "LOG_2PI",
     "Conditionals",
     "FrameMixture",
+    "LocalFrameMixture",
     "LocalMixture",
     "Mixture",
     "SharedMixture",
     "check_log_density",
     "column_conditionals",
-    "covariance_work",
     "feature_positions",
     "frame_work",
-    "inverse_roots",
-    "log_dets",
     "log_weight_of_others",
     "normalised_log_weights",
 ]

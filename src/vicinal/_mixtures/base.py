@@ -102,7 +102,7 @@ class MixtureBase(ABC):
     def _placed(self, work: Work, engine: Engine | str | None) -> Placement:
         problem = prepare(
             engine,
-            self.centres,
+            self._as_placed(self.centres),
             log_weights=self._log_weights_of_points(),
             leave_one_out=True,
             n_queries=work.n_queries,
@@ -110,6 +110,10 @@ class MixtureBase(ABC):
             passes=work.passes,
         )
         return problem.at(self._kernel())
+
+    def _as_placed(self, rows: Any) -> Any:
+        """Rows in the coordinates in which the engine holds the centres; by default those of the data."""
+        return rows
 
     def _log_weights_of_points(self) -> np.ndarray | None:
         """The log-weights that the engine adds to the scores of a component; None for none."""
@@ -131,8 +135,8 @@ class MixtureBase(ABC):
         """Return the log-density of each row of X, shape (m,); where X is a checked tensor on a GPU, as a tensor there."""
         if on_device(X):
             placement = self.placement(len(X), engine=engine_at(self.engine, X))
-            return check_log_density(placement.log_sums(X) + self._log_norm)
-        rows = check_queries(X, self.n_features, self.feature_names)
+            return check_log_density(placement.log_sums(self._as_placed(X)) + self._log_norm)
+        rows = self._as_placed(check_queries(X, self.n_features, self.feature_names))
         return check_log_density(self.placement(len(rows)).log_sums(rows) + self._log_norm)
 
     def left_out_score_samples(self, passes: int = 1) -> np.ndarray:
@@ -182,7 +186,7 @@ class MixtureBase(ABC):
             Smaller shares are left out, and the rest of the row is normalised. Where kernels are narrow few are kept;
             where all overlap, the array holds m n numbers.
         """
-        rows = check_queries(X, self.n_features, self.feature_names)
+        rows = self._as_placed(check_queries(X, self.n_features, self.feature_names))
         placed = self.placement(len(rows))
         check_log_density(placed.log_sums(rows))
         blocks = zip(*placed.neighbors_above(least, rows), strict=True)
@@ -194,7 +198,14 @@ class MixtureBase(ABC):
     def sample(self, n_samples: int = 1, random_state: RandomState = None) -> np.ndarray:
         """Draw rows from the density, shape (n_samples, D)."""
         rng, chosen = draw_components(self.log_weights, n_samples, random_state)
-        return self._draw(chosen, rng).astype(self.centres.dtype, copy=False)
+        with np.errstate(over="ignore"):
+            rows = self._draw(chosen, rng).astype(self.centres.dtype, copy=False)
+        if not np.isfinite(rows).all():
+            raise ValueError(
+                f"rows drawn from this density exceed {rows.dtype}: its kernels are too wide for the precision of its "
+                "training rows. Fit it to float64 rows, or rescale the data."
+            )
+        return rows
 
     def marginal(self, features: Features) -> "MixtureBase":
         """Return the density of some features alone, exactly, as another mixture of this kind.

@@ -21,8 +21,9 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectorMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -411,7 +412,14 @@ def inputs_of(value):
 
 def outputs_of(value):
     """The number of columns that a fitted estimator transforms rows to; None where that is not known."""
-    try:
-        return len(value.get_feature_names_out())
-    except (AttributeError, TypeError, ValueError):
-        return None
+    if isinstance(value, Pipeline):
+        steps = real_steps(value)
+        return outputs_of(steps[-1]) if steps else None
+    # The names themselves could be many, at the word of a file.
+    if isinstance(value, OneToOneFeatureMixin):
+        return getattr(value, "n_features_in_", None)
+    if isinstance(value, SelectorMixin):
+        return int(value.get_support().sum())
+    if isinstance(value, ClassNamePrefixFeaturesOutMixin):
+        return value._n_features_out
+    return len(value.get_feature_names_out()) if hasattr(value, "get_feature_names_out") else None

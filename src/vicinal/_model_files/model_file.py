@@ -11,11 +11,15 @@ a checksum, and where the checksum stands::
     the rest    the arrays: C order, little-endian, one after the other without gaps
 
 The digest always stands at the same place. It covers every other byte of the file, so no bit can change
-unseen. Sizes are checked against the size of the file before anything is allocated; nothing in a file is
+unseen. A signed file has ``"hmac":"<64 hex digits>"`` right after it: the HMAC-SHA256 of the file under a key. Sizes are checked against the size of the file before anything is allocated; nothing in a file is
 ever executed.
+
+Loading takes at most three times the size of the file plus 32 MB of memory. The arrays are read once, and the limits
+below bound what is made of the header; docs/model_files.md states all limits.
 """
 
 import hashlib
+import hmac
 import json
 import math
 import os
@@ -30,8 +34,15 @@ FORMAT, VERSION = "vicinal-model", 2
 _PREFIX = b'{"__metadata__":{"sha256":"'
 _DIGEST_AT = 8 + len(_PREFIX)
 _DIGEST_END = _DIGEST_AT + 64
-# A header takes up to about 25 times its length in memory once parsed.
-_MAX_HEADER = 32 * 2**20
+_SIGNATURE_PREFIX = b'","hmac":"'
+_SIGNATURE_AT = _DIGEST_END + len(_SIGNATURE_PREFIX)
+_SIGNATURE_END = _SIGNATURE_AT + 64
+_MAX_HEADER = 16 * 2**20
+# Bytes that a value of JSON takes once it is parsed and its lists are made, by the character that announces it. A text
+# is counted beside them. Each is above what CPython 3.11 to 3.14 take: an empty list is 56 bytes, a dict of one entry 184.
+_COSTS = {"{": 240, "[": 128, ",": 80}
+# Beyond the length of the text. It also bounds the time: what is made of 12 MB of values is made and checked in two seconds.
+_MAX_COST = 12 * 2**20
 _DTYPES = {
     "BOOL": "|b1", "U8": "|u1", "I8": "|i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4",
     "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8",
@@ -39,49 +50,74 @@ _DTYPES = {
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
-def write_arrays(path, model, arrays):
-    """Write a text and named arrays (of the dtypes above), replacing `path` whole or not at all."""
+def write_arrays(path, model, arrays, key=None):
+    """Write a text and named arrays (of the dtypes above), replacing `path` whole or not at all; with a key, signed."""
     # The widest entries first keeps every array aligned without gaps, which the format does not allow.
     names = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
-    metadata = {"sha256": "0" * 64, "format": FORMAT, "version": str(VERSION), "model": model}
+    text = _header_of(model, {name: arrays[name] for name in names}, signed=key is not None)
+    start = bytearray(len(text).to_bytes(8, "little") + text)
+    data = [np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data for name in names]
+    if key is not None:
+        start[_SIGNATURE_AT:_SIGNATURE_END] = _signature(key, start, data)
+    start[_DIGEST_AT:_DIGEST_END] = _checksum(start, data)
+    with replacing(path) as file:
+        file.write(start)
+        for part in data:
+            file.write(part)
+
+
+def _header_of(model, arrays, *, signed):
+    """The bytes of a header, with zeros for the digests."""
+    metadata = {"sha256": "0" * 64, **({"hmac": "0" * 64} if signed else {})}
+    metadata |= {"format": FORMAT, "version": str(VERSION), "model": model}
     header, offset = {"__metadata__": metadata}, 0
-    for name in names:
-        array = arrays[name]
+    for name, array in arrays.items():
         entry = {
             "dtype": _NAMES[array.dtype],
             "shape": list(array.shape),
             "data_offsets": [offset, offset + array.nbytes],
         }
         header[name], offset = entry, offset + array.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode("ascii")
-    text += b" " * (-(8 + len(text)) % 64)
-    if len(text) > _MAX_HEADER:
-        raise ValueError(
-            f"the model has too many parts to save: their description takes {len(text) / 2**20:.0f} MB, at "
-            f"most {_MAX_HEADER // 2**20} MB are allowed. Long lists and arrays of Python objects take this "
-            "room; use arrays of numbers or of strings."
-        )
-    start = len(text).to_bytes(8, "little") + text
-    checksum = hashlib.sha256(start[:_DIGEST_AT] + start[_DIGEST_END:])
-    with replacing(path) as file:
-        file.write(start)
-        for name in names:
-            data = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data
-            checksum.update(data)
-            file.write(data)
-        file.seek(_DIGEST_AT)
-        file.write(checksum.hexdigest().encode("ascii"))
+    text = json.dumps(header, separators=(",", ":"))
+    text += " " * (-(8 + len(text)) % 64)
+    for part in (text, model):
+        if len(part) > _MAX_HEADER or _cost(part) > _MAX_COST + len(part):
+            raise ValueError(
+                f"the model has too many parts to save: their description has {len(part) / 2**20:.0f} MB and would take "
+                f"{_cost(part) / 2**20:.0f} MB of memory when it is loaded; at most {_MAX_HEADER // 2**20} MB, and "
+                f"{(_MAX_COST + len(part)) / 2**20:.0f} MB of memory, are allowed. Long lists and arrays of Python objects "
+                "take this room; use arrays of numbers or of strings."
+            )
+    return text.encode("ascii")
 
 
-def read_arrays(path):
+def _checksum(start, data):
+    """The digits of the checksum: of all bytes but these digits."""
+    checksum = hashlib.sha256(memoryview(start)[:_DIGEST_AT])
+    for part in (memoryview(start)[_DIGEST_END:], *data):
+        checksum.update(part)
+    return checksum.hexdigest().encode("ascii")
+
+
+def _signature(key, start, data):
+    """The digits of the signature: of all bytes but the digits of the checksum, with zeros for its own."""
+    signature = hmac.new(key, memoryview(start)[:_DIGEST_AT], "sha256")
+    for part in (memoryview(start)[_DIGEST_END:_SIGNATURE_AT], b"0" * 64, memoryview(start)[_SIGNATURE_END:], *data):
+        signature.update(part)
+    return signature.hexdigest().encode("ascii")
+
+
+def read_arrays(path, key=None):
     """Return the format version, the text and the named arrays of a model file; a failure is a ValueError that says why.
 
-    Only a missing file is a FileNotFoundError. The arrays are views of one buffer that nobody else holds.
+    Only a missing file is a FileNotFoundError. The arrays are views of one buffer that nobody else holds. With a key, the
+    signature is checked before anything is parsed; without one, it is not looked at.
     """
     shown = repr(os.fspath(path))
     try:
-        start, data = _read_verified(path)
-        header = _parse_json(start[8:])
+        start, data = _read_verified(path, key)
+        header = _parse_json(_decoded(start))
+        del start  # the header was parsed, and memory is counted
         version, model = _check_metadata(header.pop("__metadata__"))
         return version, model, _cut(header, data)
     except FileNotFoundError:
@@ -106,8 +142,8 @@ class _MalformedError(ValueError):
     """The bytes are those that were written, but they do not follow the format."""
 
 
-def _read_verified(path):
-    """The length and header, and the data, once the checksum agrees."""
+def _read_verified(path, key):
+    """The length and header, and the data, once the checksum (and with a key, the signature) agrees."""
     # Asked before opening: opening a named pipe would wait for ever.
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -138,15 +174,27 @@ def _read_verified(path):
         got = file.readinto(data.data) if expected else 0
         if got != expected or len(start) != 8 + length or file.read(1):
             raise _MalformedError("it changed while it was read. Try again when nobody writes it.")
-    checksum = hashlib.sha256(start[:_DIGEST_AT])
-    checksum.update(start[_DIGEST_END:])
-    checksum.update(data.data)
-    if checksum.hexdigest().encode("ascii") != start[_DIGEST_AT:_DIGEST_END]:
+    if _checksum(start, [data.data]) != start[_DIGEST_AT:_DIGEST_END]:
         raise _MalformedError(
             "its checksum does not agree with its contents: it is damaged or truncated. Copy it again from "
             "the original, or fit and save again."
         )
+    if key is not None:
+        _check_signature(key, start, data)
     return start, data
+
+
+def _check_signature(key, start, data):
+    if start[_DIGEST_END:_SIGNATURE_AT] != _SIGNATURE_PREFIX or len(start) < _SIGNATURE_END:
+        raise _MalformedError(
+            "it is not signed, and a key was given. Save it with vicinal.io.save(..., key=key) where it comes from, or load "
+            "it without a key if you do not need to know who wrote it."
+        )
+    if not hmac.compare_digest(_signature(key, start, [data.data]), start[_SIGNATURE_AT:_SIGNATURE_END]):
+        raise _MalformedError(
+            "its signature does not agree with the key: it was signed with another key, or changed by someone without it. "
+            "Do not trust it."
+        )
 
 
 def _physical_memory():
@@ -156,9 +204,30 @@ def _physical_memory():
         return math.inf
 
 
-def _parse_json(text):
+def _decoded(start):
+    """The text of a header, without a copy of its bytes."""
     try:
-        text = text if isinstance(text, str) else text.decode("ascii")
+        return str(memoryview(start)[8:], "ascii")
+    except UnicodeDecodeError as error:
+        raise _MalformedError(f"its header is not valid JSON: {error}.") from None
+
+
+def _cost(text):
+    """At least the bytes that a text of JSON takes once it is parsed."""
+    # A character beyond Latin-1, which JSON escapes, makes all characters of its text wide.
+    width = 1 if "\\u" not in text else 4 if "\\ud" in text.lower() else 2
+    return width * len(text) + sum(bytes_each * text.count(mark) for mark, bytes_each in _COSTS.items())
+
+
+def _parse_json(text):
+    if not text.isascii() or _cost(text) > _MAX_COST + len(text):
+        raise _MalformedError(
+            f"its header of {len(text)} characters would take {_cost(text) / 2**20:.0f} MB of memory, at most "
+            f"{(_MAX_COST + len(text)) / 2**20:.0f} MB are allowed. vicinal.io.save writes no such file."
+            if text.isascii()
+            else "its description holds characters that are not ASCII. vicinal.io.save writes no such file."
+        )
+    try:
         tree = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
     except RecursionError:
         raise _MalformedError("its header is nested too deeply.") from None
@@ -214,11 +283,11 @@ def _cut(header, data):
         n_bytes = math.prod(shape) * dtype.itemsize
         if entry["data_offsets"] != [end, end + n_bytes] or end + n_bytes > len(data):
             raise _MalformedError(f"the array {_short(name)} of shape {_short(entry['shape'])} does not fit the file.")
-        array = data[end : end + n_bytes].view(dtype).reshape(shape)
+        # `write_arrays` keeps arrays aligned, as compiled code wants them; of another writer's, the reader makes copies.
+        arrays[name] = data[end : end + n_bytes].view(dtype).reshape(shape)
         if dtype.kind == "b" and n_bytes and data[end : end + n_bytes].max() > 1:
             raise _MalformedError(f"the array {_short(name)} holds booleans that are neither true nor false.")
-        # `write_arrays` keeps arrays aligned, as compiled code wants them; another writer may not.
-        arrays[name], end = array if array.flags.aligned else array.copy(), end + n_bytes
+        end += n_bytes
     if end != len(data):
         raise _MalformedError(f"it holds {len(data)} bytes of data, and its arrays need {end}.")
     return arrays

@@ -57,7 +57,8 @@ def network_of(layers, *, chain, training, trainable):
     for name, arrays in layers:
         if name == "Linear":
             weight, bias = _checked(arrays, width)
-            layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64)
+            # "meta": neither memory nor random numbers are taken for weights that are replaced at once.
+            layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
             layer.weight = torch.nn.Parameter(torch.from_numpy(weight.copy()))
             if bias is not None:
                 layer.bias = torch.nn.Parameter(torch.from_numpy(bias.copy()))

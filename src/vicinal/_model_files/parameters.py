@@ -176,7 +176,14 @@ _OWN: dict[str, dict[str, list]] = {
         "tol": [None, NUMBER],
     },
     "LCAGauss": {"reduce": ["boolean"], "reg_gauss": [one_of("auto"), NUMBER, NUMBERS]},
-    "LocalLCA": {"pool": [INTEGER], "smoothing": [NUMBER]},
+    "LocalLCA": {
+        "center": [one_of("auto", "row", "mean")],
+        "n_components": [one_of("auto"), INTEGER],
+        "n_neighbors": [one_of("auto"), INTEGER],
+        "noise": [one_of("auto"), NUMBER],
+        "selection": [None, record("Selection")],
+        "shared": [one_of("auto"), NUMBER],
+    },
     "ManifoldParzen": {
         "n_components": [one_of("auto"), INTEGER],
         "n_neighbors": [one_of("auto"), INTEGER],

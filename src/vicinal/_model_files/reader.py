@@ -7,6 +7,7 @@ class in `_model_files/states`, is a ValueError. What an estimator holds is chec
 
 import math
 import warnings
+from collections import Counter
 
 import numpy as np
 import scipy.sparse
@@ -14,12 +15,16 @@ import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 
+from vicinal._model_files.fields import shown
 from vicinal._model_files.model_file import check_shape
 from vicinal._model_files.networks import network_of
 from vicinal._model_files.parameters import find_fault
 from vicinal._model_files.states import state_of
 from vicinal._model_files.types import (
+    CHARACTERS_PER_OBJECT,
     MAX_DEPTH,
+    MOST_OBJECTS,
+    MOST_REFERENCES,
     SPARSE,
     check_text,
     default_parameters,
@@ -29,28 +34,40 @@ from vicinal._model_files.types import (
     parameters_of,
     read_dtype,
 )
+from vicinal._words import count
 
 
 class Reader:
-    """Turns trees into values; `arrays` is the table of the file."""
+    """Turns trees into values.
 
-    def __init__(self, arrays):
+    Parameters
+    ----------
+    arrays : dict
+        The table of the file.
+    n_characters : int
+        The length of the description. It bounds the number of estimators, records and layers: each takes time.
+    """
+
+    def __init__(self, arrays, n_characters=0):
         self._arrays = arrays
         self._done = {}
+        self._references, self._copied = Counter(), set()
         self._class_names = set()
+        self._n_objects, self._most_objects = 0, MOST_OBJECTS + n_characters // CHARACTERS_PER_OBJECT
 
     def estimator(self, tree, depth=0):
         """The estimator of a tree."""
         _expect(tree, "estimator", {"class", "parameters", "attributes"}, optional={"metadata_request"})
         cls = find_class(tree["class"])
         if cls is None or not issubclass(cls, BaseEstimator):
-            raise ValueError(f"it holds an estimator of the unknown class {tree['class']!r}. {_NEWER}")
+            raise ValueError(f"it holds an estimator of the unknown class {shown(tree['class'])}. {_NEWER}")
+        self._count_object()
         self._class_names.add(tree["class"])
         attributes = self._fields(tree["class"], tree["attributes"], depth, "attribute")
         parameters = {}
         for name, value in _named(tree["parameters"]):
             if name not in parameters_of(cls):
-                raise ValueError(f"{tree['class']} has no parameter {name!r} here. {_NEWER}")
+                raise ValueError(f"{tree['class']} has no parameter {shown(name)} here. {_NEWER}")
             parameters[name] = self.value(value, depth + 1)
         parameters = {**default_parameters(cls, parameters), **parameters}
         if not set(parameters_of(cls)) <= set(parameters):
@@ -85,7 +102,7 @@ class Reader:
         kind = tree.get("is")
         read = _READ.get(kind) if isinstance(kind, str) else None
         if read is None:
-            raise ValueError(f"it holds a value of the unknown type {kind!r}. {_NEWER}")
+            raise ValueError(f"it holds a value of the unknown type {shown(kind)}. {_NEWER}")
         return read(self, tree, depth)
 
     def _items(self, items, depth):
@@ -119,13 +136,33 @@ class Reader:
         _expect(tree, "array", {"name"}, optional={"dtype", "axes"})
         name = tree["name"]
         if not isinstance(name, str) or name not in self._arrays:
-            raise ValueError(f"it refers to the array {name!r}, which it does not hold.")
+            raise ValueError(f"it refers to the array {shown(name)}, which it does not hold.")
+        self._references[name] += 1
+        most = 1 if name in self._copied else MOST_REFERENCES
+        if self._references[name] > most:
+            raise ValueError(
+                f"it refers to the array {shown(name)} more than {count(most, 'time')}. vicinal.io.save writes no such file."
+            )
         if name not in self._done:
             self._done[name] = (tree, _restored(self._arrays[name], tree))
         first, array = self._done[name]
         if first != tree:
-            raise ValueError(f"it describes the array {name!r} in two ways.")
+            raise ValueError(f"it describes the array {shown(name)} in two ways.")
         return array
+
+    def _copied_array(self, tree):
+        """An array of which a copy will be made: nothing else may refer to it, so that copies take what the file does."""
+        if isinstance(tree, dict) and isinstance(tree.get("name"), str):
+            self._copied.add(tree["name"])
+        return self._array(tree, 0)
+
+    def _count_object(self):
+        self._n_objects += 1
+        if self._n_objects > self._most_objects:
+            raise ValueError(
+                f"it holds more than {self._most_objects} estimators, records and layers, too many for the length of its "
+                "description. vicinal.io.save writes no such file."
+            )
 
     def _objects(self, tree, depth):
         _expect(tree, "objects", {"shape", "items"})
@@ -158,13 +195,13 @@ class Reader:
 
     def _random_state(self, tree, depth):
         _expect(tree, "random_state", {"key", "position", "has_gauss", "gauss"})
-        key, gauss = self._array(tree["key"], depth), self.value(tree["gauss"], depth)
+        key, gauss = self._copied_array(tree["key"]), self.value(tree["gauss"], depth)
         position, has_gauss = tree["position"], tree["has_gauss"]
         # NumPy does not check the position, and would read outside of the key.
         in_range = type(position) is int and 0 <= position <= 624 and has_gauss in (0, 1)
         if key.shape != (624,) or key.dtype != np.uint32 or not in_range or type(gauss) is not float:
             raise ValueError("it does not describe a random state as such.")
-        state = np.random.RandomState(0)
+        state = _random_state()
         state.set_state(("MT19937", key, position, int(has_gauss), gauss))
         return state
 
@@ -177,14 +214,16 @@ class Reader:
         for layer in tree["layers"]:
             if not isinstance(layer, dict) or set(layer) != {"layer", "arrays"}:
                 raise ValueError("it does not describe the layer of a network as such.")
-            layers.append((layer["layer"], {key: self._array(part, depth) for key, part in _named(layer["arrays"])}))
+            self._count_object()
+            layers.append((layer["layer"], {key: self._copied_array(part) for key, part in _named(layer["arrays"])}))
         return network_of(layers, **flags)
 
     def _record(self, tree, depth):
         _expect(tree, "record", {"class", "fields"})
         cls = find_class(tree["class"])
         if cls is None or issubclass(cls, BaseEstimator):
-            raise ValueError(f"it holds a record of the unknown class {tree['class']!r}. {_NEWER}")
+            raise ValueError(f"it holds a record of the unknown class {shown(tree['class'])}. {_NEWER}")
+        self._count_object()
         values = self._fields(tree["class"], tree["fields"], depth, "field")
         _refuse(tree["class"], state_of(tree["class"]).fault(values))
         state = _by_attribute(tree["class"], values)
@@ -199,7 +238,7 @@ class Reader:
         declared = state_of(class_name).fields
         for name, _ in _named(trees):
             if name not in declared:
-                raise ValueError(f"{class_name} has no {what} {name!r} here. {_NEWER}")
+                raise ValueError(f"{class_name} has no {what} {shown(name)} here. {_NEWER}")
         return {name: self.value(value, depth + 1) for name, value in _named(trees)}
 
 
@@ -246,6 +285,11 @@ def _named(trees):
     return trees.items()
 
 
+def _random_state():
+    """A random state to be set."""
+    return np.random.RandomState(0)
+
+
 def _from_bits(bits, dtype):
     raw = bytes.fromhex(bits) if isinstance(bits, str) else b""
     if len(raw) != dtype.itemsize or (dtype.kind == "b" and raw[0] > 1):
@@ -259,15 +303,17 @@ def _from_bits(bits, dtype):
 
 def _restored(plain, tree):
     """The array in its own dtype, with its axes in the order in which they lay in memory."""
-    array = from_plain(plain, read_dtype(tree["dtype"])) if "dtype" in tree else plain
+    dtype = read_dtype(tree["dtype"]) if "dtype" in tree else plain.dtype
+    array = from_plain(plain, dtype) if "dtype" in tree else plain
+    # At most one copy is made, for all reasons together.
     if "axes" not in tree:
-        return array
+        return np.require(array, dtype, "A")
     axes = tree["axes"]
     if not isinstance(axes, list) or not all(type(axis) is int for axis in axes):
-        raise ValueError(f"the axes of the array {tree['name']!r} are not numbers.")
+        raise ValueError(f"the axes of the array {shown(tree['name'])} are not numbers.")
     if sorted(axes) != list(range(array.ndim)):
-        raise ValueError(f"the array {tree['name']!r} of shape {array.shape} cannot have the axes {axes}.")
-    return np.ascontiguousarray(array.transpose(axes)).transpose(np.argsort(axes))
+        raise ValueError(f"the array {shown(tree['name'])} of shape {array.shape} cannot have those axes.")
+    return np.require(array.transpose(axes), dtype, "CA").transpose(np.argsort(axes))
 
 
 def _restore_requests(estimator, requests):

@@ -1,6 +1,7 @@
 """What must hold between the values of a state: functions of arrays, for `_model_files/states`.
 
-They allow for rounding, because a file may have been written on another machine.
+They allow for rounding, because a file may have been written on another machine. Matrices are compared some rows at a
+time: a check takes little memory beyond the file.
 """
 
 import numpy as np
@@ -34,7 +35,17 @@ def is_symmetric(matrix):
     if np.any(diagonal < 0):
         return False
     scale = np.sqrt(diagonal)
-    return bool(np.all(np.abs(matrix - matrix.T) <= 1e-8 * np.outer(scale, scale) + np.finfo(np.float64).tiny))
+    return _is_close(matrix, lambda rows: matrix.T[rows], 1e-8, scale, least=np.finfo(np.float64).tiny)
+
+
+def _is_close(matrix, expected, share, scale, *, least=0.0):
+    """Whether a square matrix is the expected one but for a share of scale_i scale_j; `expected` gives some of its rows."""
+    size = max(1, 2**17 // max(1, len(matrix)))
+    # Not sklearn.utils.gen_batches: its checks of two integers take longer than those of a small matrix.
+    for rows in (slice(start, start + size) for start in range(0, len(matrix), size)):
+        if not np.all(np.abs(matrix[rows] - expected(rows)) <= share * np.multiply.outer(scale[rows], scale) + least):
+            return False
+    return True
 
 
 def is_positive_definite(covariances, kind="full"):
@@ -47,8 +58,8 @@ def is_positive_definite(covariances, kind="full"):
 def is_cholesky(lower, covariance):
     """Whether a lower triangle is the Cholesky factor of a matrix."""
     scale = np.sqrt(np.diag(covariance))
-    close = np.abs(lower @ lower.T - covariance) <= 1e-6 * np.outer(scale, scale)
-    return bool(close.all()) and not np.triu(lower, 1).any() and bool(np.all(np.diag(lower) > 0))
+    triangular = not any(lower[i, i + 1 :].any() for i in range(len(lower))) and bool(np.all(np.diag(lower) > 0))
+    return triangular and _is_close(covariance, lambda rows: lower[rows] @ lower.T, 1e-6, scale)
 
 
 def is_of_active(mixture, constants, n_features):
@@ -66,8 +77,13 @@ def is_gram(precision, constants, *components):
         rows = rows[:, np.isnan(constants)]
     if precision.shape != 2 * rows.shape[1:]:
         return False
-    gram, size = rows.T @ rows, np.linalg.norm(rows, axis=0)
-    return bool(np.isfinite(gram).all() and np.all(np.abs(precision - gram) <= 1e-6 * np.outer(size, size)))
+    size = np.linalg.norm(rows, axis=0)
+    return bool(np.isfinite(size).all()) and _is_close(precision, lambda some: rows.T[some] @ rows, 1e-6, size)
+
+
+def are_directions(frames):
+    """Whether vectors are of length one, or zero."""
+    return bool(np.all(np.einsum("qnd,qnd->qn", frames, frames, dtype=np.float64) <= 1.001))
 
 
 def fits_type(covariances, covariance_type, means):
@@ -88,6 +104,20 @@ def has_neighbors(mixture, neighbors, soft_rows, k):
     if neighbors is None:
         return soft_rows is not None
     return soft_rows is None and k <= neighbors.shape[1] <= k + 1
+
+
+def is_local_mixture(mixture, rows, neighbors, base, *values):
+    """Whether the mixture of Local LCA has what its kernels were made from, or has free covariances as in version 1."""
+    if not hasattr(mixture, "covariance"):
+        return rows is None and neighbors is None and base is not None
+    if rows is None or any(value is None for value in values):
+        return False
+    d, k, noise, shared, _ = values
+    if (shared > 0 and base is None) or not noise + shared > 0:
+        return False
+    if not hasattr(mixture, "frames"):
+        return d == 0 and neighbors is None
+    return neighbors is not None and neighbors.shape[1] == k < len(rows) and len(mixture.frames) == d <= k
 
 
 def has_positive_diagonals(factors, covariance_type):

@@ -1,9 +1,16 @@
 """Files that are replaced whole or not at all."""
 
 import contextlib
+import glob
+import hashlib
 import os
 import secrets
 import stat
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 @contextlib.contextmanager
@@ -12,15 +19,17 @@ def replacing(path):
 
     The bytes go to a temporary file in the same folder, reach the disk (fsync) and are renamed in one step
     (`os.replace`). Whatever goes wrong before (an exception, a full disk, Ctrl-C) leaves the old file as it
-    was and removes the temporary one. A link is followed; an existing file keeps its permissions, a new one
+    was and removes the temporary one; what a killed process left behind, the next one that replaces the same
+    file removes. A link is followed; an existing file keeps its permissions, a new one
     gets the usual ones.
     """
     target = os.path.realpath(os.fspath(path))
     folder = os.path.dirname(target)
     permissions = _permissions(target, path)
-    temporary = os.path.join(folder, f".vicinal-{secrets.token_hex(8)}.tmp")
-    # Not tempfile.mkstemp: its files are readable by the owner only, whatever the umask says.
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    prefix = f".vicinal-{hashlib.sha256(os.path.basename(target).encode('utf-8', 'surrogatepass')).hexdigest()[:12]}-"
+    _remove_abandoned(folder, prefix)
+    temporary, descriptor = _open_locked(folder, prefix)
+    lock = None if fcntl is None else os.dup(descriptor)  # it outlasts the file, until the new name is in place
     try:
         with os.fdopen(descriptor, "w+b") as file:
             yield file
@@ -33,7 +42,49 @@ def replacing(path):
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    finally:
+        if lock is not None:
+            os.close(lock)
     _sync_folder(folder)
+
+
+def _open_locked(folder, prefix):
+    """A new temporary file, held by a lock for as long as it is open: one without a lock was left by a killed process."""
+    while True:
+        temporary = os.path.join(folder, f"{prefix}{secrets.token_hex(8)}.tmp")
+        # Not tempfile.mkstemp: its files are readable by the owner only, whatever the umask says.
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        # Between its creation and the lock another process may have taken it for abandoned.
+        if fcntl is None or (_locked(descriptor) and os.path.exists(temporary)):
+            return temporary, descriptor
+        os.close(descriptor)
+
+
+def _locked(descriptor):
+    """Whether a lock could be taken; True also where the file system has none."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _remove_abandoned(folder, prefix):
+    """Remove what a process that was killed left of an earlier try to replace the same file."""
+    for name in glob.glob(f"{prefix}*.tmp", root_dir=folder):
+        left = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            if fcntl is None:  # Windows does not remove a file that is open
+                os.unlink(left)
+                continue
+            descriptor = os.open(left, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(left)
+            finally:
+                os.close(descriptor)
 
 
 def _permissions(target, path):

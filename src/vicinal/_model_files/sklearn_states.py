@@ -164,6 +164,11 @@ SKLEARN_STATES: dict[str, State] = {
             ),
             relation("n_outputs, max_components", "max_components", lambda given, most: given == most),
             relation(
+                "n_outputs, classes_, means_",
+                "at most the number of features, and less than that of classes",
+                lambda given, classes, means: given <= means.shape[1] and given < len(classes),
+            ),
+            relation(
                 "coef_, solver, scalings_?, xbar_?",
                 "scalings_ beside it, unless solver is 'lsqr', and xbar_ where it is 'svd'",
                 _can_transform,

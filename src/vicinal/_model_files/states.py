@@ -33,6 +33,7 @@ from vicinal._model_files.fields import (
 from vicinal._model_files.option_states import OPTION_STATES
 from vicinal._model_files.parameters import BACKENDS, ENGINE
 from vicinal._model_files.relations import (
+    are_directions,
     are_kinds,
     are_parts,
     fits_type,
@@ -43,6 +44,7 @@ from vicinal._model_files.relations import (
     is_cholesky,
     is_gram,
     is_increasing,
+    is_local_mixture,
     is_of_active,
     is_of_mixture,
     is_positive_definite,
@@ -65,14 +67,23 @@ _COVARIANCE = "the covariance of mixture_"
 _SYMMETRIC = "a symmetric matrix with a diagonal of at least 0"
 
 
-def _is_cv_results(value, sizes):
+def _is_cv_results(value, sizes, params=None):
     if not isinstance(value, dict) or not isinstance(value.get("params"), list) or "mean_test_score" not in value:
         return False
+    params = _BEST_PARAMS if params is None else params
     size = sizes.setdefault("c", len(value["params"]))
-    tables = [column for name, column in value.items() if name != "params"]
+    tables = [column for name, column in value.items() if name not in ("params", "param_center")]
     numbers = all(isinstance(column, np.ndarray) and column.dtype.kind in "if" for column in tables)
-    sound = all(isinstance(name, str) for name in value) and all(map(_BEST_PARAMS.is_satisfied_by, value["params"]))
+    sound = all(isinstance(name, str) for name in value) and all(map(params.is_satisfied_by, value["params"]))
     return numbers and sound and all(column.shape == (size,) for column in tables)
+
+
+def _is_local_results(value, sizes):
+    """The same for the members of the family of Local LCA, of which the centre is a text."""
+    if not _is_cv_results(value, sizes, _LOCAL_MEMBER):
+        return False
+    centers = value.get("param_center")
+    return isinstance(centers, np.ndarray) and centers.dtype.kind == "U" and centers.shape == (sizes["c"],)
 
 
 def _is_reg_search(value):
@@ -102,6 +113,7 @@ _MIXTURE_HOLDS = [
     relation("centres", "at least one row and one column", has_rows),
     relation("log_weights", "logarithms of weights of sum one", lambda logs: sums_to_one(np.exp(logs))),
 ]
+_FRAMES_HAVE_LENGTH_ONE = relation("frames", "directions of length one", are_directions)
 _SHARED_MIXTURE = record("SharedMixture", centres=("n", "a"))
 # The values of constant columns, NaN in those that vary; the mixture is that of the latter.
 _ACTIVE = {"constants": private("_constants", None, floats("d", nan=True))}
@@ -146,6 +158,13 @@ _SOFT_NEIGHBORS_HOLD = [
         lambda positions, points: np.array_equal(np.sort(positions[positions >= 0]), np.arange(len(points))),
     ),
 ]
+_LOCAL_MEMBER = mapping(
+    shared=number(least=0),
+    noise=number(least=0),
+    n_neighbors=count(least=1),
+    n_components=count(),
+    center=one_of("row", "mean"),
+)
 _BEST_PARAMS = mapping(n_components=count(), n_neighbors=count(least=1), noise=number(above=0))
 
 # -- the classes -------------------------------------------------------------------------------------------------------
@@ -318,11 +337,7 @@ STATES: dict[str, State] = {
                 "from one to d directions per row, in the precision of centres",
                 lambda frames, centres: 0 < len(frames) <= centres.shape[1] and frames.dtype == centres.dtype,
             ),
-            relation(
-                "frames",
-                "directions of length one",
-                lambda frames: np.all(np.square(frames, dtype=np.float64).sum(axis=2) <= 1.001),
-            ),
+            _FRAMES_HAVE_LENGTH_ONE,
         ],
     ),
     "LCA": State(
@@ -387,23 +402,52 @@ STATES: dict[str, State] = {
             relation("covariance_, mixture_", _COVARIANCE, is_of_mixture),
         ],
     ),
+    "LocalFrameMixture": State(
+        {
+            **_MIXTURE,
+            "covariance": floats("d", "d"),
+            "frames": floats("q", "n", "d"),  # q directions per row
+            "variances": floats("q", "n", least=0),
+        },
+        [
+            *_MIXTURE_HOLDS,
+            relation("covariance", "a positive definite matrix", is_positive_definite),
+            relation("frames", "at most d directions per row", lambda frames: len(frames) <= frames.shape[2]),
+            _FRAMES_HAVE_LENGTH_ONE,
+        ],
+    ),
     "LocalLCA": State(
         {
             **ROWS,
             **_ENGINE_USED,
             **_PATH,
             **_ACTIVE,
-            "base_": estimator("LCA"),
-            "local_covariances_": floats("n", "a", "a"),
-            "mixture_": record("LocalMixture", centres=("n", "a")),
+            "base_": field(None, estimator("LCA", inputs="a")),
+            "mixture_": field(
+                record("LocalFrameMixture", centres=("n", "a")),
+                _SHARED_MIXTURE,
+                record("LocalMixture", centres=("n", "a")),
+            ),
+            # Files of version 1 have none of the following: their mixture has free covariances.
+            "n_components_": maybe(count()),
+            "n_neighbors_": maybe(count(least=1)),
+            "noise_": maybe(number(least=0)),
+            "shared_": maybe(number(least=0)),
+            "center_": maybe(one_of("row", "mean")),
+            "cv_results_": maybe(
+                None, Kind("cv_results_ of c members, as in GridSearchCV", _is_local_results, sized=True)
+            ),
+            "best_score_": maybe(None, number(finite=False)),
+            "rows_": field(None, floats("n", "a", least=-_LARGEST, most=_LARGEST)),
+            "sample_weight": private("_weight", None, floats("n", least=0)),
+            "neighbors": private("_neighbors", None, integers("n", "k", below="n")),
         },
         [
-            _PATH_OF_PASSES,
             _ACTIVE_HOLD,
             relation(
-                "local_covariances_, mixture_",
-                "the covariances of mixture_",
-                lambda covariances, mixture: np.array_equal(covariances, mixture.covariances),
+                "mixture_, rows_, neighbors, base_, n_components_?, n_neighbors_?, noise_?, shared_?, center_?",
+                "a mixture with all that its kernels were made from, or one of version 1",
+                is_local_mixture,
             ),
         ],
     ),

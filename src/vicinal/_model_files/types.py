@@ -7,6 +7,7 @@ up.
 import inspect
 import re
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib import import_module
 
 import numpy as np
@@ -23,6 +24,7 @@ _CLASSES = {
     "ChunkletScatter": "vicinal._scatter.ChunkletScatter",
     "Engine": "vicinal._engine.Engine",
     "FrameMixture": "vicinal._mixtures.FrameMixture",
+    "LocalFrameMixture": "vicinal._mixtures.LocalFrameMixture",
     "LocalMixture": "vicinal._mixtures.LocalMixture",
     "MultiStart": "vicinal._nca.options.MultiStart",
     "Objective": "vicinal._nca.options.Objective",
@@ -50,6 +52,9 @@ _CLASSES = {
 }
 SPARSE = {f"{kind}_{form}": kind for kind in ("csr", "csc", "coo") for form in ("array", "matrix")}
 MAX_DEPTH = 25
+# What keeps the time and memory of loading in proportion to the size of a file; docs/model_files.md states them.
+MOST_REFERENCES = 8  # to one array: each may be checked with cubic cost
+MOST_OBJECTS, CHARACTERS_PER_OBJECT = 1000, 256  # estimators, records and layers: 1000, and one per so many characters
 METADATA_REQUEST = "_metadata_request"  # stands in a file apart from the other attributes
 
 _PLAIN_KINDS = "biuf"  # dtypes that a file holds as they are
@@ -70,6 +75,7 @@ def find_class(name):
     return found if isinstance(found, type) and issubclass(found, BaseEstimator) else None
 
 
+@cache
 def name_of_class(cls):
     """The name under which a class of the closed set stands in a file, or None for other classes."""
     listed = [name for name, path in _CLASSES.items() if path.endswith(f".{cls.__name__}")]
@@ -81,16 +87,22 @@ def foreign_estimators():
     return ", ".join(name for name in _CLASSES if name.startswith("sklearn."))
 
 
+@cache
 def parameters_of(cls):
     """The names of an estimator's constructor parameters."""
-    return cls._get_param_names()
+    return tuple(cls._get_param_names())
+
+
+@cache
+def _defaults(cls):
+    signature = inspect.signature(cls).parameters
+    listed = [signature[name] for name in parameters_of(cls)]
+    return {part.name: part.default for part in listed if part.default is not inspect.Parameter.empty}
 
 
 def default_parameters(cls, given):
     """Defaults of the parameters that are not given: files of an older vicinal do not have them."""
-    signature = inspect.signature(cls).parameters
-    missing = [signature[name] for name in parameters_of(cls) if name not in given]
-    return {part.name: part.default for part in missing if part.default is not inspect.Parameter.empty}
+    return {name: default for name, default in _defaults(cls).items() if name not in given}
 
 
 def fields_of(cls):
@@ -134,17 +146,18 @@ def as_plain(array):
 
 
 def from_plain(plain, dtype):
-    """Undo `as_plain`; ValueError where the numbers cannot be of this dtype."""
+    """Undo `as_plain` but for the order of bytes; ValueError where the numbers cannot be of this dtype."""
     little = dtype.newbyteorder("<")
     if not 0 < little.itemsize < 2**24:
         raise ValueError(f"it holds an array of dtype {dtype}.")
-    pattern = as_plain(np.empty((), dtype=little))
-    shape = plain.shape[: plain.ndim - pattern.ndim]
-    if plain.ndim < pattern.ndim or plain.dtype != pattern.dtype or plain.shape != shape + pattern.shape:
+    pattern = as_plain(np.empty(0, dtype=little))  # without entries, but for the axis of one entry
+    inner = pattern.shape[1:]
+    shape = plain.shape[: plain.ndim - len(inner)]
+    if plain.ndim < len(inner) or plain.dtype != pattern.dtype or plain.shape != shape + inner:
         raise ValueError(f"it holds an array of dtype {dtype} as {plain.dtype} of shape {plain.shape}.")
     if dtype.kind == "U":
         check_text(plain)
-    return plain.view(little).reshape(shape).astype(dtype, copy=False)
+    return plain.view(little).reshape(shape)
 
 
 def check_text(code_points):

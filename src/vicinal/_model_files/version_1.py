@@ -44,16 +44,20 @@ _FIELDS: dict[str, dict[str, str]] = {
 _ADDED: dict[str, dict[str, None]] = {
     name: {"constants": None} for name in ("LCA", "LCAGauss", "LocalLCA", "ManifoldParzen", "ParzenWindows")
 }
+_ADDED["LocalLCA"] |= {"rows_": None, "sample_weight": None, "neighbors": None}
+# Fields that are made from others now.
+_MADE: dict[str, tuple[str, ...]] = {"LocalLCA": ("local_covariances_",)}
 _OF_EVERY_CLASS = {"_sklearn_output_config": "set_output"}
 
 
 def as_version_2(tree):
-    """The description of version 2 that a description of version 1 stands for, at any depth."""
-    if isinstance(tree, list):
-        return [as_version_2(item) for item in tree]
-    if not isinstance(tree, dict):
+    """The description of version 2 that a description of version 1 stands for, at any depth; the latter is overwritten."""
+    if not isinstance(tree, (dict, list)):
         return tree
-    tree = {key: as_version_2(value) for key, value in tree.items()}
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        tree[key] = as_version_2(value)
+    if isinstance(tree, list):
+        return tree
     if tree.get("class") == "ManifoldParzenCV" and isinstance(tree.get("attributes"), dict):
         return _searched(tree)
     name, kind = tree.get("class"), tree.get("is")
@@ -62,6 +66,8 @@ def as_version_2(tree):
         tree["parameters"] = renamed_parameters(name, tree["parameters"])
     if part is not None and isinstance(name, str) and isinstance(tree.get(part), dict):
         tree[part] = _renamed(tree[part], {**_OF_EVERY_CLASS, **_FIELDS.get(name, {})})
+        for made in _MADE.get(name, ()):
+            tree[part].pop(made, None)
         if "mixture_" in tree[part]:  # it is fitted
             tree[part] = {**_ADDED.get(name, {}), **tree[part]}
     return tree

@@ -66,6 +66,11 @@ def _lca_gauss(trees: Trees) -> Trees:
     return trees
 
 
+def _local_lca(trees: Trees) -> Trees:
+    """What made the free covariances of version 1 has no parameters any more; a new fit chooses its kernels."""
+    return {name: trees[name] for name in ("reg", "engine", "verbose") if name in trees}
+
+
 def _detector(trees: Trees) -> Trees:
     """Detectors of version 1 scored by the density alone."""
     return {**trees, "largest_group": None}
@@ -131,6 +136,7 @@ _REGROUPED: dict[str, Callable[[Trees], Trees]] = {
     "DensityOutlierDetector": _detector,
     "LCA": _lca,
     "LCAGauss": _lca_gauss,
+    "LocalLCA": _local_lca,
     "MMC": _structure,
     "NCA": _nca,
     "NeuralNCA": _neural_nca,

@@ -2,10 +2,11 @@
 
 ``None``, booleans, integers, strings, finite floats and lists stand for themselves; everything else is an
 object whose ``"is"`` names its type. Arrays go into the table by name and the tree refers to them, so an
-array that is shared is stored once and shared again.
+array that is shared is stored once and shared again (once for every eight references to it).
 """
 
 import math
+from collections import Counter
 
 import numpy as np
 import scipy.sparse
@@ -18,6 +19,7 @@ from vicinal._model_files.states import state_of
 from vicinal._model_files.types import (
     MAX_DEPTH,
     METADATA_REQUEST,
+    MOST_REFERENCES,
     SPARSE,
     as_plain,
     can_hold,
@@ -41,6 +43,7 @@ class Writer:
         self.callbacks = []  # the functions that are left out, as text
         self._training_rows = training_rows
         self._trees = {}  # of arrays, by identity
+        self._references = Counter()  # by name of the array
         self._alive = []  # an identity must not be used again by another array
 
     def estimator(self, estimator, place=()):
@@ -111,8 +114,10 @@ class Writer:
         if array.dtype == object:
             items = [self.value(item, (*place, str(i))) for i, item in enumerate(array.ravel())]
             return {"is": "objects", "shape": list(array.shape), "items": items}
-        if id(array) in self._trees:
-            return self._trees[id(array)]
+        known = self._trees.get(id(array))
+        if known is not None and self._references[known["name"]] < MOST_REFERENCES:
+            self._references[known["name"]] += 1
+            return known
         if not can_hold(array.dtype) or array.dtype.itemsize == 0:
             raise TypeError(f"{_where(place)} has the dtype {array.dtype}, which a model file cannot hold.")
         name = ".".join(place)
@@ -120,7 +125,7 @@ class Writer:
         if not is_plain(array.dtype):
             tree["dtype"] = array.dtype.str
         self.arrays[name] = as_plain(array)
-        self._trees[id(array)] = tree
+        self._trees[id(array)], self._references[name] = tree, 1
         self._alive.append(array)
         return tree
 
@@ -203,7 +208,7 @@ def _without_rows(estimator):
 
 
 def _holds_rows(value):
-    return name_of_class(type(value)) in ("FrameMixture", "LocalMixture", "SharedMixture")
+    return name_of_class(type(value)) in ("FrameMixture", "LocalFrameMixture", "LocalMixture", "SharedMixture")
 
 
 def _memory_order(array):

@@ -155,7 +155,16 @@ def _lda(X, classes, n_components):
             f"init='lda' finds at most min(n_features, n_classes - 1)={most} components, got "
             f"n_components={n_components}. Lower n_components or use init='auto'."
         )
-    return LinearDiscriminantAnalysis(n_components=n_components).fit(X, classes).scalings_.T[:n_components]
+    try:
+        directions = LinearDiscriminantAnalysis(n_components=n_components).fit(X, classes).scalings_.T
+    except IndexError:  # what scikit-learn raises where no column varies within the classes
+        directions = np.empty((0, X.shape[1]))
+    if len(directions) < n_components:
+        raise ValueError(
+            f"init='lda' finds {len(directions)} directions in which these classes vary and differ (constant columns and "
+            f"combinations of others have none), got n_components={n_components}. Lower n_components or use init='auto'."
+        )
+    return directions[:n_components]
 
 
 def given_units(components):

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
-from vicinal._checks import check_positive, check_rows, check_weights
+from vicinal._checks import check_magnitude, check_positive, check_rows, check_spread, check_weights
 from vicinal._engine import Engine, Match, Work, as_engine, choose, fit_engine, forget, prepare, resident
 from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
@@ -84,6 +84,7 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
         self.bandwidth_ = 1.0
         if len(points) < 2:
             return
+        check_spread(self.points_[points])
         weight = None if weight is None else weight[points]
         problem = prepare(
             fit_engine(self),
@@ -110,7 +111,9 @@ class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
             # Rows of weight zero were not kept: leave-one-out answers for the others.
             queries = self._positions[self._positions >= 0]
         else:
-            queries = self._images(X, check_rows(self, X, reset=False))
+            queries = self._images(X, check_rows(self, X, reset=False, precision=self.points_.dtype))
+            if self.metric_ is not None:
+                check_magnitude(queries, "the image of X under metric", precision=self.points_.dtype)
         work = Work(len(queries), *self.points_.shape)
 
         def place():

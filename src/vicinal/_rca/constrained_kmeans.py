@@ -159,17 +159,22 @@ class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clust
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Nearest centre of each row, without constraints."""
         check_is_fitted(self)
-        return self._kmeans.predict(check_rows(self, X, reset=False))
+        return self._kmeans.predict(self._rows(X))
 
     def transform(self, X: ArrayLike) -> Any:
         """Distance of each row to each centre."""
         check_is_fitted(self)
-        return self._kmeans.transform(check_rows(self, X, reset=False))
+        return self._kmeans.transform(self._rows(X))
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Minus the sum of squared distances of the rows to their nearest centres."""
         check_is_fitted(self)
-        return self._kmeans.score(check_rows(self, X, reset=False))
+        return self._kmeans.score(self._rows(X))
+
+    def _rows(self, X):
+        """New rows in the precision of the centres: scikit-learn's compiled code takes no other."""
+        precision = self.cluster_centers_.dtype
+        return check_rows(self, X, reset=False, precision=precision).astype(precision, copy=False)
 
     @property
     def _n_features_out(self):

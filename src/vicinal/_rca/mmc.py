@@ -9,7 +9,14 @@ from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
 
-from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_rows, check_spread
+from vicinal._checks import (
+    check_callback,
+    check_choice,
+    check_columns_spread,
+    check_integer,
+    check_positive,
+    check_rows,
+)
 from vicinal._fit_loops import Callback, Reason, Recorder, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._supervision import check_pairs, read_partition
@@ -128,6 +135,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
                 f"MMC needs a chunklet of two or more points, got none: {report} Give rows of one group the "
                 "same id, or pass pairs of row positions."
             )
+        check_columns_spread(X)
         rows = X.astype(np.float64) - X[0]  # constant columns become zeros exactly, offsets cost no digits
         rows -= rows.mean(axis=0)
         frame = self._frame(rows, chunklets, float(np.finfo(X.dtype).eps))
@@ -152,7 +160,6 @@ class MMC(LinearMetricMixin, BaseEstimator):
         tolerance = rank_tolerance(len(total), resolution)
         basis = range_basis(np.diag(np.diag(total)) if self.structure == "diag" else total, tolerance=tolerance)
         if basis is not None and basis.shape[1] == 0:
-            check_spread(rows)
             raise ValueError(f"All {len(rows)} rows of X are equal: there is no variance to learn from.")
         if self.structure == "diag":
             varies = np.diag(total) > 0

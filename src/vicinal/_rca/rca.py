@@ -11,7 +11,7 @@ from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from vicinal._checks import check_integer, check_magnitude, check_spread, shown_columns, validate_data
+from vicinal._checks import check_columns_spread, check_integer, check_magnitude, shown_columns, validate_data
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._rca.raw_shrinkage import choose_raw_shrinkage, held_out_score
 from vicinal._scatter import chunklet_scatter
@@ -302,14 +302,13 @@ class RCA(LinearMetricMixin, BaseEstimator):
         X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows)
         if self.n_components is not None and self.n_components > X.shape[1]:
             raise ValueError(f"n_components={self.n_components} is more than the {X.shape[1]} features of X. Lower it.")
+        check_magnitude(X)
         entries, report = read_chunklets(y, len(X))
         with np.errstate(over="ignore", invalid="ignore"):
             sums = chunklet_scatter(X, entries)
         if not (np.isfinite(sums.total).all() and np.isfinite(sums.fourth).all()):
-            check_magnitude(X)
             raise ValueError(_fourth_powers(X, "overflow"))
-        if not np.trace(sums.total) > 0:
-            check_spread(X)
+        check_columns_spread(X, getattr(self, "feature_names_in_", None))
         if np.sum(sums.fourth) < 1e-280 and np.trace(sums.within) > 0:
             raise ValueError(_fourth_powers(X, "underflow"))
         return sums, report

@@ -15,6 +15,7 @@ from string import Template
 
 from vicinal._compare.words import shown
 from vicinal._report.charts import heatmap, interval_mark, line_chart
+from vicinal._words import printable
 
 
 def render(summary):
@@ -35,7 +36,7 @@ def render(summary):
         _data(summary["data"]),
         _code(summary["code"]),
     ]
-    return Template(template).substitute(
+    document = Template(template).substitute(
         title=escape(summary["title"]),
         state=summary["verdict"]["state"],
         verdict=_verdict(summary["verdict"]),
@@ -48,12 +49,22 @@ def render(summary):
         digest=digest,
         data=_safe_json(summary["views"]),
     )
+    return printable(document)
 
 
 def _safe_json(value):
     """JSON that can stand in a script element whatever texts it holds."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(_printable(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _printable(value):
+    """The value with `printable` texts: the script would show what JSON only escapes."""
+    if isinstance(value, dict):
+        return {key: _printable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_printable(item) for item in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def _verdict(verdict):

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_flag, check_integer
+from vicinal._checks import check_flag, check_integer, validate_data
 from vicinal._tables.column_type import number_type
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

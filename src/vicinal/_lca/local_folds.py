@@ -1,0 +1,188 @@
+"""The folds by which Local LCA chooses: everything that shapes a kernel is made again without the held-out rows."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from vicinal._density.noise_choice import SLACK
+from vicinal._engine import Engine, Frames, one_blas_thread_beside_pairs, prepare
+from vicinal._lca.folds import rough_metric
+from vicinal._lca.lca import LCA
+from vicinal._lca.local_kernels import (
+    Coordinates,
+    Kernels,
+    Shared,
+    adapted_neighbors,
+    count_candidates,
+    find_neighbors,
+    make_kernels,
+)
+from vicinal._lca.penalty import family_matrix
+from vicinal._lca.steps import CollapseError, Structure
+from vicinal._leave_one_out import leave_one_out, scatter_of_rows
+from vicinal._mixtures import LOG_2PI
+
+_FULL = Structure("full")
+# Passes that the fit of LCA to a fold makes, about; the engine chooses by it.
+_PASSES = 10
+
+
+class Choice(NamedTuple):
+    """One member of the family: what all kernels share, the size of a vicinity, how much of its scatter, and its centre."""
+
+    shared: float
+    noise: float
+    n_neighbors: int
+    n_components: int
+    center: str
+
+
+class LocalFold:
+    """The rows that one fold learns from, and the log-densities of rows under kernels that they make.
+
+    Parameters
+    ----------
+    train : array of shape (n, D)
+        Rows of positive weight.
+    weight : array of shape (n,), optional
+    base : LCA or None
+        Fitted to all rows; None where its covariance has no weight. Its penalty is made again from the training rows, and so is its covariance, from where the fit
+        to all rows ended: a few passes.
+    engine : Engine
+    """
+
+    def __init__(self, train: np.ndarray, weight: np.ndarray | None, base: LCA | None, engine: Engine) -> None:
+        self._train, self._weight, self._engine = train, weight, engine
+        none = np.eye(train.shape[1])
+        self._sigma = cache(lambda: none if base is None else fold_covariance(train, weight, base, engine))
+        self._coordinates = cache(self._make_coordinates)
+        self._near: dict[Shared, np.ndarray] = {}
+        self._adapted: dict[Choice, tuple[int, Kernels]] = {}
+        shares = np.full(len(train), 1.0 / len(train)) if weight is None else weight / weight.sum()
+        self._log_weights = np.log(shares)
+
+    @property
+    def n_rows(self) -> int:
+        """The rows that it learns from."""
+        return len(self._train)
+
+    def _make_coordinates(self, shape: Shared) -> tuple[Coordinates, np.ndarray]:
+        found = Coordinates(
+            self._train, shape.covariance(self._sigma() if shape.shared else np.eye(self._train.shape[1]))
+        )
+        return found, found.of(self._train)
+
+    def _neighbors(self, shape: Shared, k: int) -> np.ndarray:
+        """The k nearest rows; those of the largest k that was asked for are kept, since they begin with the others."""
+        known = self._near.get(shape)
+        if known is None or known.shape[1] < k:
+            known = find_neighbors(self._coordinates(shape)[1], k, None, self._engine)
+            self._near[shape] = known
+        return known[:, :k]
+
+    def prepare_neighbors(self, shape: Shared, k: int) -> None:
+        """Find the neighbours for all vicinities of up to k rows at once."""
+        self._neighbors(shape, k)
+
+    def table(
+        self, test: np.ndarray, shape: Shared, k: int, depths: Sequence[int], factors: Sequence[float], center: str
+    ) -> np.ndarray:
+        """Log-densities of test rows for all depths and all multiples of a shape, shape (depths, factors, tests)."""
+        coordinates, Z = self._coordinates(shape)
+        neighbors = self._neighbors(shape, k) if depths[-1] else np.empty((len(Z), 0), dtype=int)
+        kernels = make_kernels(Z, neighbors, depths[-1], self._weight, center, self._engine)
+        return self._scores(kernels, coordinates, test, depths, factors)
+
+    def adapted_table(self, test: np.ndarray, choice: Choice, factors: Sequence[float], passes: int) -> np.ndarray:
+        """Log-densities of test rows after so many passes in which vicinities follow the rows' own metrics."""
+        shape = Shared(choice.shared, choice.noise)
+        coordinates, Z = self._coordinates(shape)
+        known, kernels = self._adapted.get(choice, (0, None))
+        if kernels is None or known > passes:
+            neighbors = self._neighbors(shape, choice.n_neighbors)
+            known, kernels = 0, make_kernels(Z, neighbors, *self._making(choice))
+        if passes:
+            candidates = self._neighbors(shape, count_candidates(choice.n_neighbors, len(Z)))
+            for _ in range(known, passes):
+                kernels, _ = adapted(Z, kernels, candidates, choice.n_neighbors, *self._making(choice))
+        self._adapted[choice] = passes, kernels  # the next pass goes on from here
+        return self._scores(kernels, coordinates, test, [choice.n_components], factors)[0]
+
+    def _making(self, choice: Choice) -> tuple[int, np.ndarray | None, str, Engine]:
+        return choice.n_components, self._weight, choice.center, self._engine
+
+    def _scores(
+        self,
+        kernels: Kernels,
+        coordinates: Coordinates,
+        test: np.ndarray,
+        depths: Sequence[int],
+        factors: Sequence[float],
+    ) -> np.ndarray:
+        problem = prepare(self._engine, kernels.centres, log_weights=self._log_weights)
+        slack = SLACK[kernels.centres.dtype]
+        placed = problem.at(Frames(kernels.frames, kernels.variances, factors, depths, slack))
+        sums = placed.log_sums_table(coordinates.of(test))
+        return sums - coordinates.log_det - 0.5 * test.shape[1] * LOG_2PI
+
+
+def adapted(
+    Z: np.ndarray,
+    kernels: Kernels,
+    candidates: np.ndarray,
+    k: int,
+    depth: int,
+    weight: np.ndarray | None,
+    center: str,
+    engine: Engine,
+) -> tuple[Kernels, np.ndarray]:
+    """One pass: the vicinities in the rows' own metrics, and the kernels that they make.
+
+    Parameters
+    ----------
+    Z : array of shape (n, D)
+        The rows where the shared covariance is the identity.
+    kernels : Kernels
+        Those that the metrics come from.
+    candidates : integer array of shape (n, m)
+        The rows that may become neighbours.
+    k : int
+    depth, weight, center, engine
+        As in `make_kernels`.
+    """
+    neighbors = adapted_neighbors(Z, kernels, candidates, k, 1.0)
+    return make_kernels(Z, neighbors, depth, weight, center, engine), neighbors
+
+
+def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, engine: Engine) -> np.ndarray:
+    """LCA's covariance of some of the rows that `base` was fitted to; that of all where these have none.
+
+    The penalty is of the same family and factor as that of `base`, where its search chose one.
+    """
+    start = base.components_[:, base.active_features_]
+    reg = base.reg_[np.ix_(base.active_features_, base.active_features_)]
+    try:
+        with np.errstate(divide="raise", invalid="raise"):
+            if base.reg_search_ is not None:
+                reg = _penalty_again(train, weight, base)
+            problem = leave_one_out(train, weight, engine, reg=reg, passes=_PASSES)
+        with one_blas_thread_beside_pairs(*train.shape):
+            inverse = np.linalg.inv(rough_metric(problem, scatter_of_rows(train, weight), _FULL, start))
+        covariance = inverse @ inverse.T
+        np.linalg.cholesky(covariance)
+    except (CollapseError, np.linalg.LinAlgError, FloatingPointError):
+        return base.covariance_
+    return covariance
+
+
+def _penalty_again(train: np.ndarray, weight: np.ndarray | None, base: LCA) -> np.ndarray:
+    """The penalty that the search of `base` chose, made from other rows: the same family, the same factor."""
+    table, rows = base.reg_search_ or {}, base.mixture_.centres
+    family = str(table["family"][int(np.argmax(table["mean_test_score"]))])
+    counted = base.mixture_.log_weights > -np.inf
+    shares = None if np.ptp(base.mixture_.log_weights) == 0 else np.exp(base.mixture_.log_weights[counted])
+    reg = base.reg_[np.ix_(base.active_features_, base.active_features_)]
+    factor = np.trace(reg) / np.trace(family_matrix(family, rows[counted], shares))
+    return factor * family_matrix(family, train, weight)

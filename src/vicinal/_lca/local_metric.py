@@ -1,0 +1,63 @@
+"""The field of metrics of a fitted Local LCA: the covariance at a point, distances from it, the map of its vicinity."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal._checks import check_rows
+
+# Kernels with a smaller share in the density at a point have no part in its metric.
+_NEGLIGIBLE = 1e-6
+
+
+class LocalMetricMixin:
+    """What a density can say about nearness at a point, whose mixture has a covariance per component."""
+
+    def local_metric(self: Any, X: ArrayLike) -> NDArray[Any]:
+        r"""Return the covariance of the kernels at each row of X, shape (n, n_active, n_active).
+
+        It is :math:`\sum_j p_j(x) C_j`, with the share :math:`p_j(x)` of each kernel in the density at x. Its inverse
+        is the matrix of the metric there.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+        """
+        check_is_fitted(self)
+        mixture, rows = self._mixture(), self._active(check_rows(self, X, reset=False)).astype(np.float64)
+        if not hasattr(mixture, "covariances"):  # one covariance for all
+            return np.repeat(mixture.covariance[None], len(rows), axis=0)
+        shares = mixture.responsibilities(rows, _NEGLIGIBLE)
+        d = rows.shape[1]
+        some = np.unique(shares.indices)
+        own = mixture.covariances_of(some) if hasattr(mixture, "covariances_of") else mixture.covariances[some]
+        return (shares[:, some] @ own.reshape(len(some), d * d)).reshape(-1, d, d)
+
+    def local_map(self: Any, x: ArrayLike) -> NDArray[Any]:
+        """Return the map of the vicinity of one row, shape (n_active, n_active): Euclidean distances there are local ones.
+
+        ``(X - x) @ local_map(x).T`` has the row at its origin and the direction in which its vicinity is widest first.
+
+        Parameters
+        ----------
+        x : array-like of shape (n_features,)
+        """
+        values, vectors = np.linalg.eigh(self.local_metric(np.reshape(x, (1, -1)))[0])
+        return (vectors[:, ::-1] / np.sqrt(values[::-1])).T
+
+    def local_distances(self: Any, x: ArrayLike, X: ArrayLike) -> NDArray[Any]:
+        """Return the distance of each row of X from one row, in the metric of that row, shape (n,).
+
+        The unit is a standard deviation of the kernels at that row. The distance from a to b differs from that from b to a.
+
+        Parameters
+        ----------
+        x : array-like of shape (n_features,)
+        X : array-like of shape (n, n_features)
+        """
+        there = self.local_map(x)
+        rows = self._active(check_rows(self, X, reset=False)).astype(np.float64)
+        centre = self._active(np.reshape(np.asarray(x, dtype=np.float64), (1, -1)))
+        return np.linalg.norm((rows - centre) @ there.T, axis=1)

@@ -1,0 +1,185 @@
+"""The choice of Local LCA's kernels by held-out rows.
+
+The family has two paths along which the shared covariance only changes its size, so that one set of frames and one sweep
+over the pairs serve all sizes and all numbers of directions: multiples of LCA's covariance, and multiples of the
+identity (the noise of Manifold Parzen). The search
+
+1. tries both paths with both centres, for two sizes of the vicinity and every third multiple;
+2. then, around the best of these, all sizes of the vicinity and all multiples nearby;
+3. then sums of the best members of the two paths;
+4. then, from the best member and from the best of each path, lets the vicinities follow the metric of each row, as long as
+   held-out rows gain.
+
+LCA (its own covariance, no directions) and the grid of Manifold Parzen are among the members that it compares.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+
+from vicinal._lca.local_folds import Choice, LocalFold
+from vicinal._lca.local_kernels import Shared
+
+_GAIN = 5e-3  # nats per row: what a pass must gain
+_NEARBY = 2  # positions on a path around the best
+_SUMS = (0.25, 0.5, 1.0)  # multiples of the sum of the best members of both paths
+_FEW = 2  # sizes of the vicinity in the first round
+
+
+class Grid(NamedTuple):
+    """What is searched: sizes of the vicinity, numbers of directions, centres, and paths of shared covariances."""
+
+    neighbors: Sequence[int]
+    depths: Sequence[int]
+    centers: Sequence[str]
+    paths: Sequence[tuple[Shared, Sequence[float]]]
+    sums: bool  # whether sums of the best members of two paths are tried
+
+
+class HeldOut(NamedTuple):
+    """A fold with the rows that it holds out and their weights."""
+
+    fold: LocalFold
+    test: np.ndarray
+    weight: np.ndarray | None
+
+
+class Found(NamedTuple):
+    """The best member, its mean score, the passes of adaptation, their scores, and the table of all members."""
+
+    choice: Choice
+    score: float
+    passes: int
+    objectives: list[float]
+    converged: bool
+    results: dict[str, Any]
+
+
+class LocalSearch:
+    """The search over the family; see the head of this file.
+
+    Parameters
+    ----------
+    folds : sequence of HeldOut
+    grid : Grid
+    max_iter : int
+        Most passes of adaptation.
+    """
+
+    def __init__(self, folds: Sequence[HeldOut], grid: Grid, max_iter: int) -> None:
+        self._folds, self._grid, self._max_iter = folds, grid, max_iter
+        self._scores: dict[Choice, np.ndarray] = {}  # of each fold
+
+    def run(self) -> Found:
+        """Return the best member that was found."""
+        grid = self._grid
+        for shape, factors in grid.paths:
+            for held_out in self._folds:
+                held_out.fold.prepare_neighbors(shape, max(grid.neighbors))
+            few = factors[::3] if len(factors) > 4 else factors
+            for center in grid.centers:
+                for k in self._few_neighbors():
+                    self._try(shape, few, k, center)
+        best = self._best()
+        shape, factors, at = self._place_of(best)
+        nearby = factors[max(at - _NEARBY, 0) : at + _NEARBY + 1]
+        for k in grid.neighbors:
+            self._try(shape, nearby, k, best.center)
+        if grid.sums:
+            self._try_sums()
+        return self._adapt()
+
+    def _few_neighbors(self) -> Sequence[int]:
+        """Sizes spread over all of them."""
+        sizes = self._grid.neighbors
+        return sizes if len(sizes) <= _FEW else [sizes[1], sizes[-2]] if len(sizes) > 3 else [sizes[0], sizes[-1]]
+
+    def _try(self, shape: Shared, factors: Sequence[float], k: int, center: str) -> None:
+        """Score all numbers of directions and all multiples of a shape, unless all are known."""
+        depths = [depth for depth in self._grid.depths if depth <= k and (depth or center == "row")]
+        members = [[Choice(*shape.times(f), k, depth, center) for f in factors] for depth in depths]
+        if not depths or all(member in self._scores for row in members for member in row):
+            return
+        tables = np.stack([_means(held_out, shape, k, depths, factors, center) for held_out in self._folds])
+        for i, row in enumerate(members):
+            for j, member in enumerate(row):
+                self._scores.setdefault(member, tables[:, i, j])
+
+    def _best(self, among: Sequence[Choice] | None = None) -> Choice:
+        return max(self._scores if among is None else among, key=lambda member: self._scores[member].mean())
+
+    def _place_of(self, member: Choice) -> tuple[Shared, Sequence[float], int]:
+        """The path that a member of the first round lies on, and its place there."""
+        places = (
+            (shape, factors, at)
+            for shape, factors in self._grid.paths
+            for at, factor in enumerate(factors)
+            if shape.times(factor) == (member.shared, member.noise)
+        )
+        return next(places)
+
+    def _best_of_path(self, name: str) -> Choice | None:
+        """The best member with directions whose shared covariance has the part of this name alone."""
+        pure = [m for m in self._scores if getattr(m, name) == m.shared + m.noise and m.n_components > 0]
+        return self._best(pure) if pure else None
+
+    def _try_sums(self) -> None:
+        """Sums of the best multiple of LCA's covariance and the best noise, for the best vicinity."""
+        best, parts = self._best(), [self._best_of_path(name) for name in ("shared", "noise")]
+        if None not in parts:
+            both = Shared(parts[0].shared, parts[1].noise)  # type: ignore[union-attr]
+            self._try(both, _SUMS, best.n_neighbors, best.center)
+
+    def _adapt(self) -> Found:
+        """Let vicinities follow the rows' own metrics, while held-out rows gain: from the best member, and from each path's."""
+        best = self._best()
+        starts = {best: None, self._best_of_path("shared"): None, self._best_of_path("noise"): None}
+        found = [self._adapted(start) for start in starts if start is not None]
+        return max(found, key=lambda one: one.score)
+
+    def _adapted(self, start: Choice) -> Found:
+        """The passes from one member."""
+        score, passes = float(self._scores[start].mean()), 0
+        path, converged = [score], True
+        if start.n_components and self._max_iter:
+            converged = False
+            for _ in range(self._max_iter):
+                after = np.mean([_adapted_mean(held_out, start, passes + 1) for held_out in self._folds])
+                path.append(float(after))
+                if after - score <= _GAIN:
+                    converged = True
+                    break
+                score, passes = float(after), passes + 1
+        return Found(start, score, passes, path, converged, self._results())
+
+    def _results(self) -> dict[str, Any]:
+        """The members that were tried, as ``cv_results_`` of GridSearchCV."""
+        members = list(self._scores)
+        scores = np.array([self._scores[member] for member in members])
+        results: dict[str, Any] = {"params": [member._asdict() for member in members]}
+        for name in Choice._fields:
+            results[f"param_{name}"] = np.array([getattr(member, name) for member in members])
+        for s in range(scores.shape[1]):
+            results[f"split{s}_test_score"] = scores[:, s]
+        results["mean_test_score"], results["std_test_score"] = scores.mean(axis=1), scores.std(axis=1)
+        results["rank_test_score"] = rankdata(-results["mean_test_score"], method="min").astype(int)
+        return results
+
+
+def _means(
+    held_out: HeldOut, shape: Shared, k: int, depths: Sequence[int], factors: Sequence[float], center: str
+) -> np.ndarray:
+    scores = held_out.fold.table(held_out.test, shape, k, depths, factors, center)
+    return _average(scores, held_out.weight)
+
+
+def _adapted_mean(held_out: HeldOut, choice: Choice, passes: int) -> float:
+    return float(_average(held_out.fold.adapted_table(held_out.test, choice, [1.0], passes), held_out.weight)[0])
+
+
+def _average(scores: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """The weighted mean over the last axis; a row infinitely far from all kernels makes a member the worst."""
+    worst = np.finfo(np.float64).min / scores.shape[-1]
+    return np.average(np.maximum(scores, worst), axis=-1, weights=weight)

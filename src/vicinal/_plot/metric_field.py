@@ -1,0 +1,136 @@
+"""The field of metrics of a density: an ellipse per row, as wide as the kernels are there."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.decomposition import PCA
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal._checks import check_array, check_integer
+from vicinal._mixtures import feature_positions
+from vicinal._plot.parts import COLOURS, GREY, axes_or_new, label_axes, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_ROWS = 5000  # among which those with an ellipse are chosen
+
+
+def metric_field(
+    density: Any,
+    X: ArrayLike,
+    *,
+    features: Sequence[int | str] | ArrayLike | None = None,
+    n_ellipses: int = 60,
+    ax: Any = None,
+) -> "Axes":
+    """Draw what "near" means at different places: the metric of a fitted LocalLCA at some rows, as ellipses.
+
+    Parameters
+    ----------
+    density : fitted LocalLCA
+        Anything fitted with ``local_metric``.
+    X : array-like of shape (n, d)
+        Rows, which are drawn as dots. Ellipses stand at some of them, far from each other.
+    features : two positions or names, optional
+        The columns that span the picture. By default these are both columns of two; of more, the picture is spanned by
+        the two leading principal components of X.
+    n_ellipses : int, default=60
+    ax : matplotlib Axes, optional
+        Where to draw; the default is a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+        An ellipse is one standard deviation of the kernels at its centre, seen in the plane of the picture. Both axes have
+        the same scale unless the columns differ in their spread by more than a factor of three.
+
+    Examples
+    --------
+    >>> from vicinal import LocalLCA
+    >>> from vicinal.datasets import make_spiral
+    >>> from vicinal.plot import metric_field
+    >>> X = make_spiral(200, random_state=0)[0]
+    >>> ax = metric_field(LocalLCA().fit(X), X, n_ellipses=25)
+    >>> len(ax.collections[1].get_paths())
+    25
+    """
+    if not hasattr(density, "local_metric"):
+        raise TypeError(f"density must have a local_metric, got {type(density).__name__}. Pass a fitted LocalLCA.")
+    check_is_fitted(density)
+    rows = check_array(X, dtype=np.float64, input_name="X")
+    if rows.shape[1] != density.n_features_in_:
+        raise ValueError(f"X must have the {density.n_features_in_} columns of the density, got {rows.shape[1]}.")
+    plane, names = _plane(density, rows, features)
+    points = rows @ plane.T
+    chosen = _spread_out(points, check_integer(n_ellipses, "n_ellipses"))
+    asked = rows[chosen]
+    if hasattr(density, "feature_names_in_"):
+        asked = _named(asked, density.feature_names_in_)
+    seen = plane[:, density.active_features_]
+    covariances = np.einsum("ij,njk,lk->nil", seen, density.local_metric(asked), seen)
+    ax = axes_or_new(ax)
+    _draw(ax, points, _ellipses(points[chosen], covariances))
+    label_axes(ax, *names)
+    return ax
+
+
+def _draw(ax: Any, points: NDArray[Any], ellipses: Any) -> None:
+    """Draw rows as dots, and ellipses over them."""
+    size = float(np.clip(3000 / len(points), 3, 20))
+    ax.scatter(*points.T, s=size, color=GREY, linewidths=0, alpha=0.6, rasterized=len(points) > 5000)
+    ax.add_collection(ellipses)
+    low, high = np.ptp(points, axis=0).min(), np.ptp(points, axis=0).max()
+    if low > 0 and high < 3.0 * low:
+        ax.set_aspect("equal", adjustable="datalim")
+    ax.autoscale_view()
+
+
+def _plane(density: Any, rows: NDArray[Any], features: Any) -> tuple[NDArray[Any], tuple[str, str]]:
+    """What maps rows to the picture, shape (2, d), and the names of its axes."""
+    d, known = rows.shape[1], getattr(density, "feature_names_in_", None)
+    if features is None and d > 2:
+        pca = PCA(2, random_state=0).fit(rows)
+        shares = pca.explained_variance_ratio_
+        return pca.components_, tuple(f"principal component {i + 1} ({shares[i]:.0%})" for i in range(2))  # type: ignore[return-value]
+    kept = np.arange(d) if features is None else feature_positions(features, d, known)
+    if len(kept) != 2:
+        raise ValueError(f"features must name two columns, got {len(kept)}.")
+    names = [f"column {i + 1}" if known is None else short(known[i]) for i in kept]
+    return np.eye(d)[kept], (names[0], names[1])
+
+
+def _spread_out(points: NDArray[Any], most: int) -> NDArray[Any]:
+    """The positions of points far from each other: the next one is always the farthest from those before."""
+    some = np.arange(len(points))
+    if len(some) > _MOST_ROWS:
+        some = np.sort(np.random.default_rng(0).choice(some, _MOST_ROWS, replace=False))
+    there = points[some] / np.maximum(np.ptp(points, axis=0), np.finfo(np.float64).tiny)
+    chosen = [int(np.argmin(np.square(there - np.median(there, axis=0)).sum(axis=1)))]
+    away = np.full(len(there), np.inf)
+    while len(chosen) < min(most, len(some)):
+        away = np.minimum(away, np.square(there - there[chosen[-1]]).sum(axis=1))
+        chosen.append(int(np.argmax(away)))
+    return some[chosen]
+
+
+def _ellipses(centres: NDArray[Any], covariances: NDArray[Any]) -> Any:
+    """Ellipses of one standard deviation."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgba
+
+    turn = np.linspace(0.0, 2.0 * np.pi, 49)
+    circle = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    outlines = centres[:, None] + circle @ np.linalg.cholesky(covariances).transpose(0, 2, 1)
+    return PolyCollection(
+        list(outlines), facecolors=[to_rgba(COLOURS[0], 0.15)], edgecolors=COLOURS[0], linewidths=1.0, closed=True
+    )
+
+
+def _named(rows: NDArray[Any], names: NDArray[Any]) -> Any:
+    """Rows with the names of their columns, as the density was fitted on."""
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=names)

@@ -1,0 +1,155 @@
+"""Threads, forks, process pools and odd installations: the same bits, no hang, BLAS threads as they were.
+
+Each case runs a script in a process of its own and compares what it prints with that of a plain run.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from campaigns.harness import Bad, Case, Skip, environment
+
+CASES = 200
+_COMMON = """
+import hashlib, os, sys, warnings, numpy as np
+warnings.simplefilter("ignore")
+import vicinal as v
+rng = np.random.default_rng(0)
+X, y = rng.normal(size=(2500, 5)), np.arange(2500) % 3
+def work(_=None):
+    found = [
+        v.ParzenWindows(0.5).fit(X).score_samples(X[:200]),
+        v.LCA(reg=0.1, max_iter=2, tol=1.0).fit(X).components_,
+        v.NCA(2, max_iter=2, random_state=0).fit(X, y).components_,
+        v.ManifoldParzen(n_neighbors=5, n_components=2).fit(X).score_samples(X[:100]),
+    ]
+    return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in found)).hexdigest()
+def blas():
+    import threadpoolctl
+    return [(pool["user_api"], pool["num_threads"]) for pool in threadpoolctl.threadpool_info()]
+"""
+_SCRIPTS = {
+    "plain": "print(work())",
+    "threads": """
+from concurrent.futures import ThreadPoolExecutor
+work()  # whatever libraries are loaded at the first use
+before = blas()
+with ThreadPoolExecutor(8) as pool:
+    found = set(pool.map(work, range(8)))
+assert blas() == before, (before, blas())
+print(*found)
+""",
+    "fork before": """
+pid = os.fork()
+if pid == 0:
+    print(work(), flush=True)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+""",
+    "fork after": """
+first = work()
+pid = os.fork()
+if pid == 0:
+    print(work(), flush=True)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+assert work() == first
+""",
+    "fork during": """
+import threading, time
+found = []
+thread = threading.Thread(target=lambda: found.append(work()))
+thread.start()
+time.sleep(float(sys.argv[1]))
+pid = os.fork()
+if pid == 0:
+    print(work(), flush=True)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+thread.join()
+print(*found)
+""",
+    "loky": """
+from joblib import Parallel, delayed
+print(*set(Parallel(n_jobs=2)(delayed(work)(i) for i in range(4))))
+""",
+    "cold cache": """
+import subprocess
+code = open(sys.argv[2]).read().replace("#plain#", "print(work())")
+both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+print(*{process.communicate()[0].strip() for process in both})
+""",
+    "unwritable cache": "print(work())",
+    "no HOME": "print(work())",
+    "read-only install": "print(work())",
+}
+_SLOW = ("cold cache", "unwritable cache", "no HOME", "read-only install")  # they compile anew
+
+
+def check(case: Case) -> str:
+    """One way to run the same work."""
+    if not hasattr(os, "fork"):
+        raise Skip("there is no fork")
+    case.what = str(case.choice([name for name in _SCRIPTS if name != "plain"]))
+    with TemporaryDirectory(prefix="vicinal-campaign-") as folder:
+        found = _run(case.what, Path(folder), float(case.rng.uniform(0.0, 1.0)))
+    if found != {_expected()}:
+        raise Bad(f"other bits: {found}, expected {_expected()}")
+    return "the same bits"
+
+
+@cache
+def _expected() -> str:
+    with TemporaryDirectory(prefix="vicinal-campaign-") as folder:
+        (found,) = _run("plain", Path(folder), 0.0)
+        return found
+
+
+def _run(name: str, folder: Path, wait: float) -> set[str]:
+    code = folder / "common.py"
+    code.write_text(_COMMON + "#plain#\n")
+    settings = _settings(name, folder)
+    command = [sys.executable, "-W", "ignore", "-c", _COMMON + _SCRIPTS[name], str(wait), str(code)]
+    try:
+        done = subprocess.run(
+            command, env=settings, cwd=folder, capture_output=True, text=True, timeout=900 if name in _SLOW else 300
+        )
+    except subprocess.TimeoutExpired:
+        raise Bad("it hangs") from None
+    finally:
+        _writable(folder)
+    if done.returncode:
+        raise Bad(f"it ends with {done.returncode}: {done.stderr[-500:]}")
+    return set(done.stdout.split())
+
+
+def _settings(name: str, folder: Path) -> dict[str, str]:
+    if name == "cold cache":
+        return environment(NUMBA_CACHE_DIR=str(folder / "cache"))
+    if name == "unwritable cache":
+        (folder / "cache").mkdir(mode=0o555)
+        return environment(NUMBA_CACHE_DIR=str(folder / "cache"))
+    if name == "no HOME":
+        settings = environment()
+        for variable in ("HOME", "XDG_CACHE_HOME"):
+            settings.pop(variable, None)
+        return settings
+    if name == "read-only install":
+        source = Path(environment()["PYTHONPATH"])
+        shutil.copytree(source / "vicinal", folder / "site" / "vicinal", ignore=shutil.ignore_patterns("__pycache__"))
+        for path in [folder / "site", *(folder / "site").rglob("*")]:
+            path.chmod(path.stat().st_mode & ~0o222)
+        return environment(PYTHONPATH=str(folder / "site"), HOME=str(folder))
+    return environment()
+
+
+def _writable(folder: Path) -> None:
+    """So that the folder can be removed."""
+    for path in folder.rglob("*"):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(path.stat().st_mode | stat.S_IWUSR)

@@ -1,0 +1,189 @@
+"""What all campaigns share: drawing cases by number, judging, counting, writing failures down and replaying them.
+
+A campaign is a module with
+
+- ``CASES``: how many cases its full size has;
+- ``check(case)``: draws everything from ``case.rng``, names what it tries in ``case.what``, describes it in
+  ``case.text``, and returns the verdict in a word or two ("an answer", "a clear error"). `Bad`, or any other exception,
+  is a failure;
+- if it likes, ``ROWS``, a size that ``--rows`` changes (as ``case.rows``), and ``summary()``, more lines for the end.
+
+A case is made from the seed and its own number alone, so that a failure is replayed by these two.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import scipy
+import sklearn
+
+import vicinal
+
+
+class Bad(AssertionError):
+    """What a case showed is not what is promised."""
+
+
+class Skip(Exception):
+    """The case cannot be tried on this machine; the text says why."""
+
+
+class Case:
+    """One case of a campaign: its random numbers, and what it says about itself."""
+
+    def __init__(self, seed: int, number: int, rows: int | None = None) -> None:
+        self.seed, self.number, self.rows = seed, number, rows
+        self.rng = np.random.default_rng([seed, number])
+        self.what = "?"
+        self.text = ""
+        self.files: dict[str, bytes] = {}  # what to keep beside a failure
+
+    def choice(self, options: list) -> object:
+        """One of some options, as it is: NumPy would make an array of them."""
+        return options[int(self.rng.integers(len(options)))]
+
+    def chance(self, share: float) -> bool:
+        """True in a share of the cases."""
+        return bool(self.rng.random() < share)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """The environment of a process that imports this vicinal, wherever it runs."""
+    return {**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).resolve().parents[1]), **changes}
+
+
+def damaged(case: Case, whole: bytes) -> bytes:
+    """The bytes, changed in one or a few places."""
+    data, rng = bytearray(whole), case.rng
+    for _ in range(int(rng.geometric(0.7))):
+        kind = str(case.choice(["flip", "byte", "cut", "insert", "zero", "repeat", "digit", "start"]))
+        at, length = int(rng.integers(max(len(data), 1))), int(rng.integers(1, 40))
+        if kind == "start":  # where headers are
+            at = int(rng.integers(min(len(data), 128) + 1))
+            kind = str(case.choice(["byte", "insert", "digit"]))
+        case.text += f" {kind} at {at}"
+        if kind == "cut":
+            del data[at:]
+        elif kind == "insert":
+            data[at:at] = rng.bytes(length)
+        elif kind == "repeat":
+            data[at:at] = data[at : at + length]
+        elif kind == "zero":
+            data[at : at + length] = bytes(len(data[at : at + length]))
+        elif at < len(data):
+            data[at] = {"flip": data[at] ^ 1 << int(rng.integers(8)), "digit": ord(str(int(rng.integers(10))))}.get(
+                kind, int(rng.integers(256))
+            )
+    return bytes(data)
+
+
+class Tally:
+    """Counts verdicts by what was tried."""
+
+    def __init__(self) -> None:
+        self.clean: Counter = Counter()
+        self.bad: Counter = Counter()
+        self.verdicts: Counter = Counter()
+
+    def table(self) -> str:
+        """The table of tried, clean and bad, and the verdicts."""
+        names = sorted({*self.clean, *self.bad})
+        rows = [(name, self.clean[name], self.bad[name]) for name in names]
+        rows.append(("all", self.clean.total(), self.bad.total()))
+        width = max(len(name) for name, *_ in rows)
+        lines = [f"{'':{width}}  {'tried':>8} {'clean':>8} {'bad':>8}"]
+        lines += [f"{name:{width}}  {clean + bad:>8,} {clean:>8,} {bad:>8,}" for name, clean, bad in rows]
+        lines += [f"  {verdict}: {times:,}" for verdict, times in self.verdicts.most_common()]
+        return "\n".join(lines)
+
+
+def run(campaign: ModuleType, arguments: list[str]) -> int:
+    """Run a campaign as the command line says; return the exit code, 1 where a case is bad."""
+    name = campaign.__name__.rpartition(".")[2]
+    parser = argparse.ArgumentParser(prog=f"python tests/campaigns {name}", description=campaign.__doc__)
+    parser.add_argument("--cases", type=int, default=campaign.CASES, help="the number of cases; default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
+    parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    parser.add_argument("--start", type=int, default=0, help="the number of the first case; default: %(default)s")
+    parser.add_argument("--failures", default="campaign-failures", help="the folder for failing cases")
+    parser.add_argument("--replay", metavar="FILE", help="run the one case of a file that a failure left")
+    default = getattr(campaign, "ROWS", None)
+    parser.add_argument("--rows", type=int, default=default, help="of the largest problems, where a campaign has such")
+    options = parser.parse_args(arguments)
+    if options.replay:
+        return _replay(campaign, options.replay)
+    tally, began = Tally(), time.monotonic()
+    for number in range(options.start, options.start + options.cases):
+        if time.monotonic() - began > options.seconds:
+            break
+        case = Case(options.seed, number, options.rows)
+        error = _judge(campaign.check, case, tally)
+        if error is not None:
+            path = _write_failure(Path(options.failures), name, case, error)
+            print(f"bad: case {number}, {case.what}: {_brief(error)}\n     replay it with --replay {path}", flush=True)
+    print(f"campaign {name}, seed {options.seed}, {datetime.now(UTC):%Y-%m-%d}, {time.monotonic() - began:.0f} s")
+    print(tally.table(), flush=True)
+    if hasattr(campaign, "summary"):
+        print(campaign.summary(), flush=True)
+    return 1 if tally.bad else 0
+
+
+def _judge(check: Callable[[Case], str], case: Case, tally: Tally) -> BaseException | None:
+    try:
+        verdict = check(case)
+    except KeyboardInterrupt:
+        raise
+    except Skip as reason:
+        tally.verdicts[f"left out: {reason}"] += 1
+    except BaseException as error:  # whatever a case raises is what the campaign looks for
+        tally.bad[case.what] += 1
+        return error
+    else:
+        tally.clean[case.what] += 1
+        tally.verdicts[verdict] += 1
+    return None
+
+
+def _brief(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}"
+
+
+def _write_failure(folder: Path, name: str, case: Case, error: BaseException) -> Path:
+    """Write what replays and explains a failing case."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{name}-{case.seed}-{case.number}"
+    for ending, content in case.files.items():
+        (folder / f"{stem}.{ending}").write_bytes(content)
+    versions = {module.__name__: module.__version__ for module in (vicinal, np, scipy, sklearn)}
+    record = {
+        "campaign": name, "seed": case.seed, "number": case.number, "rows": case.rows, "what": case.what, "text": case.text,
+        "error": _brief(error), "traceback": "".join(traceback.format_exception(error)),
+        "versions": {**versions, "python": platform.python_version()},
+    }  # fmt: skip
+    path = folder / f"{stem}.json"
+    path.write_text(json.dumps(record, indent=1))
+    return path
+
+
+def _replay(campaign: ModuleType, path: str) -> int:
+    record = json.loads(Path(path).read_text())
+    case = Case(record["seed"], record["number"], record["rows"])
+    try:
+        print(campaign.check(case))
+    except Exception:
+        traceback.print_exc()
+        print(f"{case.what}: {case.text}", file=sys.stderr)
+        return 1
+    return 0

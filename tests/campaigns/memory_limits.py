@@ -1,0 +1,103 @@
+"""Fits and scores under a falling limit of the address space: MemoryError, a right answer, or an abort that says why.
+
+Each case runs a task in a process of its own that may map only so much memory beyond what it has after the imports. An
+abort by OpenBLAS, LLVM or a thread that cannot be started, in their own words, is counted apart. A wrong answer, a hang or
+a damaged file is bad.
+"""
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from campaigns.harness import Bad, Case, Skip, environment
+from vicinal import io
+
+CASES = 300
+_TASK = """
+import sys, warnings, numpy as np
+warnings.simplefilter("ignore")
+import vicinal as v
+from vicinal import io
+task, limit, path = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+rng = np.random.default_rng(0)
+X, y = rng.normal(size=(3000, 8)), np.arange(3000) % 3
+def fitted():
+    if task == "parzen": return v.ParzenWindows(0.5).fit(X)
+    if task == "lca": return v.LCA(reg=0.1, max_iter=2, tol=1.0).fit(X)
+    if task == "nca": return v.NCA(2, max_iter=2, random_state=0).fit(X, y)
+    if task == "manifold": return v.ManifoldParzen(n_neighbors=5, n_components=2).fit(X)
+    return v.RCA().fit(X, y)
+v.ParzenWindows(0.5).fit(X[:50]).score_samples(X[:5])  # what is imported at the first use is not the task
+if limit > 0:
+    import resource
+    mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + int(limit), mapped + int(limit)))
+try:
+    model = fitted()
+    rows = model.score_samples(X[:300]) if hasattr(model, "score_samples") else model.transform(X[:300])
+    io.save(model, path)
+    answer = float(np.abs(rows).sum())
+except (MemoryError, np.linalg.LinAlgError) as error:
+    print("MemoryError" if isinstance(error, MemoryError) else repr(error))
+    sys.exit(7)
+print(repr(answer))
+"""
+# What other people's code says when it cannot get memory and ends the process.
+_ABORTS = (
+    "OpenBLAS",
+    "LLVM",
+    "bad_alloc",
+    "can't start new thread",
+    "Cannot allocate",
+    "memory",
+    "Resource temporarily",
+)
+TASKS = ["parzen", "lca", "nca", "manifold", "rca"]
+
+
+def _run(task: str, limit: float, path: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", _TASK, task, str(limit), str(path)]
+    settings = environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+    return subprocess.run(command, env=settings, capture_output=True, text=True, timeout=300)
+
+
+@cache
+def _unlimited(task: str) -> float:
+    with TemporaryDirectory(prefix="vicinal-campaign-") as folder:
+        done = _run(task, 0, Path(folder) / "model.vicinal")
+        return float(done.stdout)
+
+
+def check(case: Case) -> str:
+    """One task under one limit."""
+    if not Path("/proc/self/statm").exists():
+        raise Skip("the mapped memory is not known here")
+    case.what = str(case.choice(TASKS))
+    limit = 2.0 ** case.rng.uniform(16, 29)
+    case.text = f"{limit / 2**20:.2f} MB beyond the imports"
+    expected = _unlimited(case.what)
+    with TemporaryDirectory(prefix="vicinal-campaign-") as folder:
+        path = Path(folder) / "model.vicinal"
+        try:
+            done = _run(case.what, limit, path)
+        except subprocess.TimeoutExpired:
+            raise Bad("it hangs") from None
+        if path.exists():
+            io.load(path)  # a ValueError where it is damaged
+        if done.returncode == 0:
+            if abs(float(done.stdout) - expected) > 1e-9 * abs(expected):
+                raise Bad(f"it answers {done.stdout.strip()}, expected {expected!r}")
+            return "the right answer"
+    if done.returncode == 7 and done.stdout.strip() == "MemoryError":
+        return "MemoryError"
+    words = (done.stdout + done.stderr).strip()
+    if any(word in words for word in _ABORTS) or done.returncode < 0:
+        return f"an end by other code ({_whose(words, done.returncode)})"
+    raise Bad(f"it ends with {done.returncode}: {words[-400:]}")
+
+
+def _whose(words: str, code: int) -> str:
+    named = next((word for word in _ABORTS if word in words), None)
+    return named or f"signal {-code}"

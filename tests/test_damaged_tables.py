@@ -1,0 +1,86 @@
+"""Damaged tables reached the user as zlib, Token, NotImplemented, Key and Type errors, with a traceback and exit code 1."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from campaigns import harness, tables
+
+from vicinal._app.errors import DATA
+from vicinal._app.tables import TableOptions, read_table
+from vicinal.cli import main
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_short_campaign(seed):
+    for number in range(60):
+        tables.check(harness.Case(seed, number))
+
+
+def npy(header):
+    """An NPY file with this header."""
+    text = header.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64)
+
+
+def zipped(compression):
+    """An NPZ file whose entry claims another compression."""
+    whole = bytearray(tables._whole("npz"))
+    for mark, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        at = whole.index(mark) + offset
+        whole[at : at + 2] = compression.to_bytes(2, "little")
+    return bytes(whole)
+
+
+def parquet_of_lists():
+    return pd.DataFrame({"a": [1.0, 2.0]}).to_parquet()[:-6] + b"\xff\xff\x00PAR1"
+
+
+@pytest.mark.parametrize(
+    ("ending", "content"),
+    [
+        ("csv.gz", tables._whole("csv.gz")[:40] + bytes(20) + tables._whole("csv.gz")[60:]),
+        ("csv.gz", tables._whole("csv.gz")[:100]),
+        ("npy", npy("{'descr': '<f8', 'fortran_order': False, 'shape': (8,")),  # TokenError
+        ("npy", npy("{'descr': 'O', 'fortran_order': False, 'shape': (8,)}")),
+        ("npy", npy("{'descr': 7, 'fortran_order': False, 'shape': (8,)}")),
+        ("npy", npy(f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({10**30},)}}")),
+        ("npz", zipped(99)),  # NotImplementedError
+        ("npz", tables._whole("packed.npz")[:60] + bytes(30) + tables._whole("packed.npz")[90:]),
+        ("parquet", parquet_of_lists()),
+        ("parquet", b"PAR1"),
+    ],
+)
+def test_damage_is_exit_code_3_and_one_sentence(ending, content, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"table.{ending}").write_bytes(content)
+    assert main(["learn", f"table.{ending}", "--method", "parzen", "-o", "m.vicinal"]) == DATA
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"table.{ending}" in said
+    assert not (tmp_path / "m.vicinal").exists()
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_numbers_are_read_to_the_last_bit(decimal, tmp_path):
+    """With pandas 2 the last bit could differ, so that `score` took training rows for new ones."""
+    rows = np.random.default_rng(0).normal(size=(300, 2)) * 10.0 ** np.random.default_rng(1).uniform(
+        -9, 9, size=(300, 2)
+    )
+    pd.DataFrame(rows, columns=["a", "b"]).to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=decimal)
+    options = TableOptions(sep=";", decimal=decimal)
+    np.testing.assert_array_equal(read_table(str(tmp_path / "t.csv"), options).to_numpy(), rows)
+
+
+def test_names_that_turn_the_text_around_are_escaped(tmp_path, capsys, monkeypatch):
+    """In the words of the command and in what it prints; a table keeps them as they are."""
+    monkeypatch.chdir(tmp_path)
+    name = "a\u202eb\u2028\x1b[2Jc\x85"
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=[name, "b"])
+    rows.to_parquet("t.parquet")
+    assert main(["learn", "t.parquet", "--method", "parzen", "-o", "m.vicinal"]) == 0
+    assert main(["inspect", "m.vicinal"]) == 0
+    assert main(["inspect", "m.vicinal", "--json"]) == 0
+    assert main(["learn", "t.parquet", "--method", "nca", "--target", name + "x", "-o", "n.vicinal"]) != 0
+    said = "".join(capsys.readouterr())
+    assert "a\\u202eb\\u2028\\u001b[2Jc\\u0085" in said
+    assert not set(said) & set("\u202e\u2028\x1b\x85")

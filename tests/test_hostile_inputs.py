@@ -1,0 +1,158 @@
+"""Inputs that once came back as NaN, as a wrong answer or as an error of another library: each is a regression."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import vicinal
+from vicinal import LCA, NCA, RCA, ParzenWindows
+
+X = np.random.default_rng(0).normal(size=(60, 3))
+X32 = X.astype(np.float32)
+Y = np.arange(60) % 2
+
+
+def narrow(factor):
+    """Rows whose first column is in such units."""
+    return X * [factor, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "boolean", "string", "Float64"])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        NCA(max_iter=1),
+        vicinal.DensityClassifier(ParzenWindows(1.0)),
+        vicinal.SoftNeighborsClassifier(bandwidth=1.0),
+        vicinal.SoftNeighborsRegressor(bandwidth=1.0),
+        vicinal.BinnedTargetMetric(RCA()),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_missing_labels_of_a_nullable_array_are_counted(estimator, dtype):
+    y = pd.array([1, None] * 30, dtype="Int64").astype(dtype)
+    with pytest.raises(ValueError, match=r"y must not hold missing .*got 30 of 60"):
+        estimator.fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", [RCA(), vicinal.PairNCA(max_iter=1), vicinal.MMC()])
+def test_missing_chunklets_of_a_nullable_array_are_rows_in_none(estimator):
+    y = pd.array([1, None] * 30, dtype="Int64")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = estimator.fit(X, y).get_mahalanobis_matrix()
+        expected = estimator.fit(X, np.where(Y == 0, 1, -1)).get_mahalanobis_matrix()
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("size", [1e20, 1e38, 1e100])
+@pytest.mark.parametrize(
+    ("estimator", "method"),
+    [
+        (vicinal.SoftNeighborsClassifier(bandwidth=1.0), "predict_proba"),
+        (vicinal.SoftNeighborsRegressor(bandwidth=1.0), "predict"),
+        (vicinal.SoftNeighborsRegressor(np.eye(3), bandwidth=1.0), "effective_neighbors"),
+        (vicinal.ParzenMeanShift(ParzenWindows(1.0)), "predict"),
+        (vicinal.ConstrainedKMeans(2, n_init=1), "predict"),
+    ],
+)
+def test_rows_beyond_the_precision_of_the_training_rows_are_refused(estimator, method, size):
+    """Fitted to float32, they gave NaN, the mean of all targets, or an error of the engine."""
+    estimator.fit(X32, Y)
+    with pytest.raises(ValueError, match=r"magnitude .*, whose squares overflow float32; expected at most 1e\+18"):
+        getattr(estimator, method)(np.full((2, 3), size))
+
+
+@pytest.mark.parametrize("size", [1e151, 1e200, 1e300])
+def test_rows_to_climb_from_are_refused_where_squares_overflow(size):
+    with pytest.raises(ValueError, match="X holds values of magnitude"):
+        vicinal.ParzenMeanShift(ParzenWindows(1.0)).fit(X).predict(np.full((2, 3), size))
+
+
+@pytest.mark.parametrize(("fitted", "asked"), [(X, X32), (X32, X)])
+def test_clusters_are_predicted_in_either_precision(fitted, asked):
+    """It was "Buffer dtype mismatch, expected 'const double' but got 'float'"."""
+    clusters = vicinal.ConstrainedKMeans(2, n_init=1, random_state=0).fit(fitted)
+    np.testing.assert_array_equal(clusters.predict(asked), clusters.labels_)
+    assert clusters.transform(asked).shape == (60, 2)
+    assert clusters.score(asked) < 0
+
+
+def test_draws_that_float32_cannot_hold_are_refused():
+    with pytest.raises(ValueError, match="exceed float32"):
+        ParzenWindows(1e150).fit(X32).sample(3, random_state=0)
+    assert np.isfinite(ParzenWindows(1e150).fit(X).sample(3, random_state=0)).all()
+
+
+@pytest.mark.parametrize("factor", [1e-152, 1e-155, 1e-160, 1e-200, 1e-310])
+@pytest.mark.parametrize("estimator", [RCA(), vicinal.MMC(), vicinal.MMC(structure="diag"), LCA()])
+def test_columns_in_tiny_units_are_named(estimator, factor):
+    """Their variances are subnormal or zero, which gave "array must not contain infs or NaNs"."""
+    with pytest.raises(ValueError, match=r"1 of 3 columns \(0\) spread over .* whose square underflows"):
+        estimator.fit(narrow(factor), Y)
+
+
+@pytest.mark.parametrize("factor", [1e-152, 1e-155, 1e-200])
+def test_a_bandwidth_is_not_searched_where_all_squares_underflow(factor):
+    """It was "cannot convert float NaN to integer"."""
+    with pytest.raises(ValueError, match=r"the spread of X is .*underflows float64"):
+        vicinal.SoftNeighborsClassifier().fit(factor * X, Y)
+
+
+def test_weights_over_600_orders_of_magnitude():
+    weight = 10.0 ** np.random.default_rng(0).uniform(-300, 300, size=20)
+    assert np.isfinite(LCA(reg=0.1).fit(X[:20], sample_weight=weight).components_).all()
+    with pytest.raises(ValueError, match="collapses"):
+        LCA(reg=0.0).fit(X[:20], sample_weight=weight)
+
+
+def test_lda_finds_no_more_directions_than_columns_that_vary():
+    """With four classes it returned two components where three were asked for; without any, an IndexError."""
+    rows, classes = X * [1.0, 0.0, 1.0], np.arange(60) % 4
+    with pytest.raises(ValueError, match=r"finds 2 directions .*got n_components=3"):
+        NCA(3, init="lda", max_iter=1).fit(rows, classes)
+    assert NCA(2, init="lda", max_iter=30, random_state=0).fit(rows, classes).components_.shape == (2, 3)
+    with pytest.raises(ValueError, match="finds 0 directions"):
+        NCA(1, init="lda", max_iter=1).fit(np.ones((60, 3)), classes)
+
+
+def test_rows_that_are_all_equal_have_no_outliers_and_no_warning():
+    """The width of the trusted neighbourhoods was the logarithm of 0."""
+    detector = vicinal.DensityOutlierDetector(ParzenWindows(1.0)).fit(np.zeros((12, 1)))
+    assert np.isfinite(detector.score_samples(np.zeros((2, 1)))).all()
+
+
+def test_equal_rows_of_huge_numbers_are_refused_by_their_size():
+    with pytest.raises(ValueError, match=r"X holds values of magnitude 1e\+200"):
+        RCA().fit(np.full((4, 2), 1e200), [0, 0, 1, 1])
+
+
+def test_components_beyond_float32_map_float32_rows():
+    """They were cast to infinity, and zeros times infinity is NaN."""
+    metric = RCA(shrinkage=0).fit(X * [1e-60, 1.0, 1.0], Y)
+    assert np.abs(metric.components_).max() > 1e50
+    images = metric.transform(X32 * np.float32([0.0, 1.0, 1.0]))
+    np.testing.assert_allclose(images, metric.transform(X32.astype(np.float64) * [0.0, 1.0, 1.0]))
+
+
+def test_a_collapse_under_the_least_penalty_is_explained():
+    """One row outweighed the others by hundreds of orders of magnitude; the error had no text."""
+    rng, said = np.random.default_rng([2, 615]), []
+    for _ in range(20):
+        rows = rng.normal(size=(3, 1)) * rng.normal(size=3) + 10.0 ** rng.uniform(0, 12)
+        try:
+            LCA(max_iter=10).fit(rows, sample_weight=10.0 ** rng.uniform(-300, 300, size=3))
+        except ValueError as error:
+            said.append(str(error))
+    assert said
+    assert min(map(len, said)) > 50
+
+
+def test_texts_are_told_as_such():
+    with pytest.raises(ValueError, match=r"X must hold numbers, got a text .*'a'.*TableEncoder"):
+        RCA().fit([["a"], ["b"]], [0, 0])
+    with pytest.raises(ValueError, match=r"sample_weight must hold numbers, got a text"):
+        ParzenWindows(1.0).fit(X, sample_weight=["a"] * 60)

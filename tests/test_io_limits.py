@@ -1,0 +1,215 @@
+"""Loading takes memory and time in proportion to the file, whoever wrote it.
+
+The story: a file of 4 MB whose network refers 400 times to one weight took 1.5 GB, 15 MB of ``[]`` in the header took
+660 MB, and 60,000 references to one random state took two minutes.
+"""
+
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+
+import vicinal
+from vicinal import LCA, NCA, ParzenWindows, io
+from vicinal._model_files import model_file
+from vicinal._model_files.reader import Reader
+from vicinal._model_files.types import CHARACTERS_PER_OBJECT, MOST_OBJECTS, MOST_REFERENCES
+from vicinal._model_files.writer import Writer
+
+MB = 2**20
+X = np.random.default_rng(0).normal(size=(30, 3))
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write a file of any description and arrays with a valid checksum, as a forger would."""
+
+    def write_file(tree, arrays=None):
+        text = json.dumps({"vicinal": "0", "sklearn": sklearn.__version__, "estimator": tree}, separators=(",", ":"))
+        with monkeypatch.context() as patch:
+            patch.setattr(model_file, "_MAX_COST", 2**60)
+            model_file.write_arrays(tmp_path / "model.vicinal", text, arrays or {})
+        return tmp_path / "model.vicinal"
+
+    return write_file
+
+
+def peak_of(path):
+    """What loading said, and the most memory that it took beyond what was there."""
+    tracemalloc.start()
+    try:
+        said = str(io.load(path))
+    except ValueError as error:
+        said = str(error)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return said, peak
+
+
+def assert_bounded(path, match):
+    said, peak = peak_of(path)
+    assert match in said
+    assert peak <= 3 * path.stat().st_size + 32 * MB, f"{peak / MB:.0f} MB for {path.stat().st_size / MB:.1f} MB"
+
+
+def array(name):
+    return {"is": "array", "name": name}
+
+
+def network(*layers):
+    return {"is": "network", "layers": list(layers), "chain": True, "training": False, "trainable": True}
+
+
+def tree_with(estimator, **parameters):
+    tree = Writer().estimator(estimator)
+    tree["parameters"].update(parameters)
+    return tree
+
+
+def test_a_network_does_not_refer_to_one_weight_many_times(write):
+    pytest.importorskip("torch")
+    weight = np.zeros((360, 360))  # 1 MB
+    layer = {"layer": "Linear", "arrays": {"weight": array("w")}}
+    path = write(tree_with(vicinal.NeuralNCA(), network=network(*[layer] * 200)), {"w": weight})
+    assert_bounded(path, "refers to the array 'w' more than 1 time.")
+
+
+def test_a_weight_is_copied_once_and_takes_no_random_numbers(tmp_path):
+    torch = pytest.importorskip("torch")
+    wide = torch.nn.Linear(500, 2000, dtype=torch.float64)  # 8 MB
+    io.save(vicinal.NeuralNCA(network=wide), tmp_path / "model.vicinal")
+    before = torch.random.get_rng_state()
+    assert_bounded(tmp_path / "model.vicinal", "NeuralNCA")
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_network_has_no_endless_chain_of_layers(write):
+    pytest.importorskip("torch")
+    path = write(
+        tree_with(vicinal.NeuralNCA(), network=network(*[{"layer": "Tanh", "arrays": {}}] * 10_000)),
+    )
+    assert_bounded(path, "too many for the length of its description")
+
+
+@pytest.mark.parametrize("brackets", ["[]", "{}", "[[]]", '{"a":0}', "0.5", '"ab"'])
+def test_many_small_values_in_a_header_are_refused_before_they_are_made(brackets, write):
+    tree = tree_with(LCA())
+    tree["parameters"]["tol"] = "PLACE"
+    path = write(tree)
+    many = ",".join([brackets] * (3 * MB // 2 // (len(brackets) + 1)))
+    start = path.read_bytes()
+    text = json.loads(start[8:])["__metadata__"]["model"].replace('"PLACE"', f"[{many}]")
+    path = write_text(path, text)
+    assert_bounded(path, "MB of memory")
+
+
+def write_text(path, text):
+    """Write a description as it is."""
+    cost, model_file._MAX_COST = model_file._MAX_COST, 2**60
+    try:
+        model_file.write_arrays(path, text, {})
+    finally:
+        model_file._MAX_COST = cost
+    return path
+
+
+def test_escapes_in_the_outer_header_hide_nothing(tmp_path):
+    """``\\u005b`` in the header is a bracket in the description."""
+    text = json.dumps({"vicinal": "0", "sklearn": "0", "estimator": [[]] * 200_000}, separators=(",", ":"))
+    path = write_text(tmp_path / "model.vicinal", text)
+    assert_bounded(path, "MB of memory")
+
+
+def test_wide_texts_are_counted_as_wide(tmp_path):
+    text = json.dumps({"vicinal": "0", "sklearn": "0", "estimator": "a" * (9 * MB) + "\U0001f600"})
+    assert_bounded(write_text(tmp_path / "model.vicinal", text), "MB of memory")
+
+
+@pytest.mark.parametrize("many", [2, 60_000])
+def test_random_states_have_keys_of_their_own(many, write, monkeypatch):
+    made = []
+    original = np.random.RandomState
+    monkeypatch.setattr("vicinal._model_files.reader._random_state", lambda: made.append(1) or original(0))
+    state = Writer().value(original(0), ("key",))
+    state["key"] = array("key")
+    path = write(tree_with(NCA(), random_state=[state] * many), {"key": np.zeros(624, dtype=np.uint32)})
+    with pytest.raises(ValueError, match=r"more than 1 time\.|MB of memory"):
+        io.load(path)
+    assert len(made) <= 1
+
+
+def test_an_array_is_referred_to_a_few_times_only(write):
+    tree = tree_with(NCA(), init=[array("a")] * (MOST_REFERENCES + 1))
+    with pytest.raises(ValueError, match=f"'a' more than {MOST_REFERENCES} times"):
+        io.load(write(tree, {"a": np.zeros((3, 3))}))
+
+
+def test_an_array_that_is_shared_more_often_is_written_again(tmp_path):
+    shared = np.eye(3)
+    steps = make_pipeline(*(NCA(init=shared) for _ in range(2 * MOST_REFERENCES + 1)))
+    io.save(steps, tmp_path / "model.vicinal")
+    loaded = [step.init for _, step in io.load(tmp_path / "model.vicinal").steps]
+    assert all(np.array_equal(init, shared) for init in loaded)
+    assert len({id(init) for init in loaded}) == 3
+
+
+def test_estimators_are_counted(write):
+    tree = tree_with(vicinal.DensityClassifier(), priors=[Writer().estimator(ParzenWindows())] * 3 * MOST_OBJECTS)
+    path = write(tree)
+    with pytest.raises(ValueError, match=r"estimators, records and layers, too many|has priors="):
+        io.load(path)
+    reader = Reader({}, 10 * CHARACTERS_PER_OBJECT)
+    trees = [Writer().estimator(ParzenWindows())] * (MOST_OBJECTS + 11)
+    with pytest.raises(ValueError, match=f"more than {MOST_OBJECTS + 10} estimators"):
+        reader.value(trees)
+
+
+def test_a_number_of_outputs_is_not_written_out(write):
+    """Its names were made one by one to count them: 10**9 of them, at the word of a file."""
+    writer = Writer()
+    normalizer = make_pipeline(Normalizer().fit(X), LCA(reg=0.0).fit(X))
+    tree = writer.estimator(normalizer)
+    tree["parameters"]["steps"][0]["items"][1]["attributes"]["n_features_in_"] = 10**12
+    assert_bounded(write(tree, writer.arrays), "steps that transform rows to what the next one takes")
+    writer = Writer()
+    tree = writer.estimator(make_pipeline(LinearDiscriminantAnalysis().fit(X, np.arange(30) % 3), ParzenWindows(1.0)))
+    tree["parameters"]["steps"][0]["items"][1]["attributes"].update(n_outputs=10**9, max_components=10**9)
+    assert_bounded(write(tree, writer.arrays), "n_outputs=1000000000")
+
+
+def test_checks_of_large_matrices_take_little_memory(write):
+    """One array in every place: the checks of the relations between them made five of its size."""
+    writer, d = Writer(), 900
+    tree = writer.estimator(LCA(reg=0.0).fit(X))
+    fields, mixture = tree["attributes"], tree["attributes"]["mixture_"]["fields"]
+    eye = np.eye(d)
+    fields.update({name: array("eye") for name in ("components_", "covariance_", "precision_", "reg_")})
+    mixture.update(covariance=array("eye"), cholesky=array("eye"), centres=array("rows"))
+    fields["n_features_in_"] = d
+    arrays = {**writer.arrays, "eye": eye, "rows": np.zeros((30, d))}
+    path = write(tree, arrays)
+    said, peak = peak_of(path)
+    assert said.startswith("LCA(")
+    assert peak <= 2 * path.stat().st_size + 16 * MB
+
+
+@pytest.mark.parametrize("estimators", [1, 200])
+def test_files_that_save_writes_stay_within_the_limits(estimators, tmp_path):
+    """A classifier of many classes has the most estimators of all models."""
+    rows = np.repeat(X, 10, axis=0) + np.random.default_rng(1).normal(size=(300, 3))
+    y = np.arange(300) % max(2, min(estimators, 100))
+    model = vicinal.DensityClassifier(ParzenWindows(1.0)).fit(rows, y)
+    io.save(model, tmp_path / "model.vicinal")
+    assert_bounded(tmp_path / "model.vicinal", "DensityClassifier")
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path):
+    with pytest.raises(ValueError, match=r"too many parts to save.*would take"):
+        io.save(NCA(init=[[float(i) for i in range(600_000)]]), tmp_path / "model.vicinal")
+    assert list(tmp_path.iterdir()) == []
