@@ -125,11 +125,15 @@ def _judged_as_new(model, detector, features):
 
 def _judged_with_gaps(model, detector, features, gaps):
     """The same where some rows have missing values: those are ranked by the columns that they have, the others as ever."""
+    from sklearn.preprocessing import StandardScaler
+
     from vicinal._density.incomplete import judge_incomplete
 
-    rows = features[gaps]
+    rows, log_scale = features[gaps], np.zeros(features.shape[1])
     for _, step in getattr(model.whole, "steps", [])[:-1]:
         rows = step.transform(rows)
+        if isinstance(step, StandardScaler):
+            log_scale = np.log(step.scale_)
     found = judge_incomplete(detector, np.asarray(rows, dtype=np.float64))
     judged = {name: np.empty(len(features)) for name in ("score", "p_value", "log_density")}
     complete = {} if gaps.all() else _judged_as_new(model, detector, features[~gaps])
@@ -137,6 +141,8 @@ def _judged_with_gaps(model, detector, features, gaps):
         judged[name][gaps] = values
         if complete:
             judged[name][~gaps] = complete[name]
+    # The volume of the columns that are not known is no part of these densities.
+    judged["log_density"][gaps] += features[gaps].isna().to_numpy() @ log_scale
     return judged
 
 
