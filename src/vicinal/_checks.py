@@ -31,14 +31,14 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
 def _culprits(message: str, X: Any, estimator: str) -> str | None:
     """What scikit-learn says about missing, infinite or non-numeric values, with the columns concerned; None for the rest."""
     names = list(X.columns) if hasattr(X, "columns") else None
-    if "could not convert string to float" in message:
+    if "could not convert string" in message:
         where = ""
         if names is not None:
             texts = np.array([getattr(kind, "kind", "O") not in "biuf" for kind in X.dtypes])
-            where = f" in the columns {shown_columns(texts, names)}"
+            where = f" Columns without numbers: {shown_columns(texts, names)}."
         return (
-            f"X must hold numbers, got a text ({message}){where}. Drop such columns, or turn them into numbers first, for example "
-            "with vicinal.TableEncoder."
+            f"X must hold numbers, got a text ({message}).{where} Drop such columns, or let vicinal.tables.prepare make numbers "
+            "of them."
         )
     if "contains NaN" in message:
         where = _columns_where(np.isnan, X, names)
