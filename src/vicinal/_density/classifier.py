@@ -13,10 +13,11 @@ from vicinal._density.density_input import as_density, check_takes_weights, rows
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._leave_one_out import scatter_of_rows
 from vicinal._mixtures import LOG_2PI
+from vicinal._notebook import NotebookMixin
 from vicinal._supervision import code_classes
 
 
-class DensityClassifier(ClassifierMixin, BaseEstimator):
+class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
     r"""Classify by Bayes' rule, with a density fitted to each class.
 
     .. math:: P(c \mid x) = \frac{\pi_c \, p_c(x)}{\sum_{c'} \pi_{c'} \, p_{c'}(x)}

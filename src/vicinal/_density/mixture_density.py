@@ -12,10 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns, validate_data
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
+from vicinal._notebook import NotebookMixin
 from vicinal._tensors import on_device
 
 
-class MixtureDensityMixin:
+class MixtureDensityMixin(NotebookMixin):
     """The density methods of an estimator whose fit sets ``mixture_``.
 
     The mixture is that of the columns at ``active_features_``. The other columns held one value each in all training

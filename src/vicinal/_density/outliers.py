@@ -34,6 +34,7 @@ from vicinal._density.training_rows import (
     scores_by_folds,
     weights_in,
 )
+from vicinal._notebook import NotebookMixin
 
 _REFITS = 5
 
@@ -42,7 +43,7 @@ class TrainingRowsWarning(UserWarning):
     """`predict` was given the training table, whose rows it treats as new: `fit_predict` judges them left out."""
 
 
-class DensityOutlierDetector(OutlierMixin, BaseEstimator):
+class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     r"""Call a row an outlier when its density is low.
 
     A density of training rows that includes each row's own kernel hides outliers: the smaller the bandwidth,

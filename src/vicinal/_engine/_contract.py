@@ -31,7 +31,7 @@ import numpy as np
 from vicinal._engine._accuracy import accurate_scatter, robust_centre
 from vicinal._engine._families import Kernel
 from vicinal._engine._settings import Engine
-from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES, SEARCH_FROM_QUERIES
+from vicinal._engine._tuning import ALGEBRA_ROWS, GATHERED_BYTES, LISTED_BYTES, SEARCH_FROM_QUERIES
 
 Array = Any  # an array of some namespace (NumPy, torch)
 
@@ -321,7 +321,8 @@ class Placed(Protocol):
         if self.metric is None:
             return self._rows_of_pairs(queries)
         images: np.ndarray | None = None
-        if queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES:
+        many = queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES
+        if many and not self.holds_float64_images:
             images = self.float64_images(Queries())
 
         def images_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
@@ -339,12 +340,17 @@ class Placed(Protocol):
 
         return images_of
 
+    @property
+    def holds_float64_images(self) -> bool:
+        """Whether `float64_images` only looks them up."""
+        return False
+
     def _rows_of_pairs(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], Iterator[ImagesOfPairs]]:
         """`float64_pairs` where images are the rows themselves: a copy of all of them in float64 would gain no digits."""
         rows, given = self.points.rows, self.coordinates(queries, "rows")
 
         def rows_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
-            for part in listed_parts(len(query), rows.shape[1]):
+            for part in listed_parts(len(query), rows.shape[1], most=GATHERED_BYTES):
                 yield part, given[query[part]], rows[point[part]]
 
         return rows_of
@@ -403,9 +409,9 @@ def finite(log_weights: np.ndarray) -> np.ndarray:
     return np.where(log_weights > -np.inf, log_weights, 0.0)
 
 
-def listed_parts(n_pairs: int, numbers_per_pair: int) -> Iterator[slice]:
-    """Slices of listed pairs whose differences, of so many float64 numbers per pair, fit the memory at a time."""
-    step = max(LISTED_BYTES // (8 * numbers_per_pair), 1)
+def listed_parts(n_pairs: int, numbers_per_pair: int, most: int = LISTED_BYTES) -> Iterator[slice]:
+    """Slices of listed pairs whose differences, of so many float64 numbers per pair, fit `most` bytes at a time."""
+    step = max(most // (8 * numbers_per_pair), 1)
     for start in range(0, n_pairs, step):
         yield slice(start, start + step)
 

@@ -24,6 +24,7 @@ ARRAY_BLOCK_PAIRS = 2**18  # pairs in a block of the NumPy backend: its arrays s
 COMPILED_BLOCK_PAIRS = 2**23  # at 2 to 20 ns per pair Ctrl-C is heard within 0.2 s
 LEAST_BLOCKS = 16  # so that few threads share the work evenly
 ALGEBRA_ROWS = 8192  # rows that are cast to float64 at a time: whole tiles
+GATHERED_BYTES = 2**20  # of differences of rows that are gathered for listed pairs: they stay in the cache.  Measured.
 LISTED_BYTES = 2**25  # of differences of listed pairs that are held at a time
 
 # -- compiled kernels against matrix products (`_cpu.py`) ---------------------------------------------------------

@@ -14,6 +14,7 @@ import numpy as np
 
 from vicinal._engine import Problem
 from vicinal._fit_loops import Reason
+from vicinal._journal import journaled
 from vicinal._lca.steps import COLLAPSE, CollapseError, inverse_root
 from vicinal._leave_one_out import leave_one_out, mean_of_rows
 from vicinal._mixtures import LOG_2PI
@@ -118,11 +119,17 @@ def em_step(problem, split):
         # Departure 6 (LCAGauss). All Gaussian: no direction is left to see neighbours in, so all are equally near, their scatter is
         # twice the covariance, and all stay Gaussian. The state absorbs.
         return gaussian_part(problem, split), split
-    sums, scatter = problem.pairs.at(local_metric(split)).scatter(problem.weight, space="rows")
-    mass = problem.weight.sum()
-    fit = problem.weight @ (sums - problem.log_others) / mass
-    matrix = scatter / mass + problem.root @ problem.reg @ problem.root.T
+    fit, scatter = _neighbors(problem, local_metric(split))
+    matrix = scatter + problem.root @ problem.reg @ problem.root.T
     return float(fit + gaussian_part(problem, split)), split_at_one(0.5 * (matrix + matrix.T))
+
+
+@journaled()
+def _neighbors(problem, metric):
+    """The neighbours' term of F, and the local scatter per unit of weight."""
+    sums, scatter = problem.pairs.at(metric).scatter(problem.weight, space="rows")
+    mass = problem.weight.sum()
+    return float(problem.weight @ (sums - problem.log_others) / mass), scatter / mass
 
 
 def stretched(split, following, factor):

@@ -13,6 +13,7 @@ from vicinal._density.gaps import Conditional, check_columns_known, conditionals
 from vicinal._lca.lca import LCA
 from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.steps import Structure
+from vicinal._notebook import NotebookMixin
 
 # The penalty of the default, a share of the covariance of the data: it keeps the kernel as wide, and as slanted, as few rows
 # with gaps can support. A heuristic: it was chosen on samples of five of the six sets of benchmarks/imputation.py.
@@ -22,7 +23,7 @@ _CALIBRATED_ON, _FEWEST_CALIBRATED = 500, 20
 _SCALES = (0.2, 5.0)
 
 
-class DensityImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Fill missing values in from a density of the rows: their conditional mean, or draws.
 
     Given the known entries o of a row, the missing ones m have under :math:`\sum_j w_j N(x; c_j, \Sigma)` the mixture

@@ -29,7 +29,7 @@ from vicinal._lca.checks import (
     collapse_message,
     is_answerable,
 )
-from vicinal._lca.folds import LCAFold
+from vicinal._lca.folds import search_penalty
 from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.options import StochasticEM
 from vicinal._lca.partial_fit import PartialFitMixin
@@ -37,12 +37,10 @@ from vicinal._lca.penalty import (
     PLENTY,
     check_reg,
     check_semidefinite,
-    choose_penalty,
     family_matrix,
     free_parameters,
     has_plenty,
     least_penalty,
-    split_folds,
     warn_at_edge,
 )
 from vicinal._lca.solver_choice import PASSES, SolverChoiceMixin
@@ -64,7 +62,7 @@ _COVARIANCES = ("full", "diag", "spherical", "low_rank")
 _SOLVERS = ("auto", "em", "accelerated", "stochastic")
 
 # The default max_iter and tol, exact and stochastic.
-_LIMITS = (500, 1e-8), (50, 1e-3)
+LIMITS = (500, 1e-8), (50, 1e-3)
 _FEWEST_REFITTED = 20  # rows that a detector fits again in folds
 
 
@@ -312,7 +310,7 @@ class LCA(
         start, record, neighbors = self._initial_metric(covariance, reg, structure), Recorder.of(self), None
         reference = self._metric_of_data(covariance, reg, structure)
         start = self._choose_solver(problem, start, structure, reference)
-        limits = self._limits(*_LIMITS[self.solver_ == "stochastic"])
+        limits = self._limits(*LIMITS[self.solver_ == "stochastic"])
         if self.solver_ == "stochastic":
             # Local covariances of minibatches, each blended with what is known (Eq. 7).
             path, neighbors = self._sweep(problem, start, structure, record, limits)
@@ -364,8 +362,7 @@ class LCA(
         if has_plenty(X, structure):
             answerable = is_answerable(X, *structure)
             return np.zeros(2 * X.shape[1:]) if answerable else least_penalty(X, weight)
-        folds = [LCAFold(*parts, structure=structure, engine=fit_engine(self)) for parts in split_folds(X, weight)]
-        choice = choose_penalty(folds, structure)
+        choice = search_penalty(X, weight, structure, fit_engine(self))
         if choice is None:
             return family_matrix("diagonal", X, weight)
         if choice.at_edge:

@@ -22,7 +22,7 @@ from vicinal._lca.checks import (
     collapse_message,
     is_answerable,
 )
-from vicinal._lca.folds import LCAFold, LCAGaussFold
+from vicinal._lca.folds import LCAGaussFold, search_penalty
 from vicinal._lca.gauss_penalty import Penalties, choose_both, gaussian_rules, given_rule, local_rules
 from vicinal._lca.gauss_steps import (
     all_local,
@@ -38,7 +38,6 @@ from vicinal._lca.missing import fit_lca_gauss_to_gaps
 from vicinal._lca.penalty import (
     check_reg,
     check_semidefinite,
-    choose_penalty,
     has_plenty,
     least_penalty,
     split_folds,
@@ -319,8 +318,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         parts = split_folds(X, weight)
         regs = [given_rule(reg)]
         if reg is None:
-            lca = [LCAFold(*part, structure=structure, engine=fit_engine(self)) for part in parts]
-            regs = local_rules(choose_penalty(lca, structure), answerable)
+            regs = local_rules(search_penalty(X, weight, structure, fit_engine(self)), answerable)
         chosen = Penalties(regs[0], gaussians[-1])
         if parts:
             folds = [LCAGaussFold(*part, reduce=self.reduce, engine=fit_engine(self)) for part in parts]

@@ -33,11 +33,12 @@ Array = NDArray[Any]
 _LEAST_HELD_OUT = 5  # pairs; fewer say too little to stop by
 _MOST_HELD_OUT = 1000
 _OTHERS = 4000  # rows that held-out positives are ranked among
+_LEAST_STEPS = 10  # between two looks
 _STEPS_IN_ROUND = 200  # between two looks at the held-out pairs, at most
 _MINED_FROM = 20_000  # rows that hard negatives are looked for in
 _SPARE_OF_GROUP = 50  # more of the nearest are looked at where these may all be of the anchor's group
 _START_ROWS = 50_000  # rows that the start is computed from
-_RAW_SHARE = 0.1  # of the raw metric in the start
+_RAW_SHARE = 0.1  # of the columns' own variances in the start
 _MOMENTUM, _MEMORY = 0.9, 0.999
 
 
@@ -58,7 +59,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     n_components : int, optional
         Rows of the map; the default is the number of features.
     init : {"rca", "identity"} or array of shape (n_components, n_features), default="rca"
-        The start. "rca" whitens the differences within pairs, with a tenth of the raw metric added.
+        The start. "rca" whitens the differences within pairs, shrunk by a tenth in units of the columns.
     similarity : {"cosine", "distance"}, default="cosine"
     temperature : float, default=0.05
         The smaller, the more the nearest wrong candidates count.
@@ -69,7 +70,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         Rows per anchor that are near to it without being its positive, found again in every epoch, and added to the
         candidates. They are looked for among at most 20,000 rows.
     max_iter : int, default=30
-        Epochs: passes over the pairs.
+        Passes over the pairs; where these are fewer than ten batches, ten steps count as a pass.
     tol : float, default=1e-4
         A gain of the held-out score that counts.
     callback : callable, optional
@@ -263,11 +264,13 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         sums = chunklet_scatter(both, read_chunklets(np.arange(2 * len(some)).reshape(2, -1).T, len(both))[0])
         within, total = sums.within / sums.n_points, sums.total / sums.n_rows
         # Where pairs hold equal rows, or nothing varies, there is nothing to whiten.
-        size = np.trace(within) / d
+        spread = np.diag(total) + 1e-9 * np.trace(total) / d
+        size = float(np.mean(np.diag(within) / spread)) if spread.all() else 0.0
         if size <= 0.0:
             return np.eye(k, d)
-        within = (1.0 - _RAW_SHARE) * within + _RAW_SHARE * size * np.eye(d)
-        reference = total + 1e-9 * np.trace(total) / d * np.eye(d)
+        # In units of the columns, so that a loud column does not drown the others.
+        within = (1.0 - _RAW_SHARE) * within + _RAW_SHARE * size * np.diag(spread)
+        reference = total + np.diag(spread - np.diag(total))
         found = whitening(within, reference, n_components=k, tolerance=rank_tolerance(d), resolution=0.0)
         return np.eye(k, d) if found is None else found.components
 
@@ -313,27 +316,29 @@ def _climb(
         for _ in range(estimator.max_iter):
             mined = _hard_negatives(rows, anchored, A, estimator, random) if estimator.hard_negatives else None
             values: list[float] = []
-            batches = anchored.batches(train, options.batch_size, random, mined)
-            for number, batch in enumerate(batches, 1):
-                found = anchor_objective(
-                    A, *rows.of(batch), batch.positives, batch.masked, weights=batch.weights, **settings
-                )
-                A = A + step * adam.direction(found.gradient - options.weight_decay * A)
-                values.append(found.value)
-                last = number * options.batch_size >= len(train)
-                if not last and (number % _STEPS_IN_ROUND or look is None):
-                    continue
-                value = float(np.mean(values)) if look is None else look.score(A)
-                before, values = record.objective, []
-                record.add(A, value)
-                record.iterated(A)
-                idle = 0 if value > before + estimator.tol else idle + 1
-                if idle and look is not None:
-                    A, step = record.kept.copy(), 0.5 * step
-                    adam = _Moments(A)
-                if idle >= options.n_iter_no_change:
-                    raise record.end(Reason.CONVERGED, f"{idle} rounds gained no more than tol={estimator.tol:g}")
-        raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} epochs were used")
+            # One pass over the pairs, or several where these are few; long passes are looked at in between.
+            passes = max(-(-_LEAST_STEPS * options.batch_size // len(train)), 1)
+            for left in range(passes - 1, -1, -1):
+                for number, batch in enumerate(anchored.batches(train, options.batch_size, random, mined), 1):
+                    found = anchor_objective(
+                        A, *rows.of(batch), batch.positives, batch.masked, weights=batch.weights, **settings
+                    )
+                    A = A + step * adam.direction(found.gradient - options.weight_decay * A)
+                    values.append(found.value)
+                    last = left == 0 and number * options.batch_size >= len(train)
+                    if not last and (look is None or number % _STEPS_IN_ROUND):
+                        continue
+                    value = float(np.mean(values)) if look is None else look.score(A)
+                    before, values = record.objective, []
+                    record.add(A, value)
+                    record.iterated(A)
+                    idle = 0 if value > before + estimator.tol else idle + 1
+                    if idle and look is not None:
+                        A, step = record.kept.copy(), 0.5 * step
+                        adam = _Moments(A)
+                    if idle >= options.n_iter_no_change:
+                        raise record.end(Reason.CONVERGED, f"{idle} rounds gained no more than tol={estimator.tol:g}")
+        raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} passes were used")
     return record.path()._replace(more={"held_out_pairs_": np.empty(0, np.int64) if held_out is None else held_out})
 
 

@@ -8,12 +8,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag, check_integer, validate_data
+from vicinal._notebook import NotebookMixin
 from vicinal._tables.column_type import number_type
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Dequantizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Add uniform noise of one step to rounded columns: whole numbers, cents, tenths of a degree.
 
     A density of values that repeat can be made as high as one likes, by kernels as narrow as one likes around them.

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag
+from vicinal._notebook import NotebookMixin
 from vicinal._tables.column_type import ColumnType, TableError
 from vicinal._tables.dequantizer import Dequantizer
 from vicinal._tables.encoding import as_texts, differs, encoded, output_name, outputs_of
@@ -16,7 +17,7 @@ from vicinal._tables.frames import as_frame, column_types, is_numeric, nearest_n
 from vicinal._words import count, shown
 
 
-class TableEncoder(TransformerMixin, BaseEstimator):
+class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     """Turn the columns of a table into numbers, by what kind each is of.
 
     Numbers stay as they are. A date becomes days (since 1970-01-01) and, where they vary, the sine and cosine of its
@@ -205,7 +206,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         used = self.used_columns
         absent = [name for name in used if name not in frame.columns]
         if absent:
-            near = list(dict.fromkeys(match for name in absent[:3] for match in nearest_names(name, frame.columns, 1)))
+            others = [name for name in frame.columns if name not in used]  # a column that is found is not misspelt
+            near = list(dict.fromkeys(match for name in absent[:3] for match in nearest_names(name, others, 1)))
             hint = f" Did you mean {shown(near)}?" if near else ""
             raise TableError(
                 f"the table lacks {count(len(absent), 'column')} of the model: {shown(absent)}.{hint} It has "

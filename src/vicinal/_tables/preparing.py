@@ -222,7 +222,7 @@ def _check_columns(names: Any, columns: Any, option: str) -> None:
     """Refuse names that the table does not have, with the nearest ones that it has."""
     for name in names:
         if name not in columns:
-            near = nearest_names(name, columns, 3)
+            near = nearest_names(name, [column for column in columns if column not in names], 3)
             hint = f" Did you mean {shown(near)}?" if near else ""
             raise TableError(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
