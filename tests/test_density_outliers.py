@@ -25,6 +25,7 @@ from vicinal import (
     TrainingRowsWarning,
     io,
 )
+from vicinal._density.incomplete import judge_incomplete
 
 AS_NEW = (
     "fit_predict judges the training rows leave-one-out, predict treats the same rows as new ones that "
@@ -417,3 +418,28 @@ def test_a_new_value_in_a_constant_column_is_an_outlier():
         assert found.shares[1, 2] == 0.01
         assert found.shares[0, 2] == 1.0
         assert detector.explain(None).constants.tolist() == [False, False, True]
+
+
+def test_rows_with_gaps_are_ranked_by_the_columns_that_they_have():
+    """They were ranked by densities of fewer columns among densities of all: with two gaps in four, every p-value was 1."""
+    rng = np.random.default_rng(20)
+    mixing = rng.normal(size=(4, 4))
+    X, new = rng.normal(size=(120, 4)) @ mixing, rng.normal(size=(400, 4)) @ mixing
+    new = np.where(rng.random(new.shape) < 0.3, np.nan, new)
+    new[0], new[1] = np.nan, [50.0, np.nan, np.nan, np.nan]
+    detector = DensityOutlierDetector(ParzenWindows(0.7)).fit(X)
+    found = judge_incomplete(detector, new)
+    known = np.isnan(new[1]).argmin()
+    alone = ParzenWindows(0.7).fit(X[:, [known]])
+    left_out = np.sort(alone.score_samples(None))
+    score = alone.score_samples(new[1:2, [known]])
+    np.testing.assert_allclose(found.log_densities[1], score[0])
+    assert found.p_values[1] == 1 / 121  # nothing in the training rows is so strange
+    assert found.scores[1] < detector.offset_
+    assert found.p_values[0] == 1.0
+    assert found.scores[0] > detector.offset_
+    line = left_out[30] - 1.5 * (left_out[90] - left_out[30])
+    np.testing.assert_allclose(found.scores[1] - detector.offset_, score[0] - line)
+    for gaps in range(4):
+        p = found.p_values[2:][np.isnan(new[2:]).sum(axis=1) == gaps]
+        assert 0.3 < np.median(p) < 0.7

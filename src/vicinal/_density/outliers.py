@@ -127,7 +127,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     >>> detector.predict([[0.0, 0.0], [-7.0, 7.0]]).tolist()
     [1, -1]
     >>> detector.explain([[0.0, 5.0]]).reasons(0)
-    ['x1: expected -1.8... to 1.5..., got 5']
+    ['x1: expected -1.9... to 1.8..., got 5']
     """
 
     _reference: Any  # positions of the training rows that are neighbours of the second view; None without it
