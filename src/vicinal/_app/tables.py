@@ -337,9 +337,10 @@ def _decoding(name: str, kind: str, more: str = "", but: tuple[type[BaseExceptio
 
     On damaged bytes NumPy, zipfile, pyarrow and pandas raise nearly every built-in exception, so all are taken here.
     """
+    clear: tuple[type[BaseException], ...] = (Failure, MemoryError, zlib.error, EOFError, *but)
     try:
         yield
-    except (Failure, MemoryError, zlib.error, EOFError, *but):
+    except clear:
         raise
     except Exception as error:
         reason = one_line(error)[:300].rstrip(".") or type(error).__name__

@@ -52,7 +52,8 @@ class Reader:
     def __init__(self, arrays, n_characters=0):
         self._arrays = arrays
         self._done = {}
-        self._references, self._copied = Counter(), set()
+        self._references: Counter[str] = Counter()
+        self._copied: set[str] = set()
         self._class_names = set()
         self._n_objects, self._most_objects = 0, MOST_OBJECTS + n_characters // CHARACTERS_PER_OBJECT
 
@@ -314,7 +315,7 @@ def _restored(plain, tree):
         raise ValueError(f"the axes of the array {shown(tree['name'])} are not numbers.")
     if sorted(axes) != list(range(array.ndim)):
         raise ValueError(f"the array {shown(tree['name'])} of shape {array.shape} cannot have those axes.")
-    return np.require(array.transpose(axes), dtype, "CA").transpose(np.argsort(axes))
+    return np.require(array.transpose(axes), dtype, ("C", "A")).transpose(np.argsort(axes))
 
 
 def _restore_requests(estimator, requests):

@@ -76,9 +76,13 @@ def find_class(name):
     return found if isinstance(found, type) and issubclass(found, BaseEstimator) else None
 
 
-@cache
-def name_of_class(cls):
+def name_of_class(cls: type) -> str | None:
     """The name under which a class of the closed set stands in a file, or None for other classes."""
+    return _name_of_class(cls)
+
+
+@cache
+def _name_of_class(cls):
     listed = [name for name, path in _CLASSES.items() if path.endswith(f".{cls.__name__}")]
     return next((name for name in (*listed, cls.__name__) if find_class(name) is cls), None)
 
@@ -88,9 +92,13 @@ def foreign_estimators():
     return ", ".join(name for name in _CLASSES if name.startswith("sklearn."))
 
 
-@cache
-def parameters_of(cls):
+def parameters_of(cls: type) -> tuple[str, ...]:
     """The names of an estimator's constructor parameters."""
+    return _parameters_of(cls)
+
+
+@cache
+def _parameters_of(cls):
     return tuple(cls._get_param_names())
 
 
