@@ -229,6 +229,9 @@ FITS = {
 }
 # What the vicinal that wrote version 1 did not have.
 SINCE_VERSION_2 = [
+    "AnchorNCA",
+    "AnchorNCA:rows and options",
+    "RCA:raw shrinkage",
     "LCA:auto",
     "LCA:constant",
     "LCAGauss:auto",
