@@ -2,6 +2,7 @@
 
     VICINAL_DATA=folder python benchmarks/outliers.py              # everything; some 15 minutes on 2 cores
     VICINAL_DATA=folder python benchmarks/outliers.py wine --draws 0 1 2   # some sets, or more draws: they are added
+    VICINAL_DATA=folder python benchmarks/outliers.py --detectors vicinal  # one detector anew, beside what is known
     VICINAL_DATA=folder python benchmarks/outliers.py --quick      # one draw of two sets, a minute
     python benchmarks/outliers.py --print                          # the tables of the last full run, as Markdown
 
@@ -61,7 +62,7 @@ def strangeness(name, rows, new=None):
     return -detector.training_scores_ if new is None else -detector.score_samples(new)
 
 
-def measure(source, seed, shares):
+def measure(source, seed, shares, detectors=DETECTORS):
     """One line per share, kind of outliers, kind of fit and detector, of one draw of a set."""
     lines = []
     for share in shares:
@@ -78,7 +79,7 @@ def measure(source, seed, shares):
                         "detector": name,
                         **judge(name, task, clean),
                     }
-                    for name in DETECTORS
+                    for name in detectors
                 ]
     return lines
 
@@ -193,8 +194,8 @@ def add_to_results(**parts):
     """Add to the file of results, so that a run that is cut off loses one set at most."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"lines": []}
     lines = parts.pop("lines", [])
-    done = {(line["set"], line["draw"]) for line in lines}
-    kept = [line for line in results["lines"] if (line["set"], line["draw"]) not in done]
+    done = {(line["set"], line["draw"], line["detector"]) for line in lines}
+    kept = [line for line in results["lines"] if (line["set"], line["draw"], line["detector"]) not in done]
     results.update(machine=machine(), **parts, lines=kept + lines)
     RESULTS.write_text(json.dumps(results, indent=0) + "\n")
     return results
@@ -206,6 +207,12 @@ def main():
     parser.add_argument("names", nargs="*", help="sets to measure, or 'times'; default: all of them")
     parser.add_argument("--quick", action="store_true", help="one draw of two sets, nothing is saved")
     parser.add_argument("--print", action="store_true", help="print the tables of the last run")
+    parser.add_argument(
+        "--detectors",
+        nargs="*",
+        default=list(DETECTORS),
+        help="measure only these anew, on the same draws; default: all",
+    )
     parser.add_argument("--draws", type=int, nargs="*", default=[0], help="the seeds of the draws; default 0")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -221,7 +228,7 @@ def main():
         for seed in arguments.draws:
             for source in (*CHOSEN_ON, *HELD_OUT):
                 if not arguments.names or source.name in arguments.names:
-                    add_to_results(lines=measure(source, seed, SHARES), **groups)
+                    add_to_results(lines=measure(source, seed, SHARES, arguments.detectors), **groups)
                     print(source.name, seed, flush=True)
     print(markdown(json.loads(RESULTS.read_text())))
 

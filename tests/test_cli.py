@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import gzip
 import io
 import json
 import os
@@ -24,6 +25,7 @@ import vicinal
 from vicinal import io as model_io
 from vicinal._app.parser import make_parser
 from vicinal._app.paths import add_input, add_output, same_file
+from vicinal._app.words import in_command_words
 from vicinal.cli import main
 
 OK, BUG, USAGE, DATA, MODEL, OUTPUT, FIT, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 6, 130, 141
@@ -339,7 +341,6 @@ BAD = [
     ("ragged", b"a,b\n1,2\n3,4,5\n", "is not a table"),
     ("longer than the header", b"a,b\n1,2,3\n4,5,6\n", "is not a table"),
     ("not utf-8", "a,b\n1,é\n".encode("latin-1"), "is not utf-8 text"),
-    ("semicolons", b"a;b\n1;2\n3;4\n", "--sep ';'"),
     ("binary", bytes(range(256)) * 4, "not utf-8"),
     ("no numbers", b"a,b\nx,y\nz,w\n", "no numeric columns"),
     ("infinite", b"a,b\n1,2\ninf,3\n4,4\n", "infinite values in 'a (1)'"),
@@ -457,6 +458,8 @@ USAGE_ERRORS = [
     ("arguments", "code"), USAGE_ERRORS, ids=[" ".join(case[0][:5]) or "nothing" for case in USAGE_ERRORS]
 )
 def test_exit_codes(table, capsys, arguments, code):
+    for name in ("table.data", "p.csv", "m.vicinal"):  # what the command lines are about are other faults
+        Path(name).write_text("a,b\n1,2\n")
     assert run(*arguments) == code
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -746,8 +749,13 @@ def test_an_interruption_ends_without_a_trace(folder, number, code):
     assert process.wait(timeout=60) == code
     assert "Traceback" not in err
     assert err.splitlines()[-1].startswith("vicinal: error: ")
-    assert Path("m.vicinal").read_bytes() == b"the old content"
-    assert sorted(path.name for path in Path().iterdir()) == ["big.csv", "m.vicinal"]
+    # The best model so far is there, and what is done, for --resume; it once said "kept", and wrote nothing.
+    assert (
+        "this is the best model so far, not the end of the fit. --resume goes on from what is kept in m.vicinal.partial."
+        in err
+    )
+    assert not model_io.load("m.vicinal")[-1].converged_
+    assert sorted(path.name for path in Path().iterdir()) == ["big.csv", "m.vicinal", "m.vicinal.partial"]
 
 
 def test_decimal_commas_and_marks_for_missing_values(folder, capsys):
@@ -914,6 +922,8 @@ SHARED = {
         for name in ("transform", "score", "neighbors")
     },
     ("compare", "data", "report"): "compare IN --target kind --report OUT",
+    ("report", "model", "output"): "report IN other.csv -o OUT",
+    ("report", "data", "output"): "report other.vicinal IN -o OUT",
     ("papers", "data", "output"): "papers rca --figure 11 --data IN -o OUT",
     **{
         ("adapt", given, written): f"adapt {corpus} {known} {more} {outputs}"
@@ -1082,6 +1092,7 @@ WRITING = {
     "score": "score m.vicinal table.csv -o old.parquet",
     "neighbors": "neighbors m.vicinal table.csv -o old.npz",
     "compare": "compare table.csv --target kind --methods euclidean,parzen-scott --repeats 1 --report old.html",
+    "report": "report m.vicinal table.csv -o page.html",
     "papers": "papers rca --figure 11 -o .",
     "adapt": "adapt rows.npy --pairs alike.csv --methods rca -o old.vicinal",
 }
@@ -1117,4 +1128,209 @@ def test_a_write_that_fails_at_the_end_leaves_the_old_output(table, monkeypatch,
     monkeypatch.setattr(os, "replace", fail)
     assert run(*WRITING[name].split(), "-q") == code
     assert old.read_bytes() == b"the old content"
-    assert sorted(Path().rglob("*")) == before
+    # What is done of a fit or a comparison is kept for --resume; nothing else is left.
+    kept = {"learn": "old.vicinal.partial", "compare": "old.html.partial"}.get(name)
+    assert sorted(Path().rglob("*")) == sorted([*before, *([Path(kept)] if kept else [])])
+
+
+def test_messages_speak_the_language_of_the_command_line(table, capsys):
+    """They once advised `reg=0.01`, which is Python, and said in brackets that --set sets a parameter."""
+    learn = ["learn", "table.csv", "--drop", "kind", "-o", "m.vicinal", "--method"]
+    assert run(*learn, "manifold-parzen", "--set", "n_neighbors=300", "--set", "n_components=2") == FIT
+    said = capsys.readouterr().err
+    assert "ManifoldParzen: --set n_neighbors=300 needs at least 301 training points, got 120." in said
+    assert "Lower n_neighbors (--set n_neighbors=...) or add data." in said
+    assert run(*learn, "lca", "--set", "max_iter=2", "--set", "reg=0.1") == OK
+    said = capsys.readouterr().err
+    assert "--set max_iter=2 passes were used" in said
+    assert "Raise max_iter (--set max_iter=...), raise tol (--set tol=...)." in said
+    assert "objectives_" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Pass reg=0.01.", "Pass --set reg=0.01."),
+        (
+            "use covariance_type='diag', or raise reg.",
+            "use --set covariance_type='diag', or raise reg (--set reg=...).",
+        ),
+        ("pass solver=StochasticEM(batch_size=50)", "pass --set solver=StochasticEM(batch_size=50)"),
+        ("Use random_state=3 or max_iter = 4; init has no unit.", "Use --seed 3 or max_iter = 4; init has no unit."),
+        ("--set reg=1: reg must not be negative", "--set reg=1: reg must not be negative"),
+        ("low_rank needs rank, got rank=None.", "low_rank needs rank, got rank=None."),
+        ("MultiStart(reg=2) in a call", "MultiStart(reg=2) in a call"),
+    ],
+)
+def test_parameters_are_named_as_options(text, expected):
+    assert in_command_words(text, vicinal.LCA()) == expected
+
+
+def test_a_misspelt_column_suggests_only_columns_that_are_missing(table, capsys):
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    table.rename(columns={"length": "lenght"}).to_csv("wrong.csv", index=False)
+    assert run("score", "m.vicinal", "wrong.csv") == DATA
+    assert "lacks 1 column of the model: 'length'. Did you mean 'lenght'?" in capsys.readouterr().err
+    more = table.assign(lengths=table["hue"] ** 3)
+    more.to_csv("more.csv", index=False)
+    assert run("learn", "more.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    more.drop(columns="length").to_csv("wrong.csv", index=False)
+    assert run("score", "m.vicinal", "wrong.csv") == DATA
+    assert "Did you mean" not in capsys.readouterr().err  # 'lengths' is a column of the model itself
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind,kinds", "-o", "m.vicinal") == DATA
+    assert "Did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sep", [",", ";", "\t", "|"])
+def test_the_separator_is_found(table, sep, capsys):
+    text = table.assign(name=[f"a, b; {i}" for i in range(120)])  # texts that hold other separators
+    text.to_csv("other.csv", sep=sep, index=False)
+    assert run("learn", "other.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal") == OK
+    said = capsys.readouterr().err
+    assert "learned lca from 120 rows and 3 columns" in said
+    assert (f"the columns of other.csv are separated by {sep!r}." in said) == (sep != ",")
+    report = ["--report", "r.html", "--target", "kind", "--methods", "euclidean,rca", "--repeats", "1", "-q"]
+    assert run("compare", "other.csv", *report) == OK
+    assert (f"sep={sep!r}" in (Path("r.html").read_text().replace("&#x27;", "'"))) == (sep != ",")
+
+
+def test_what_a_spreadsheet_would_run_is_written_as_text(table, capsys):
+    table["name"] = ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\tx", "plain", *(f"row{i}" for i in range(114))]
+    table.rename(columns={"colour": "=colour"}).to_csv("table.csv", index=False)
+    assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
+    assert run("transform", "m.vicinal", "table.csv", "--keep", "name,=colour", "-o", "out.csv", "-q") == OK
+    found = pd.read_csv("out.csv")
+    assert list(found["name"][:6]) == ["'=1+1", "'+cmd", "'-2+3", "'@SUM(A1)", "'\tx", "plain"]
+    assert "'=colour" in found.columns
+    assert found["lca0"].dtype == float
+    assert (found["lca0"] < 0).any()  # numbers keep their minus
+    assert run("transform", "m.vicinal", "table.csv", "--keep", "name", "-o", "out.parquet", "-q") == OK
+    assert pd.read_parquet("out.parquet")["name"][0] == "=1+1"  # not a spreadsheet's format
+
+
+@pytest.mark.parametrize("more", [[], ["--max-rows", "10"]])
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(folder, capsys, monkeypatch, more):
+    """262 KB of gzip once unpacked to gigabytes in memory."""
+    monkeypatch.setattr("vicinal._app.tables._UNPACKED", 1 << 20)
+    with gzip.open("bomb.csv.gz", "wb") as file:
+        file.write(b"a,b\n" + b"1,2\n" * 500_000)
+    assert Path("bomb.csv.gz").stat().st_size < 10_000
+    assert run("learn", "bomb.csv.gz", "--method", "lca", "-o", "m.vicinal", *more) == DATA
+    assert "unpacks to more than 1 MB, over 100 times its size" in capsys.readouterr().err
+    np.savez_compressed("bomb.npz", X=np.zeros((200_000, 2)))
+    assert run("learn", "bomb.npz", "--method", "lca", "-o", "m.vicinal", *more) == DATA
+    assert "unpacks to more than 1 MB" in capsys.readouterr().err
+
+
+def test_many_columns_are_refused_before_they_are_read(folder, capsys, monkeypatch):
+    monkeypatch.setattr("vicinal._app.learn._MOST_COLUMNS", 20)
+    rng = np.random.default_rng(0)
+    wide = pd.DataFrame(rng.normal(size=(30, 21)), columns=[f"c{i}" for i in range(21)])
+    wide.to_csv("wide.csv", index=False)
+    wide.to_parquet("wide.parquet")
+    with open("wide.csv", "a") as file:
+        file.write("1,2,3\n" * 3 + "not a table\0")  # what follows the header is not looked at
+    for name in ("wide.csv", "wide.parquet"):
+        assert run("learn", name, "--method", "lca", "-o", "m.vicinal") == DATA
+        assert (
+            "has 21 columns: lca learns how each goes with each other, and can do so for 20. Choose some with --columns"
+            in (capsys.readouterr().err)
+        )
+    wide.to_csv("wide.csv", index=False)
+    for name in ("wide.csv", "wide.parquet"):
+        assert run("learn", name, "--method", "lca", "--columns", "c3,c1", "--columns", "c7", "-o", "m.vicinal") == OK
+        assert "3 columns" in capsys.readouterr().err
+    assert run("inspect", "m.vicinal", "--json") == OK
+    assert "c3" in capsys.readouterr().out
+    assert run("learn", "wide.csv", "--method", "lca", "--columns", "c3,c99", "-o", "m.vicinal") == DATA
+    assert "--columns: there is no column 'c99'." in capsys.readouterr().err
+
+
+def test_a_wrong_path_is_told_before_anything_heavy_is_imported(folder):
+    code = "import sys; from vicinal.cli import main; code = main(sys.argv[1:]); print(code, 'numpy' in sys.modules)"
+    for code_of, arguments in (
+        (DATA, ["learn", "no.csv", "--method", "lca", "-o", "m"]),
+        (MODEL, ["score", "no.v", "a"]),
+    ):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+        assert re.search(r"cannot (read|load) no\.", done.stderr)
+        assert done.stdout == f"{code_of} False\n"
+
+
+def test_a_workbook_is_read(table, capsys):
+    pytest.importorskip("openpyxl")
+    with pd.ExcelWriter("book.xlsx") as book:
+        table.to_excel(book, sheet_name="first", index=False)
+        table.iloc[:50].to_excel(book, sheet_name="second", index=False)
+    assert run("learn", "book.xlsx", "--method", "lca", "--drop", "kind", "-o", "m.vicinal") == OK
+    assert "from 120 rows and 3 columns" in capsys.readouterr().err
+    assert run("learn", "book.xlsx", "--array", "second", "--method", "lca", "--drop", "kind", "-o", "m.vicinal") == OK
+    assert "from 50 rows" in capsys.readouterr().err
+    assert run("learn", "book.xlsx", "--array", "third", "--method", "lca", "-o", "m.vicinal") == DATA
+    assert "which has 'first', 'second'" in capsys.readouterr().err
+    Path("bad.xlsx").write_bytes(b"PK no")
+    assert run("learn", "bad.xlsx", "--method", "lca", "-o", "m.vicinal") == DATA
+
+
+def test_a_report_of_a_model(table, capsys):
+    methods = {"lca": ["--drop", "kind", "--set", "reg=0.1"], "rca": ["--target", "kind"], "parzen": ["--drop", "kind"]}
+    for method, options in methods.items():
+        assert run("learn", "table.csv", "--method", method, *options, "-o", "m.vicinal", "-q") == OK
+        assert (
+            run("report", "m.vicinal", "table.csv", "--target", "kind", "--id", "name", "-o", "r.html", "--json") == OK
+        )
+        said = capsys.readouterr()
+        assert "warning" not in said.err
+        summary = json.loads(said.out)
+        page = Path("r.html").read_text()
+        assert "no proof that it helps" in page
+        assert ("The rows, before and after" in page) == (method != "parzen")
+        assert "How to read the intervals" not in page
+        if method == "rca":
+            assert summary["outliers"] is None
+            continue
+        # The unusual rows are those of `vicinal score`.
+        assert run("score", "m.vicinal", "table.csv", "-o", "s.csv", "-q") == OK
+        scores = pd.read_csv("s.csv")
+        assert summary["outliers"]["flagged"] == scores["outlier"].sum()
+        for row in summary["outliers"]["rows"]:
+            assert row["row"] == f"row{row['position']}"
+            assert row["log_density"] == pytest.approx(scores["log_density"][row["position"]], rel=1e-4)
+            assert row["p_value"] == pytest.approx(scores["p_value"][row["position"]], rel=1e-4)
+            assert row["why"]
+    assert run("report", "m.vicinal", "table.csv", "-o", "table.csv") == USAGE
+    assert run("report", "m.vicinal", "table.csv", "--target", "knd", "-o", "r.html") == DATA
+    assert run("transform", "m.vicinal", "table.csv", "-o", "book.xlsx") == USAGE
+
+
+def test_a_row_with_a_gap_changes_no_other_row_and_is_ranked_by_what_is_known(table, capsys):
+    """One gap in the table once changed the p-values of all rows, and rows with two gaps had a p-value of 1."""
+    assert (
+        run("learn", "table.csv", "--method", "lca", "--drop", "kind", "--set", "reg=0.1", "-o", "m.vicinal", "-q")
+        == OK
+    )
+    new = table.iloc[:20].copy()
+    new[FEATURES] += 1e-9 * new[FEATURES].std()  # rows that the model has not seen
+    new.to_csv("whole.csv", index=False)
+    assert run("score", "m.vicinal", "whole.csv", "-o", "whole_scores.csv", "-q") == OK
+    gaps = new.copy()
+    gaps.loc[3, "hue"] = np.nan
+    gaps.loc[5, ["hue", "width"]] = np.nan
+    gaps.loc[7, ["hue", "width"]] = np.nan
+    gaps.loc[7, "length"] = 1e6
+    gaps.to_csv("gaps.csv", index=False)
+    assert run("score", "m.vicinal", "gaps.csv", "--missing", "marginalise", "-o", "scores.csv", "-q") == OK
+    whole, scores = pd.read_csv("whole_scores.csv"), pd.read_csv("scores.csv")
+    others = np.setdiff1d(np.arange(20), [3, 5, 7])
+    pd.testing.assert_frame_equal(scores.iloc[others], whole.iloc[others])
+    assert scores["outlier"][7] == 1
+    assert scores["p_value"][7] == pytest.approx(1 / 121)
+    # By hand: the rank among the training rows in the column that is known, each without itself.
+    pipeline = model_io.load("m.vicinal")
+    scaled = pipeline[:-1].transform(table[FEATURES])
+    marginal = pipeline[-1].marginal([0])
+    of_training = marginal.left_out_score_samples()
+    mine = marginal.score_samples(np.asarray(scaled)[5:6, :1])
+    assert scores["p_value"][5] == pytest.approx((1 + (of_training <= mine).sum()) / 121, abs=0.02)
+    scale = table["length"].std(ddof=0)
+    assert scores["log_density"][5] == pytest.approx(float(mine[0]) - np.log(scale), rel=1e-5)

@@ -11,7 +11,7 @@ from sklearn.neighbors import KernelDensity
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from vicinal import DensityClassifier, ManifoldParzen, ParzenWindows
+from vicinal import LCA, DensityClassifier, LCAGauss, ManifoldParzen, ParzenWindows
 
 ONE_ROW = "the check leaves a class one row, which has no neighbour; the error names the class"
 REPETITION = (
@@ -177,3 +177,38 @@ def test_bad_data(two_classes):
         DensityClassifier(ParzenWindows(1.0)).fit(X, y).predict(X[:, :1])
     with pytest.raises(ValueError, match=r"[Uu]nknown label type"):
         DensityClassifier().fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize(
+    "density",
+    [LCA("diag"), LCA(reg=0.0), LCAGauss(reg=0.0, reg_gauss=0.0)],
+    ids=["diag", "reg=0", "LCAGauss"],
+)
+def test_a_column_that_is_constant_in_one_class_is_evidence(density):
+    """LCA refused such columns, because the densities of the classes cannot be compared in different columns."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 3)), np.repeat([0, 1], 40)
+    X[y == 1, 2] = 5.0
+    classifier = DensityClassifier(density).fit(X, y)
+    variance = X[y == 0, 2].var() / 2 / 41  # within classes, over 40 equal rows and one of the usual spread
+    np.testing.assert_allclose(classifier.constant_variances_, [[0, 0, 0], [0, 0, variance]], rtol=1e-12)
+    queries = np.array([[0.0, 0.0, 5.0], [0.0, 0.0, 4.0], [0.0, 0.0, 1.0]])
+    joint = classifier.predict_joint_log_proba(queries)
+    alone = clone(density).fit(X[y == 1][:, :2]).score_samples(queries[:, :2])
+    along = multivariate_normal.logpdf(queries[:, 2], 5.0, variance)
+    np.testing.assert_allclose(joint[:, 1], np.log(0.5) + alone + along, rtol=1e-9)
+    assert classifier.predict(queries).tolist() == [1, 0, 0]
+
+
+def test_constants_that_differ_between_classes_and_scales_of_columns():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(60, 3)), np.repeat([0, 1], 30)
+    X[:, 2] = np.where(y == 1, 2.0, -2.0)  # no class varies: the spread of all rows is the scale
+    queries = rng.normal(size=(20, 3))
+    classifier = DensityClassifier(LCA(reg=0.0)).fit(X, y)
+    np.testing.assert_allclose(classifier.constant_variances_[:, 2], 4.0 / 31, rtol=1e-12)
+    scaled = DensityClassifier(LCA(reg=0.0)).fit(X * [1, 1, 1000], y)
+    np.testing.assert_allclose(
+        scaled.predict_proba(queries * [1, 1, 1000]), classifier.predict_proba(queries), atol=1e-6
+    )
+    assert classifier.score(X, y) == 1.0

@@ -371,7 +371,7 @@ def check_scatter(case, kind):
         log_sums, p = case.softmax(queries)
         r = case.row_weights(queries)
         for of in ("images", "rows"):
-            got = placed.scatter(r, **case.asked(queries), of=of)
+            got = placed.scatter(r, **case.asked(queries), space=of)
             assert_close(got.log_sums, log_sums, case.dtype)
             assert_close(got.scatter, case.scatter(queries, of), case.dtype)
         got = placed.scatter(**case.asked(queries))
@@ -904,7 +904,9 @@ def test_the_scatter_of_far_clusters_keeps_its_digits(kind, dtype, gap):
     rtol = TOLERANCE[dtype]
     for of, coordinates in (("images", X / 8.0), ("rows", X)):
         expected = literal_scatter(softmax.weights, coordinates, coordinates)
-        np.testing.assert_allclose(placed.scatter(of=of).scatter, expected, atol=rtol * np.abs(expected).max(), rtol=0)
+        np.testing.assert_allclose(
+            placed.scatter(space=of).scatter, expected, atol=rtol * np.abs(expected).max(), rtol=0
+        )
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = -np.nan_to_num(softmax.weights * np.log(softmax.weights)).sum(axis=1)
     np.testing.assert_allclose(placed.perplexities(), np.exp(entropy), rtol=1e-8 if dtype == "float64" else 1e-3)
@@ -997,7 +999,7 @@ def test_a_row_that_sees_nobody_has_no_neighbours_and_no_nan(kind, dtype, presen
     check(placed.class_shares(), p @ np.eye(2)[codes][:, : codes.max() + 1])
     check(placed.perplexities(), np.ones(n))
     for of in ("images", "rows"):
-        check(placed.scatter(of=of).scatter, literal_scatter(p, X, X))
+        check(placed.scatter(space=of).scatter, literal_scatter(p, X, X))
     check(placed.scatter(queries=np.arange(n)[::-1].copy()).scatter, literal_scatter(p, X, X))
     local = placed.local_scatters()
     check(local.counts, p.sum(axis=0))

@@ -58,6 +58,15 @@ OTHER_PAIRS = {
     "papers/lca/_clustering.py": "the paper's experiment hands a neighbour graph to another library",
     "papers/nca/_neighbours.py": "the paper's experiment is judged by scikit-learn's own vote",
 }
+# Files outside of the engine that portion work by its memory, and why.
+_FRAMES = "batches of decompositions of k neighbours each, which are no sums over pairs"
+OWN_BLOCKS = {
+    "_mixtures/conditionals.py": "the log-sums of all columns but one share a square: one sum per column, which no verb gives",
+    "_mixtures/frame_mixture.py": _FRAMES,
+    "_manifold_parzen/held_out_frames.py": _FRAMES,
+    "_manifold_parzen/manifold_parzen.py": _FRAMES,
+    "_manifold_parzen/search.py": _FRAMES,
+}
 PAIR_LIBRARIES = ("scipy.spatial", "sklearn.neighbors", "sklearn.metrics.pairwise")
 # Estimators without sums over pairs: they centre chunklets, alternate assignments and means, or look at columns.
 NO_PAIRS = {
@@ -325,6 +334,14 @@ def test_no_other_library_is_asked_for_pairs_of_rows():
             if any(module.startswith(PAIR_LIBRARIES) for module in modules):
                 found.add(file.relative_to(folder).as_posix())
     assert {name for name in found if not name.startswith("_engine/")} == set(OTHER_PAIRS)
+
+
+def test_no_other_file_walks_over_blocks_of_pairs():
+    """Whoever holds pairs of rows has to ask how much memory there is for them."""
+    folder = Path(vicinal.__file__).parent
+    files = (file for file in folder.rglob("*.py") if "memory_bytes" in file.read_text(encoding="utf-8"))
+    names = {file.relative_to(folder).as_posix() for file in files}
+    assert {name for name in names if not name.startswith("_engine/")} == set(OWN_BLOCKS)
 
 
 @pytest.mark.parametrize("name", sorted(NO_PAIRS))

@@ -70,7 +70,7 @@ def test_about_nine_in_ten_usual_values_are_in_the_interval(table):
 
 
 def test_the_group_of_a_row_is_no_excuse():
-    """A row of a tight group is as its group says; only trusted rows say what is expected."""
+    """A row of a tight group is as its group says; only rows that are no outliers say what is expected."""
     rng = np.random.default_rng(1)
     X = np.vstack([rng.normal(size=(200, 3)), 0.1 * rng.normal(size=(12, 3)) + [6.0, 0.0, 0.0]])
     found = DensityOutlierDetector().fit(X).explain()

@@ -409,7 +409,7 @@ def test_degenerate_data_are_refused_with_the_remedy(case):
 def test_constant_columns_are_named_and_ignored(rows, covariance_type, reg):
     frame = pd.DataFrame(rows, columns=list("abcd"))
     frame.insert(2, "flat", 0.1)
-    with pytest.warns(UserWarning, match=r"1 of 5 columns are constant \(flat\)"):
+    with pytest.warns(UserWarning, match=r"1 of 5 columns is constant \(flat\)"):
         lca = LCA(covariance_type, reg=reg).fit(frame)
     plain = LCA(covariance_type, reg=reg).fit(rows)
     np.testing.assert_array_equal(lca.active_features_, [0, 1, 3, 4])

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, LCAGauss, which_engine
-from vicinal._lca import lca_gauss
+from vicinal._lca import gauss_steps, lca_gauss
 from vicinal._lca.gauss_steps import Split, all_local, split_at_one, transfer
 
 ALL_TWINS = (
@@ -348,7 +348,7 @@ def test_bad_parameters(rows, parameters, error, message):
 
 def test_constant_columns_are_named_and_ignored(rows):
     flat = np.insert(rows, 1, 3.0, axis=1)
-    with pytest.warns(UserWarning, match=r"1 of 5 columns are constant \(1\)"):
+    with pytest.warns(UserWarning, match=r"1 of 5 columns is constant \(1\)"):
         model = LCAGauss(reg=0.0, reg_gauss=0.0).fit(flat)
     plain = LCAGauss(reg=0.0, reg_gauss=0.0).fit(rows)
     for name in ("components_", "gaussian_components_"):
@@ -371,9 +371,9 @@ def test_twins_and_lost_penalties(rows):
         LCAGauss(reg=1e-20, reg_gauss=1e-20).fit(rows[:4])
 
 
-def interrupt_at(monkeypatch, module, name, call):
-    """Ctrl-C at the call-th call of a function; the list counts the calls."""
-    calls, function = [], getattr(module, name)
+def interrupt_at(monkeypatch, modules, name, call):
+    """Ctrl-C at the call-th call of a function, in whichever of the modules; the list counts the calls."""
+    calls, function = [], getattr(modules[0], name)
 
     def interrupted(*arguments, **options):
         calls.append(1)
@@ -381,7 +381,8 @@ def interrupt_at(monkeypatch, module, name, call):
             raise KeyboardInterrupt
         return function(*arguments, **options)
 
-    monkeypatch.setattr(module, name, interrupted)
+    for module in modules:
+        monkeypatch.setattr(module, name, interrupted)
     return calls
 
 
@@ -396,7 +397,7 @@ def test_an_interrupted_search_ends_at_once_with_the_best_so_far(rows, monkeypat
         "search": first + 3,
         "last run": whole.n_iter_,
     }[share]
-    calls = interrupt_at(monkeypatch, lca_gauss, "em_step", call)
+    calls = interrupt_at(monkeypatch, (lca_gauss, gauss_steps), "em_step", call)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model = LCAGauss(reduce=True, reg=0.0, reg_gauss=0.0).fit(X)
     assert len(calls) == call

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from vicinal import LCA
-from vicinal._lca import lca as lca_module
-from vicinal._lca import levels
+from vicinal._lca import levels, solver_choice
 
 
 @pytest.fixture
 def few_are_many(monkeypatch):
     """1500 rows are many, and samples begin at 200."""
-    monkeypatch.setattr(lca_module, "_LEVELS_FROM_ROWS", 1000)
+    monkeypatch.setattr(solver_choice, "_LEVELS_FROM_ROWS", 1000)
     monkeypatch.setattr(levels, "FIRST_LEVEL", 200)
 
 
@@ -44,7 +43,7 @@ def test_a_kernel_narrows_with_the_number_of_rows():
 @pytest.mark.parametrize("reg", [0.0, 0.01])
 def test_a_start_from_samples_leads_to_the_same_optimum_in_fewer_passes(rows, few_are_many, monkeypatch, reg):
     started = LCA(solver="accelerated", reg=reg).fit(rows)
-    monkeypatch.setattr(lca_module, "_LEVELS_FROM_ROWS", 10**9)
+    monkeypatch.setattr(solver_choice, "_LEVELS_FROM_ROWS", 10**9)
     plain = LCA(solver="accelerated", reg=reg).fit(rows)
     assert started.objectives_[-1] == pytest.approx(plain.objectives_[-1], abs=1e-6)
     np.testing.assert_allclose(started.covariance_, plain.covariance_, rtol=1e-2, atol=1e-4)
@@ -54,10 +53,10 @@ def test_a_start_from_samples_leads_to_the_same_optimum_in_fewer_passes(rows, fe
 
 def test_auto_is_exact_where_few_pairs_are_expected(rows, few_are_many, monkeypatch):
     assert LCA(reg=0.0).fit(rows).solver_ == "accelerated"
-    monkeypatch.setattr(lca_module, "_EXACT_PAIRS", 1e3)
+    monkeypatch.setattr(solver_choice, "_EXACT_PAIRS", 1e3)
     assert LCA(reg=0.0, random_state=0).fit(rows).solver_ == "stochastic"
 
 
 def test_a_start_that_is_given_is_kept(rows, few_are_many, monkeypatch):
-    monkeypatch.setattr(lca_module, "multilevel_start", None)
+    monkeypatch.setattr(solver_choice, "multilevel_start", None)
     assert LCA(solver="accelerated", init=0.5, reg=0.0).fit(rows).converged_

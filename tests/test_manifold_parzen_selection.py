@@ -167,7 +167,7 @@ def test_few_rows_have_an_answer(n):
 
 def test_constant_columns_are_named_and_ignored():
     X = load_iris().data[::2]
-    with pytest.warns(UserWarning, match=r"1 of 5 columns are constant \(1\)"):
+    with pytest.warns(UserWarning, match=r"1 of 5 columns is constant \(1\)"):
         density = ManifoldParzen().fit(np.insert(X, 1, 4.0, axis=1))
     plain = ManifoldParzen().fit(X)
     assert best(density) == best(plain)

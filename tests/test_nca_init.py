@@ -7,6 +7,7 @@ from vicinal import NCA
 from vicinal._nca.init import (
     auto_kind,
     auto_start,
+    auto_units,
     best_scale,
     column_spread,
     given_units,
@@ -75,10 +76,10 @@ def test_auto_start_does_not_see_units(kind, scale):
     X = X - X.mean(0)
 
     def start(X, c):
+        looked_at = X, column_spread(X), lambda A: -float((np.log(np.linalg.norm(A * c * X.std(0) / c) / 3.0)) ** 2)
         return auto_start(
-            X,
-            column_spread(X),
-            lambda A: -float((np.log(np.linalg.norm(A * c * X.std(0) / c) / 3.0)) ** 2),
+            *looked_at,
+            auto_units(*looked_at),
             kind=kind,
             n_components=2 if kind != "identity" else 13,
             classes=y,

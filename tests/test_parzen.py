@@ -305,7 +305,7 @@ def test_extreme_but_representable_scales_have_answers(value):
 
 def test_a_constant_column_is_no_obstacle_to_loo():
     for rule in ("loo", "scott"):
-        with pytest.warns(UserWarning, match=r"1 of 3 columns are constant \(2\)"):
+        with pytest.warns(UserWarning, match=r"1 of 3 columns is constant \(2\)"):
             density = ParzenWindows(rule).fit(np.c_[X2, np.ones(20)])
         plain = ParzenWindows(rule).fit(X2)
         np.testing.assert_array_equal(density.covariance_, plain.covariance_)

@@ -116,3 +116,20 @@ def test_records_come_back_from_model_files(tmp_path):
 def test_old_names_are_gone():
     with pytest.raises(TypeError, match="unexpected keyword argument 'neighborhood'"):
         LCA(neighborhood=3, reg=0.0)
+
+
+def test_a_field_is_set_in_one_estimator_alone():
+    """Two estimators that were given one record shared it: setting a field of one changed the other."""
+    engine = Engine(threads=1)
+    key = {engine: "kept"}
+    one, other = LCA(engine=engine), ParzenWindows(engine=engine)
+    one.set_params(engine__threads=4, engine__error=1e-6)
+    assert (one.engine.threads, one.engine.error) == (4, 1e-6)
+    assert other.engine is engine
+    assert engine.threads == 1
+    assert key[engine] == "kept"
+    # Fields that are valid together are set together, in any order.
+    one.set_params(engine__device="cpu", engine__kind="torch")
+    assert one.engine == Engine("torch", threads=4, error=1e-6, device="cpu")
+    with pytest.raises(ValueError, match="engine=None is not a record"):
+        LCA().set_params(engine__threads=4)

@@ -105,7 +105,7 @@ def lonely_point(browser, side):
 
 
 @pytest.mark.parametrize("page", ["plain", "evil", "bars", "numbers"])
-@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (420, "dark")])
 def test_no_errors_no_requests_no_overflow(browser, pages, page, width, scheme):
     path = pages / f"{page}.html"
     open_page(browser, path, width, scheme)
@@ -162,9 +162,10 @@ def test_click_shows_neighbours_before_and_after(browser, pages):
         mouse(browser, kind, x, y)
     lit = "return [...document.querySelectorAll(`#plane-${arguments[0]} .point.on`)].map((p) => +p.dataset.i)"
     for side in ("before", "after"):
-        assert set(browser.execute_script(lit, side)) == {i, *data[side]["neighbors"][i]}
+        near = data["planes"][data[side]]["neighbors"][i]
+        assert set(browser.execute_script(lit, side)) == {i, *near}
         assert browser.execute_script(f"return document.querySelectorAll('#plane-{side} .link').length") == 10
-        right = sum(data["codes"][j] == data["codes"][i] for j in data[side]["neighbors"][i])
+        right = sum(data["codes"][j] == data["codes"][i] for j in near)
         assert f"{right} of 10 neighbours" in browser.execute_script(
             "return document.querySelector('#details').textContent"
         )
@@ -236,3 +237,98 @@ def test_a_numeric_target_colours_the_rows_and_is_shown_for_neighbours(browser, 
     assert "target" in details
     assert details.count("its neighbours' mean is") == 2
     assert browser.execute_script("return document.querySelector('#legend').textContent").startswith("target ")
+
+
+def click(browser, selector):
+    browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def cells(browser, table, column):
+    """The texts of a column of the n-th table that sorts, of the rows that are shown."""
+    script = """
+      const rows = [...document.querySelectorAll("table.sortable")[arguments[0]].tBodies[0].rows];
+      return rows.filter((row) => !row.hidden).map((row) => (row.cells[arguments[1]] ?? row.cells[0]).textContent.trim());"""
+    return browser.execute_script(script, table, column)
+
+
+def test_tables_sort_and_filter(browser, pages):
+    open_page(browser, pages / "plain.html")
+    head = "table.sortable thead th:nth-child(2)"
+    click(browser, head + " button")
+    down = [float(text.split()[0]) for text in cells(browser, 0, 1)]
+    assert down == sorted(down, reverse=True)
+    aria = "return document.querySelector(arguments[0]).getAttribute('aria-sort')"
+    assert browser.execute_script(aria, head) == "descending"
+    click(browser, head + " button")
+    assert [float(text.split()[0]) for text in cells(browser, 0, 1)] == down[::-1]
+    assert browser.execute_script(aria, head) == "ascending"
+    # The unusual rows are the last table; a text in the field above it keeps the rows that hold it.
+    tables = browser.execute_script("return document.querySelectorAll('table.sortable').length")
+    rows = cells(browser, tables - 1, 3)
+    field = browser.find_element("id", f"filter-{tables - 1}")
+    word = rows[0].split(":")[0]
+    field.send_keys(word.upper())
+    assert cells(browser, tables - 1, 3) == [text for text in rows if word in text]
+    field.send_keys("no such text")
+    assert cells(browser, tables - 1, 3) == []
+
+
+def test_any_method_can_be_chosen_in_a_plane(browser, pages):
+    open_page(browser, pages / "plain.html")
+    data = browser.execute_script("return JSON.parse(document.querySelector('#views').textContent)")
+    where = "return [...document.querySelectorAll('#plane-before .point')].map((p) => p.getAttribute('cx'))"
+    before = browser.execute_script(where)
+    places = {plane["name"]: place for place, plane in enumerate(data["planes"])}
+    assert set(places) == {"euclidean", "z-scored", "lca"}
+    choose = """
+      const list = document.querySelector("#method-before");
+      list.value = arguments[0]; list.dispatchEvent(new Event("change"));"""
+    browser.execute_script(choose, str(places["lca"]))
+    assert browser.execute_script(where) != before
+    assert browser.execute_script(where) == browser.execute_script(where.replace("before", "after"))
+    share = browser.execute_script("return document.querySelector('#explained-before').textContent")
+    assert share == f"{100 * data['planes'][places['lca']]['explained']:.0f} % of the variance in this plane"
+
+
+def test_unusual_rows_lead_to_the_plane_and_back(browser, pages):
+    open_page(browser, pages / "plain.html")
+    data = browser.execute_script("return JSON.parse(document.querySelector('#views').textContent)")
+    i, place = next((int(i), place) for i, place in data["unusual"].items() if place == 2)
+    click(browser, f"#unusual-{place} button")
+    assert browser.execute_script("return document.querySelector('#pick').value") == data["rows"][i]
+    hot = "return [...document.querySelectorAll('#plane-after .point.hot')].map((p) => Number(p.dataset.i))"
+    assert browser.execute_script(hot) == [i]
+    click(browser, "#details a")
+    assert browser.execute_script("return location.hash") == f"#unusual-{place}"
+    assert browser.execute_script("return document.querySelector('tr.found').id") == f"unusual-{place}"
+
+
+def test_curves_say_their_values(browser, pages):
+    open_page(browser, pages / "plain.html")
+    script = """
+      const knot = document.querySelectorAll("#purity [data-tip]")[3];
+      knot.scrollIntoView({block: "center", behavior: "instant"});
+      const box = knot.getBoundingClientRect();
+      return [box.x + box.width / 2, box.y + box.height / 2, knot.dataset.tip];"""
+    x, y, expected = browser.execute_script(script)
+    mouse(browser, "mouseMoved", x, y)
+    shown = browser.execute_script(
+        "return [document.querySelector('#tip').hidden, document.querySelector('#tip').textContent]"
+    )
+    assert shown == [False, expected]
+    assert "number of neighbours k 4: " in expected
+    mouse(browser, "mouseMoved", 2, 2)
+    assert browser.execute_script("return document.querySelector('#tip').hidden")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_column_is_cut_on_a_phone(browser, pages, scheme):
+    for page in ("plain", "evil", "bars", "numbers"):
+        open_page(browser, pages / f"{page}.html", 420, scheme)
+        cut = """
+          return [...document.querySelectorAll("table.methods td, table.methods th")].filter((cell) => {
+            const box = cell.getBoundingClientRect();
+            return box.width > 0 && (box.right > window.innerWidth || box.left < 0);
+          }).length;"""
+        assert browser.execute_script(cut) == 0
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 420

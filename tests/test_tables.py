@@ -1,5 +1,6 @@
 """Kinds of columns, tables made ready, and what the command and `compare` make of them."""
 
+import decimal
 import io
 import json
 
@@ -310,3 +311,117 @@ def test_bad_types_on_the_command_line(folder, capsys):
     assert "--type: there is no column 'itmes'. Did you mean 'items'?" in capsys.readouterr().err
     assert run(*learn, "--type", "weight=heavy") == 3
     assert "--type: 'weight' cannot be 'heavy'" in capsys.readouterr().err
+
+
+# -- spellings that tables have ----------------------------------------------------------------------------------------
+
+DISTINCT = np.random.default_rng(1).choice(10**6, size=N, replace=False)
+DAYS = pd.Series(pd.date_range("2020-01-05", periods=N, freq="D"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CustomerID",
+        "userId",
+        "PassengerId",
+        "customerid",
+        "ORDERID",
+        "account_number",
+        "order no",
+        "Invoice Nr",
+        "Unnamed: 0",
+        "",
+    ],
+)
+def test_identifiers_in_their_usual_spellings(name):
+    assert kind_of(DISTINCT, name).kind == "identifier"
+
+
+@pytest.mark.parametrize("name", ["acid", "hybrid", "thyroid", "number_of_rooms", "piano", "casino", "valid"])
+def test_words_that_only_end_like_identifiers_are_amounts(name):
+    assert kind_of(DISTINCT, name).kind == "continuous"
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["%d-%m-%Y", "%Y/%m/%d", "%d %b %Y", "%d %B %Y", "%d-%b-%Y", "%B %d, %Y", "%m/%d/%y", "%d.%m.%Y", "%d-%m-%Y %H:%M"],
+)
+def test_dates_in_ordinary_formats(written):
+    table = pd.DataFrame({"day": DAYS.dt.strftime(written), "x": NORMAL})
+    assert column_types(table)["day"].kind == "date"
+    days = np.asarray(prepare(table).X["day"])
+    np.testing.assert_array_equal(np.diff(days), 1.0)
+
+
+def test_periods_durations_and_objects_are_read():
+    table = pd.DataFrame(
+        {
+            "month": DAYS.dt.to_period("D"),
+            "took": pd.to_timedelta(np.arange(N) ** 2, unit="h"),
+            "objects": pd.Series(NORMAL).astype(object),
+            "decimals": [decimal.Decimal(str(value)) for value in NORMAL.round(6)],
+            "ok": pd.Series([True, None, False] * 20, dtype=object),
+            "said": ["TRUE", "False", None] * 20,
+        }
+    )
+    kinds = {name: kind.kind for name, kind in column_types(table).items()}
+    assert kinds == {
+        "month": "date", "took": "continuous", "objects": "continuous", "decimals": "continuous", "ok": "boolean", "said": "boolean",
+    }  # fmt: skip
+    X = prepare(table, missing="impute").X
+    np.testing.assert_allclose(X["took"], np.arange(N) ** 2 / 24)
+    np.testing.assert_array_equal(X["objects"], NORMAL)
+    np.testing.assert_array_equal(X["ok"], np.array([1.0, np.nan, 0.0] * 20))
+    np.testing.assert_array_equal(X["said"], np.array([1.0, 0.0, np.nan] * 20))
+
+
+@pytest.mark.parametrize(
+    ("texts", "hint"),
+    [
+        ([f"${value:,.2f}" for value in DISTINCT / 7], "take the signs"),
+        ([f"{value:,}" for value in DISTINCT], "take the signs"),
+        ([f"{10 + i // 60}:{i % 60:02d}:00" for i in range(N)], "date:FORMAT"),
+        ([f"{i + 1}-Q1-2020" for i in range(N)], "date:FORMAT"),
+    ],
+)
+def test_amounts_and_times_written_as_texts_are_hinted_at(texts, hint):
+    notes = " ".join(note.text for note in prepare(pd.DataFrame({"x": NORMAL, "odd": texts})).notes)
+    assert hint in notes
+    assert "'odd'" in notes
+
+
+def test_two_features_of_one_name_are_refused():
+    table = pd.DataFrame({"c": list("abc") * 20, "c=a": NORMAL})
+    with pytest.raises(TableError, match="two columns would be called 'c=a'"):
+        prepare(table, one_hot=True)
+
+
+def test_truth_values_with_a_gap_are_learned_from_by_the_command(tmp_path, capsys):
+    table = pd.DataFrame({"x": NORMAL, "y": NORMAL[::-1] ** 3, "ok": pd.Series([True, None, False] * 20, dtype=object)})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    assert (
+        main(["learn", str(tmp_path / "t.csv"), "--method", "parzen", "--missing", "drop", "-o", str(tmp_path / "m")])
+        == 0
+    )
+    assert "boolean: 'ok'" in capsys.readouterr().err
+
+
+def test_a_broken_constant_is_an_outlier_for_the_command_too(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"]).assign(const=7, currency="EUR")
+    new = table.head(4).assign(a=table["a"].head(4) + 0.01)
+    new.loc[1, "const"], new.loc[2, "currency"], new.loc[3, "const"] = 8, "USD", None
+    for name, rows in (("t", table), ("n", new)):
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    model = str(tmp_path / "m")
+    assert main(["learn", str(tmp_path / "t.csv"), "--method", "parzen", "-o", model]) == 0
+    capsys.readouterr()
+    assert main(["score", model, str(tmp_path / "n.csv"), "--explain"]) == 0
+    printed = capsys.readouterr()
+    found = pd.read_csv(io.StringIO(printed.out))
+    np.testing.assert_allclose(found["p_value"][[1, 2]], 1 / 61)
+    assert found["outlier"][[1, 2]].tolist() == [1, 1]
+    assert found["p_value"][[0, 3]].min() > 1 / 61
+    assert found["why"][1].startswith("const: expected 7 as in all training rows, got 8")
+    assert "2 rows of 4 have another value than all training rows had in 'const', 'currency'" in printed.err

@@ -48,7 +48,7 @@ def test_type_checkers_see_the_public_names():
     assert {*expected, "__version__"} == {*vicinal.__all__}
 
 
-@pytest.mark.parametrize("name", ["datasets", "io", "plot", "quality"])
+@pytest.mark.parametrize("name", ["datasets", "io", "plot", "quality", "tables"])
 def test_modules_show_their_public_names_only(name):
     if name == "plot":
         pytest.importorskip("matplotlib")

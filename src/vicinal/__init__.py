@@ -150,4 +150,4 @@ if not TYPE_CHECKING:  # a __getattr__ would make every name known to type check
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -18,16 +18,47 @@ def check_array(array: Any, **options: Any) -> NDArray[Any]:
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
-    """scikit-learn's ``validate_data`` for rows without a target, with the type of its answer; texts are told as such."""
+    """scikit-learn's ``validate_data`` for rows without a target, with errors that name the columns and a remedy."""
     try:
         return validation.validate_data(estimator, X, **options)
     except ValueError as error:
-        if "could not convert string to float" not in str(error):
+        message = _culprits(str(error), X, type(estimator).__name__)
+        if message is None:
             raise
-        raise ValueError(
-            f"X must hold numbers, got a text ({error}). Drop such columns, or turn them into numbers first, for example "
-            "with vicinal.TableEncoder."
-        ) from None
+        raise ValueError(message) from None
+
+
+def _culprits(message: str, X: Any, estimator: str) -> str | None:
+    """What scikit-learn says about missing, infinite or non-numeric values, with the columns concerned; None for the rest."""
+    names = list(X.columns) if hasattr(X, "columns") else None
+    if "could not convert string" in message:
+        where = ""
+        if names is not None:
+            texts = np.array([getattr(kind, "kind", "O") not in "biuf" for kind in X.dtypes])
+            where = f" Columns without numbers: {shown_columns(texts, names)}."
+        return (
+            f"X must hold numbers, got a text ({message}).{where} Drop such columns, or let vicinal.tables.prepare make numbers "
+            "of them."
+        )
+    if "contains NaN" in message:
+        where = _columns_where(np.isnan, X, names)
+        return (
+            f"Input X contains NaN{where}: {estimator} does not take rows with missing values here. Fill them with "
+            "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and "
+            "score_incomplete scores them.)"
+        )
+    if "contains infinity" in message:
+        return f"{message.rstrip('.')}{_columns_where(np.isinf, X, names)}."
+    return None
+
+
+def _columns_where(test: Any, X: Any, names: list[Any] | None) -> str:
+    """ " in the columns ...", as far as the table can be read."""
+    try:
+        chosen = test(np.asarray(X, dtype=np.float64)).any(axis=0)
+    except (TypeError, ValueError):
+        return ""
+    return f" in the columns {shown_columns(chosen, names)}" if np.ndim(chosen) == 1 and chosen.any() else ""
 
 
 def check_rows(
@@ -50,24 +81,15 @@ def check_rows(
     """
     given = X
     finite = "allow-nan" if gaps else True
-    try:
-        X = validate_data(
-            estimator,
-            as_host(X),
-            reset=reset,
-            dtype=list(dtype),
-            order="C",
-            ensure_min_samples=min_rows,
-            ensure_all_finite=finite,
-        )
-    except ValueError as error:
-        if "contains NaN" not in str(error):
-            raise
-        raise ValueError(
-            f"Input X contains NaN: {type(estimator).__name__} does not take rows with missing values here. Fill them with "
-            "vicinal.DensityImputer, or leave such rows out. (ParzenWindows, LCA and LCAGauss can be fitted to them, and "
-            "score_incomplete scores them.)"
-        ) from None
+    X = validate_data(
+        estimator,
+        as_host(X),
+        reset=reset,
+        dtype=list(dtype),
+        order="C",
+        ensure_min_samples=min_rows,
+        ensure_all_finite=finite,
+    )
     check_magnitude(np.nan_to_num(X) if gaps else X, precision=precision)
     if reset:
         remember(estimator, X, given)

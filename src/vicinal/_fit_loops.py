@@ -29,6 +29,8 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
+from vicinal._notebook import sparkline
+
 # What the user passes as `callback`: called with the parameters of an iteration and the number of iterations.
 Callback = Callable[[np.ndarray, int], Any]
 
@@ -71,6 +73,9 @@ class FitPath(NamedTuple):
     def converged(self):
         """Whether the tolerance was reached."""
         return self.reason is Reason.CONVERGED
+
+    def _repr_html_(self):
+        return f"<div>{self.clause}, {self.n_iter} passes{sparkline(self.objectives, 'objective per row')}</div>"
 
     def ended_by(self, reason):
         """The path of a fit that the user ended for this reason; the path as it is for other reasons."""

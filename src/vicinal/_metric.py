@@ -16,11 +16,12 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from vicinal._checks import check_device_rows, check_rows
+from vicinal._notebook import NotebookMixin
 from vicinal._supervision import check_pairs
 from vicinal._tensors import on_device
 
 
-class LinearMetricMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """``transform``, distances and the Mahalanobis matrix of an estimator that fits ``components_``.
 
     Put it before ``BaseEstimator`` in the list of bases.
@@ -144,7 +145,7 @@ def rank_tolerance(n_features, resolution=0.0):
     return 10.0 * max(n_features * np.finfo(np.float64).eps, 10.0 * resolution**2)
 
 
-def _holds(dtype, components):
+def _holds(dtype: Any, components: np.ndarray) -> bool:
     """Whether a dtype can hold the components: data in units of 1e-100 have some of 1e100."""
     return bool(np.abs(components).max(initial=0.0) <= np.finfo(dtype).max)
 

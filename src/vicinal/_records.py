@@ -73,7 +73,8 @@ class RecordParametersMixin:
         -------
         self
         """
-        for key in params:
+        fields_of: dict[str, dict[str, Any]] = {}
+        for key in list(params):
             name, _, field = key.partition("__")
             expected = self._record_types.get(name)
             if not field or expected is None:
@@ -81,10 +82,15 @@ class RecordParametersMixin:
             value = params.get(name, getattr(self, name))
             if not isinstance(value, Record):
                 raise ValueError(
-                    f"{key} sets a field of a record, but {name}={value!r} is none. Set "
+                    f"{key} sets a field of a record, but {name}={value!r} is not a record. Set "
                     f"{name}={expected.__name__}({field}=...) instead, or pass {name}={expected.__name__}() first."
                 )
-        return super().set_params(**params)  # type: ignore[misc]
+            fields_of.setdefault(name, {})[field] = params.pop(key)
+        # Copies, because another estimator may hold the same record.
+        changed = {
+            name: replace(params.get(name, getattr(self, name))).set_params(**new) for name, new in fields_of.items()
+        }
+        return super().set_params(**{**params, **changed})  # type: ignore[misc]
 
 
 def as_record(value: Any, record_type: type[_R], name: str, names: tuple[str | None, ...]) -> _R:

@@ -21,6 +21,7 @@ _COMMANDS = {
     "neighbors": ("use", "neighbors"),
     "inspect": ("inspect", "inspect"),
     "compare": ("compare", "compare"),
+    "report": ("report", "report"),
     "adapt": ("adapt", "adapt"),
     "demo": ("demo", "demo"),
     "papers": ("papers", "papers"),
@@ -41,6 +42,10 @@ class _Signals:
         """Stop here if an interruption came in the meantime."""
         if self.code is not None:
             raise KeyboardInterrupt
+
+    def came(self):
+        """Whether an interruption came."""
+        return self.code is not None
 
     def install(self):
         """Listen; returns a function that restores what was there before."""
@@ -86,7 +91,7 @@ def _run(arguments, console, signals):
             if arguments.command not in ("inspect", "papers"):
                 errors.need("pandas", f"vicinal {arguments.command}")
             module, function = _COMMANDS[arguments.command]
-            arguments.check_interrupted = signals.check
+            arguments.check_interrupted, arguments.interrupted = signals.check, signals.came
             getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)
         return errors.OK
     except errors.Failure as failure:

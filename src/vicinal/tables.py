@@ -10,3 +10,7 @@
 from vicinal._tables import ColumnType, PreparedTable, TableError, column_types, prepare, score_rows
 
 __all__ = ["ColumnType", "PreparedTable", "TableError", "column_types", "prepare", "score_rows"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

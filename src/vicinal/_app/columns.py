@@ -6,35 +6,15 @@ import numpy as np
 
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, UsageFailure
+from vicinal._app.tables import check_columns, split_names
 from vicinal._tables import (
     COMMAND_WORDS,
     TableEncoder,
     TableError,
-    nearest_names,
     parse_types,
     prepare_table,
     refuse_infinite,
 )
-
-
-def split_names(options, columns):
-    """Column names from repeated or comma-separated options; a name that holds a comma is found too."""
-    names: list[str] = []
-    for option in options or ():
-        if option in columns:
-            names.append(option)
-        else:
-            names.extend(part.strip() for part in option.split(",") if part.strip())
-    return list(dict.fromkeys(names))
-
-
-def check_columns(names, columns, option):
-    """Refuse names that the table does not have, with the nearest ones that it has."""
-    for name in names:
-        if name not in columns:
-            near = nearest_names(name, columns, 3)
-            hint = f" Did you mean {shown(near)}?" if near else ""
-            raise DataFailure(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
 
 def prepare(frame, console, arguments, *, label=None, label_option="--target", partial=False, also_drop=()):
@@ -105,10 +85,14 @@ class Picked(NamedTuple):
 
     features : DataFrame of numbers
     rows : positions of the kept rows
+    broken : for columns that never changed in the training rows, which of the kept rows have another value
+    constants : the values of those columns in the training rows, as texts
     """
 
     features: Any
     rows: np.ndarray
+    broken: dict[str, np.ndarray]
+    constants: dict[str, str]
 
 
 def pick_features(frame, model, console, missing):
@@ -139,7 +123,8 @@ def pick_features(frame, model, console, missing):
     rows = _complete_rows(numbers, features, missing, console)
     names = encoder.get_feature_names_out()
     _refuse_infinite(numbers[rows], names)
-    return Picked(pd.DataFrame(numbers, columns=names, index=frame.index).iloc[rows], rows)
+    broken = {name: differs[rows] for name, differs in encoder.broken_constants(frame).items()}
+    return Picked(pd.DataFrame(numbers, columns=names, index=frame.index).iloc[rows], rows, broken, encoder.constants_)
 
 
 def _names_of(frame, model, console):

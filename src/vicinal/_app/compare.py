@@ -1,25 +1,26 @@
 """`vicinal compare`: would a learned metric or density help on this table?"""
 
+import os
+
 from vicinal._app.columns import prepare
 from vicinal._app.console import one_line
 from vicinal._app.errors import DataFailure, UsageFailure
 from vicinal._app.models import make_engine
-from vicinal._app.outputs import check_writable, write_json, write_lines, write_text
+from vicinal._app.outputs import check_writable, output_failure, partial_file, write_json, write_lines, write_text
 from vicinal._app.reading_code import loading_code
-from vicinal._app.tables import TableOptions, read_table, table_format
+from vicinal._app.tables import ColumnChoice, TableOptions, read_table, table_format
+from vicinal._compare.words import score_name, shown
 
 
 def compare(arguments, console):
     """Run the command."""
     if arguments.report is not None:
         check_writable(arguments.report)
+    keep = partial_file(arguments, arguments.report, "--report FILE")
     chosen = _chosen(arguments)
-    if arguments.missing == "marginalise":
-        raise UsageFailure(
-            "--missing marginalise: compare judges methods that need whole rows. Pass --missing impute or drop."
-        )
     engine = make_engine(arguments)
-    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    choice = ColumnChoice(arguments.columns, (arguments.target,))
+    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console, choice)
     prepared = prepare(table, console, arguments, label=arguments.target)
     result = run(
         prepared.X,
@@ -27,17 +28,21 @@ def compare(arguments, console):
         console,
         arguments,
         types=prepared.feature_types,
-        missing="impute" if arguments.missing == "impute" else "refuse",
+        missing=arguments.missing if arguments.missing in ("impute", "marginalise") else "refuse",
         engine=engine,
         task=arguments.task,
         n_neighbors=arguments.k,
         n_splits=arguments.folds,
         n_repeats=arguments.repeats,
         max_rows=arguments.max_rows,
+        fast=arguments.fast,
+        keep=keep,
         **chosen,
     )
     if arguments.report is not None:
         _write_report(result, table, prepared, arguments, console, engine)
+        if keep is not None:
+            os.remove(keep)
     if arguments.json:
         write_json(result.to_dict())
     else:
@@ -51,14 +56,37 @@ def run(X, y, console, arguments, **settings):
 
     def progress(done, total, text):
         arguments.check_interrupted()
-        console.progress(done, total, text)
+        console.progress(done, total, text, estimate=False)
+
+    def first_results(comparison):
+        for line in _first_lines(comparison):
+            console.say(line)
 
     try:
-        return vicinal.compare(X, y, random_state=arguments.seed, progress=progress, **settings)
+        found = vicinal.compare(
+            X, y, random_state=arguments.seed, progress=progress, first_results=first_results, **settings
+        )
     except TargetError as error:
         raise DataFailure(one_line(error.worded(y="--target", task="--task"))) from error
     except ValueError as error:
         raise DataFailure(one_line(error)) from error
+    except OSError as error:  # of the file that keeps what is done
+        raise output_failure(settings.get("keep"), error) from error
+    if not arguments.interrupted():
+        return found
+    kept = settings.get("keep")
+    if kept is not None:
+        console.say(f"what is done is kept in {kept}; --resume goes on from there.")
+    write_lines(str(found))
+    raise KeyboardInterrupt
+
+
+def _first_lines(comparison):
+    """What is known before the methods that take long begin, one line for metrics and one for densities."""
+    for kind, results in (("metrics", comparison.metrics), ("densities", comparison.densities)):
+        known = [f"{result.label} {shown(result.scale, result.main.mean)}" for result in results if result.main]
+        if known:
+            yield f"first {kind} ({score_name(results[0].scale, comparison.n_neighbors)}): {', '.join(known)}"
 
 
 def _chosen(arguments):

@@ -63,7 +63,7 @@ def _densities(arguments, console, engine, path):
     from vicinal.datasets import make_slanted_bars
 
     X, _ = make_slanted_bars(random_state=arguments.seed)
-    comparison = run(X, None, console, arguments, engine=engine, densities=_DENSITIES, n_repeats=1)
+    comparison = run(X, None, console, arguments, engine=engine, densities=_DENSITIES, fast=True)
     fitted = [comparison.estimator("density", name).fit(X) for name in _DENSITIES]
     titles = [
         f"{name}\nheld-out log-likelihood {comparison.result('density', key).main.mean:.2f}"
@@ -107,7 +107,7 @@ def _report(arguments, console, engine, path):
 
     readings, y = make_machine_states(random_state=0)
     X = pd.DataFrame(readings, columns=[f"sensor {i}" for i in range(1, 9)])
-    comparison = run(X, y, console, arguments, engine=engine, n_repeats=1)
+    comparison = run(X, y, console, arguments, engine=engine, fast=True)
     report = vicinal.report(
         X,
         y,
@@ -130,4 +130,4 @@ def _wine(arguments, console, engine):
     from sklearn.datasets import load_wine
 
     X, y = load_wine(return_X_y=True)
-    return run(X, y, console, arguments, engine=engine, densities=[], n_repeats=2)
+    return run(X, y, console, arguments, engine=engine, densities=[], fast=True)

@@ -57,7 +57,7 @@ class FitFailure(Failure):
         super().__init__(message, FIT)
 
 
-def need(module, what):
+def need(module, what, extra="app"):
     """Import an optional package, or say which extra holds it."""
     from importlib import import_module
 
@@ -66,6 +66,6 @@ def need(module, what):
     except ImportError as error:
         raise Failure(
             f"{what} needs the package {module.partition('.')[0]!r}, which could not be imported ({error}). "
-            "Install it with: pip install 'vicinal[app]'",
+            f"Install it with: pip install 'vicinal[{extra}]'",
             MISSING_EXTRA,
         ) from error

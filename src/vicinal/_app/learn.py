@@ -2,19 +2,26 @@
 
 import os
 import time
+from functools import partial
 
 import numpy as np
+from joblib import hash as hash_of
 
-from vicinal._app.columns import check_columns, measured, prepare
+from vicinal._app.columns import measured, prepare
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import engine_for, make_engine, make_estimator, read_key, save_model, set_engine, set_parameter
-from vicinal._app.outputs import check_writable, write_json
-from vicinal._app.tables import TableOptions, read_table
+from vicinal._app.outputs import check_writable, output_failure, partial_file, write_json
+from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table
+from vicinal._app.words import in_command_words
+from vicinal._journal import OtherFitError, keep_journal
+from vicinal._lca.lca import LIMITS
 from vicinal._tables import Note
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
 _EXACT, _MANY_ROWS = ("lca-gauss", "parzen"), 100_000
+# Methods whose matrices have a row and a column for every column of the table, and the most that fit: 200 MB each.
+_SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "nca"), 5_000
 _UNSUPERVISED = ("lca", "lca-gauss", "parzen", "manifold-parzen")
 
 
@@ -23,12 +30,13 @@ def learn(arguments, console):
     method = arguments.method
     _check_supervision(arguments)
     check_writable(arguments.output)
+    arguments.kept = partial_file(arguments, arguments.output, "-o MODEL")
     engine = make_engine(arguments)
     paired = method == "nca" and arguments.pairs is not None
     estimator = make_estimator(method, arguments.set, arguments.seed, class_name="PairNCA" if paired else None)
 
     key = read_key(arguments.key_file)
-    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
     if arguments.id is not None:
         check_columns([arguments.id], table.columns, "--id")
     prepared = prepare(
@@ -56,14 +64,78 @@ def learn(arguments, console):
             supervision = {"y": _labels(method, prepared.labels, estimator, console) if pairs is None else pairs}
 
     start = time.perf_counter()
-    model = _fit(estimator, prepared, supervision, engine, arguments)
+    model = _fit_and_keep(estimator, prepared, supervision, engine, arguments, console)
     seconds = time.perf_counter() - start
-    arguments.check_interrupted()
     save_model(model, arguments.output, key)
     summary = _summary(arguments, estimator, prepared, seconds)
     console.say(_sentence(summary))
+    if arguments.interrupted():
+        console.say("this is the best model so far, not the end of the fit." + _how_to_resume(arguments))
+        raise KeyboardInterrupt
+    if arguments.kept is not None:
+        os.remove(arguments.kept)
     if arguments.json:
         write_json(summary)
+
+
+def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
+    """The fitted model. Passes are kept beside the output, told of, and not made again with --resume."""
+    digest = hash_of(
+        (
+            type(estimator).__name__,
+            estimator.get_params(),
+            arguments.no_scale,
+            arguments.missing,
+            prepared.X,
+            supervision,
+        )
+    )
+    _tell_of_passes(estimator, console)
+    console.reword = partial(in_command_words, estimator=estimator)
+    try:
+        if arguments.kept is None:
+            return _fit(estimator, prepared, supervision, engine, arguments)
+        with keep_journal(arguments.kept, digest) as journal:
+            model = _fit(estimator, prepared, supervision, engine, arguments)
+        if arguments.resume:
+            console.say(f"{count(journal.n_replayed, 'pass')} were taken from {arguments.kept}.")
+        return model
+    except OSError as error:
+        raise output_failure(arguments.kept, error) from error
+    except OtherFitError as error:
+        raise DataFailure(f"--resume: {error} Leave --resume out to begin anew.") from error
+    except KeyboardInterrupt:
+        console.say(f"nothing was written to {arguments.output}." + _how_to_resume(arguments))
+        raise
+
+
+def _how_to_resume(arguments):
+    return "" if arguments.kept is None else f" --resume goes on from what is kept in {arguments.kept}."
+
+
+def _tell_of_passes(estimator, console):
+    """Let an estimator that takes a callback tell of its passes, at most `max_iter` of them."""
+    if not hasattr(estimator, "callback"):
+        return
+
+    def told(parameters, n_iter):
+        # LCA's own limit depends on the solver, which is known when the passes begin.
+        most = estimator.max_iter or LIMITS[getattr(estimator, "solver_", None) == "stochastic"][0]
+        console.progress(min(n_iter, most), most, f"pass {n_iter} of at most {most}", at_most=True)
+
+    estimator.callback = told
+
+
+def _column_choice(arguments):
+    """Which columns are read, and how many the method can use."""
+    needed = arguments.target, arguments.groups, arguments.id
+    if arguments.method not in _SQUARE:
+        return ColumnChoice(arguments.columns, needed)
+    refusal = (
+        f"{arguments.method} learns how each goes with each other, and can do so for {_MOST_COLUMNS:,}. Choose some with "
+        "--columns COL,COL,... or use --method rca, which can use all."
+    )
+    return ColumnChoice(arguments.columns, needed, _MOST_COLUMNS, refusal)
 
 
 def _sample(prepared, arguments, console):
@@ -184,9 +256,9 @@ def _fit(estimator, prepared, supervision, engine, arguments):
             rows = imputer.fit_transform(rows)
         estimator.fit(np.asarray(rows) if len(steps) > 1 else rows, **supervision)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
-        raise FitFailure(
-            f"{type(estimator).__name__}: {one_line(error)} (--set NAME=VALUE sets a parameter.)"
-        ) from error
+        raise FitFailure(f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
+    if hasattr(estimator, "callback"):
+        estimator.callback = None  # which told of the passes
     set_engine(estimator, None)  # a model does not carry the threads and the memory of the machine that made it
     return Pipeline([*steps, (type(estimator).__name__.lower(), estimator)])
 

@@ -114,7 +114,7 @@ class Model(NamedTuple):
         return type(self.estimator).__name__
 
 
-def read_key(path):
+def read_key(path: str | None) -> bytes | None:
     """The key of ``--key-file``: the bytes of the file as they are; None where there is none."""
     if path is None:
         return None

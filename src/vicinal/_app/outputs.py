@@ -8,10 +8,13 @@ import sys
 
 from vicinal._app.console import one_line
 from vicinal._app.errors import DataFailure, OutputFailure, UsageFailure
-from vicinal._app.paths import is_special
+from vicinal._app.paths import PARTIAL, PARTIAL_BEGINNING, is_special
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
 from vicinal._words import printable
+
+# What a cell of a spreadsheet begins with when it is run instead of shown.
+_FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @contextlib.contextmanager
@@ -59,7 +62,7 @@ def write_table(frame, output):
         with _to_stdout() as stdout:
             frame.to_csv(stdout, index=False)
         return
-    kind = format_of(output, what="output")
+    kind = output_format(output)
     text = [str(name) for name in frame if frame[name].dtype.kind not in "iufb"]
     if text and kind == "npy":
         raise DataFailure(
@@ -83,7 +86,30 @@ def _write(frame, file, kind, text, compressed):
         np.savez(file, allow_pickle=False, **arrays)
     else:
         compression = "gzip" if compressed else None
+        frame = _without_formulas(frame)
         frame.to_csv(file, index=False, sep="\t" if kind == "tsv" else ",", compression=compression)
+
+
+def output_format(path):
+    """The format in which a table is written, by the ending of the file."""
+    kind = format_of(path, what="output")
+    if kind == "xlsx":
+        raise UsageFailure(
+            f"{path}: workbooks are read, not written. Write .csv, which spreadsheets open, or .parquet."
+        )
+    return kind
+
+
+def _without_formulas(frame):
+    """Texts that a spreadsheet would run begin with an apostrophe, which it takes as "this is text"."""
+
+    def harmless(value):
+        return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_BEGINS) else value
+
+    texts = [name for name in frame if frame[name].dtype.kind not in "iufbMm"]
+    if texts:
+        frame = frame.assign(**{name: frame[name].astype(object).map(harmless) for name in texts})
+    return frame.rename(columns=harmless)
 
 
 def write_json(value):
@@ -129,3 +155,22 @@ def silence_stdout():
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
+
+
+def partial_file(arguments, output, option):
+    """Where what is done is kept, beside the output; None without an output. Without --resume the work begins anew."""
+    if output is None:
+        if arguments.resume:
+            raise UsageFailure(f"--resume needs {option}: what is done is kept beside it.")
+        return None
+    if is_special(output):
+        return None  # nothing can be kept beside a device
+    path = output + PARTIAL
+    if arguments.resume and not os.path.exists(path):
+        raise UsageFailure(f"--resume: there is no {path} to go on from. Leave --resume out.")
+    if not arguments.resume and os.path.exists(path):
+        with open(path, "rb") as file:
+            if file.read(len(PARTIAL_BEGINNING)) != PARTIAL_BEGINNING:
+                raise OutputFailure(f"{path} is not a file of vicinal, and work is kept there. Move it away.")
+        os.remove(path)
+    return path

@@ -3,12 +3,12 @@
 import argparse
 
 from vicinal._app.adapt_options import add_adapt
-from vicinal._app.paths import add_input, add_output
+from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
 METHODS = ("lca", "lca-gauss", "rca", "nca", "parzen", "manifold-parzen")
 DEMO_FILES = ("vicinal-demo.png", "vicinal-demo.html")
-_FORMATS = ("csv", "tsv", "parquet", "npy", "npz")
+_FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
 
 _DESCRIPTION = """\
 Learn what "near" means from a table, and use it: metrics and densities from the command line.
@@ -76,7 +76,10 @@ def make_parser():
         action="store_true",
         help="use the columns in their own units; by default each is standardised first",
     )
-    add_output(learn, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
+    add_output(
+        learn, "-o", "--output", beside=[PARTIAL], metavar="MODEL", required=True, help="the model file to write"
+    )
+    _add_resume(learn, "MODEL")
     _add_key_file(learn, "sign the model with the key in this file (its bytes as they are, at least 16)")
 
     transform = commands.add_parser(
@@ -150,7 +153,13 @@ def make_parser():
         default="auto",
         help="what --target holds; default: numbers where they have fractions or hardly ever repeat, else classes",
     )
-    add_output(compare, "--report", metavar="FILE", help="write a report: one HTML file that needs no network")
+    add_output(
+        compare,
+        "--report",
+        beside=[PARTIAL],
+        metavar="FILE",
+        help="write a report: one HTML file that needs no network",
+    )
     compare.add_argument("-k", type=_positive, default=5, metavar="K", help="neighbours that vote; default 5")
     compare.add_argument(
         "--methods", metavar="NAMES", help="only these (comma-separated), as in euclidean,z-scored,nca,parzen-loo,lca"
@@ -168,6 +177,23 @@ def make_parser():
         metavar="N",
         help="compare on a random sample of this many rows; default 20000",
     )
+
+    compare.add_argument(
+        "--fast",
+        action="store_true",
+        help="a first answer: 5 folds without repetitions, at most 3000 rows compared and 500 rows fitted",
+    )
+
+    _add_resume(compare, "--report FILE")
+
+    report = commands.add_parser(
+        "report", parents=[table, general], help="a page on a model file and the rows of a table", description=_REPORT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    _add_model_and_data(report)
+    report.add_argument("--target", metavar="COL", help="classes or numbers to colour the rows with")
+    report.add_argument("--id", metavar="COL", help="name rows by this column instead of by number")
+    add_output(report, "-o", "--output", metavar="FILE", required=True, help="the page to write: one HTML file")
 
     add_adapt(commands, general)
 
@@ -224,8 +250,8 @@ Score rows under a learned density (lca, lca-gauss, parzen, manifold-parzen).
 Columns of the output: row (number in DATA, from 0), log_density (nats, in the units of the data), p_value (the
 share of training rows, each scored without itself, that are no less strange than this row) and outlier (1 when
 the score is below the threshold that --contamination chooses among the training rows' own, or by --fdr). The score
-is the log-density, for parzen and lca also by neighbours that are trusted: rows of a small group do not vouch for
-each other. With --explain, the column why says for each outlier which columns are strange given the others, what
+is the log-density, for parzen and lca also the distance to a neighbour outside of small groups: rows of such a group do not
+vouch for each other. With --explain, the column why says for each outlier which columns are strange given the others, what
 was expected (90 % interval) and what was found. A row that equals a training row exactly is scored under the model without that row, since under its own kernel it could
 never look unusual; --as-new turns this off.
 """
@@ -240,6 +266,11 @@ Would a learned metric or density help on this table? Cross-validation answers.
 Every step (scaling, whitening, learning) sees the training fold only. Metrics are judged by the accuracy of
 k nearest neighbours on held-out rows (by R² where the target is a number), densities by their held-out log-likelihood; differences from the best
 plain method come with simultaneous 95 % intervals. The verdict says so when nothing helped.
+"""
+_REPORT = """\
+What a model file learned, and the rows of DATA as it sees them: the plane before and after with each row's neighbours, the weight
+of each column, the path of the fit, and for densities the unusual rows with the reasons. One HTML file that needs no network.
+Nothing is cross-validated: compare answers whether a learned metric or density helps.
 """
 _DEMO = """\
 Three comparisons on built-in data: densities of slanted bars with a picture, metrics and densities for the sensors
@@ -275,7 +306,7 @@ def _table_options():
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("reading tables")
     group.add_argument("--format", choices=_FORMATS, help="the format of DATA, when its ending does not say")
-    group.add_argument("--sep", metavar="CHAR", help="what separates columns in CSV; default , (a tab in TSV)")
+    group.add_argument("--sep", metavar="CHAR", help="what separates columns in CSV; default: found out (a tab in TSV)")
     group.add_argument("--encoding", default="utf-8", metavar="NAME", help="of CSV and TSV; default utf-8")
     group.add_argument(
         "--decimal", metavar="CHAR", help="the decimal point of CSV and TSV; default . (as in --decimal ,)"
@@ -288,7 +319,9 @@ def _table_options():
     )
     group.add_argument("--no-header", action="store_true", help="the first line is data; columns are named x0, x1, ...")
     group.add_argument(
-        "--array", metavar="NAME", help="which array of an NPZ file is the table; default X, or the only one"
+        "--array",
+        metavar="NAME",
+        help="which array of an NPZ file, or sheet of an XLSX file, is the table; default X, or the only one, or the first",
     )
     group.add_argument(
         "--missing",
@@ -303,6 +336,12 @@ def _table_options():
 def _prepare_options():
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("choosing features")
+    group.add_argument(
+        "--columns",
+        action="append",
+        metavar="COLS",
+        help="the columns to use (comma-separated), besides the target; default: all; may be repeated",
+    )
     group.add_argument(
         "--drop",
         action="append",
@@ -322,14 +361,14 @@ def _prepare_options():
     return parser
 
 
-def _add_key_file(parser, help):
+def _add_key_file(parser: argparse.ArgumentParser, help: str) -> None:
     add_input(parser, "--key-file", metavar="FILE", help=help)
 
 
 _CHECKED = "load the model only if it was signed with the key in this file (its bytes as they are, at least 16)"
 
 
-def _add_model(parser):
+def _add_model(parser: argparse.ArgumentParser) -> None:
     add_input(parser, "model", metavar="MODEL", help="a model file written by learn or vicinal.io.save")
     _add_key_file(parser, _CHECKED)
 
@@ -337,6 +376,14 @@ def _add_model(parser):
 def _add_model_and_data(parser, data_nargs=None):
     _add_model(parser)
     add_input(parser, "data", metavar="DATA", nargs=data_nargs, help="a table, or - for stdin")
+
+
+def _add_resume(parser, output):
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help=f"go on from what an interrupted run has kept beside {output}, with the same result to the last bit",
+    )
 
 
 def _add_table_output(parser):

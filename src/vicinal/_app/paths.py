@@ -9,42 +9,64 @@ import os
 import stat
 import sys
 
-from vicinal._app.errors import UsageFailure
+from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
+
+# The ending of a file that holds what is done of some work, and how such a file begins.
+PARTIAL, PARTIAL_BEGINNING = ".partial", b'{"what": "vicinal '
+
+# Inputs that are files; what is said of a missing folder is left to its command.
+_FILES = ("MODEL", "DATA", "--pairs", "--query")
 
 
 def add_input(parser, *names, **options):
     """Add an argument that names a file or folder to read."""
-    _add(parser, "inputs", names, options, ())
+    _add(parser, "inputs", names, options, (), ())
 
 
-def add_output(parser, *names, files=(), **options):
-    """Add an argument that names a file to write, or a folder; `files` are what is known to be written in the folder."""
-    _add(parser, "outputs", names, options, files)
+def add_output(parser, *names, files=(), beside=(), **options):
+    """Add an argument that names a file to write, or a folder.
+
+    Parameters
+    ----------
+    files : sequence of str
+        What is known to be written in the folder.
+    beside : sequence of str
+        Endings of further files that are written beside the file.
+    """
+    _add(parser, "outputs", names, options, files, beside)
 
 
-def _add(parser, role, names, options, files):
-    """Add an argument and declare it: `inputs` and `outputs` of the parsed command line hold a label and files each."""
+def _add(parser, role, names, options, files, beside):
+    """Add an argument and declare it: `inputs` and `outputs` of the parsed command line hold a label and further files each."""
     action = parser.add_argument(*names, **options)
     label = action.option_strings[0] if action.option_strings else action.metavar
-    parser.set_defaults(**{role: {**(parser.get_default(role) or {}), action.dest: (label, files)}})
+    parser.set_defaults(**{role: {**(parser.get_default(role) or {}), action.dest: (label, files, beside)}})
 
 
 def check_paths(arguments):
-    """Refuse a command line that names one file as an output and as an input, or as two outputs."""
-    keep_apart(_given(arguments, "inputs"), _given(arguments, "outputs"))
+    """Refuse a command line that names one file as an output and as an input, or as two outputs, or a missing input."""
+    inputs = _given(arguments, "inputs")
+    keep_apart(inputs, _given(arguments, "outputs"))
+    for label, path in inputs:
+        # Said before anything heavy is imported.
+        if label in _FILES and isinstance(path, str) and not os.path.lexists(path):
+            if label == "MODEL":
+                raise ModelFailure(f"cannot load {path}: there is no such file.")
+            raise DataFailure(f"cannot read {path}: No such file or directory.")
 
 
 def _given(arguments, role):
     """Labels and paths of the inputs or outputs that were given; stdin and stdout by their descriptors."""
     found = []
     standard = role == "outputs"  # every command writes to stdout, but reads stdin only where "-" asks for it
-    for attribute, (label, files) in getattr(arguments, role, {}).items():
+    for attribute, (label, files, beside) in getattr(arguments, role, {}).items():
         value = getattr(arguments, attribute)
         for path in value if isinstance(value, list) else [value]:
             if path == "-":
                 standard = True
             elif path is not None:
-                found += [(label, path), *((label, os.path.join(path, file)) for file in files)]
+                further = [os.path.join(path, file) for file in files] + [path + ending for ending in beside]
+                found += [(label, path), *((label, other) for other in further)]
     if standard:
         name = "stdin" if role == "inputs" else "stdout"
         # A stream that is closed, or replaced by something that is not a file, has no descriptor.

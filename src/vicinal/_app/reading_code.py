@@ -1,6 +1,6 @@
 """The pandas code that reads and prepares a table as the command did, for the report."""
 
-from vicinal._app.columns import split_names
+from vicinal._app.tables import split_names
 from vicinal._tables import parse_types
 
 
@@ -11,9 +11,7 @@ def loading_code(arguments, kind, options, table):
     if source == "-":
         lines.append("table = ...  # the table that came on stdin")
     elif kind in ("csv", "tsv"):
-        sep = options.sep or ("\t" if kind == "tsv" else ",")
-        sep = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
-        extra = "" if sep == "," else f", sep={sep!r}"
+        extra = "" if table.attrs["sep"] == "," else f", sep={table.attrs['sep']!r}"
         extra += "" if options.encoding == "utf-8" else f", encoding={options.encoding!r}"
         extra += "" if options.decimal is None else f", decimal={options.decimal!r}"
         extra += "" if options.na is None else f", na_values={options.na!r}"
@@ -23,6 +21,9 @@ def loading_code(arguments, kind, options, table):
             lines.append('table.columns = [f"x{i}" for i in range(table.shape[1])]')
     elif kind == "parquet":
         lines.append(f"table = pd.read_parquet({source!r})")
+    elif kind == "xlsx":
+        extra = ", header=None" if options.no_header else ""
+        lines.append(f"table = pd.read_excel({source!r}, sheet_name={table.attrs['array']!r}{extra})")
     elif kind == "npy":
         lines.insert(0, "import numpy as np")
         lines.append(f"table = pd.DataFrame(np.load({source!r}))")
@@ -30,6 +31,8 @@ def loading_code(arguments, kind, options, table):
     else:
         lines.insert(0, "import numpy as np")
         lines += _from_arrays(source, table)
+    if arguments.columns is not None:
+        lines.append(f"table = table[{list(table.columns)!r}]")
     settings = {
         "target": label,
         "drop": split_names(arguments.drop, table.columns),

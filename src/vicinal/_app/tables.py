@@ -1,4 +1,4 @@
-"""Reading tables: CSV, TSV, Parquet, NPY, NPZ, from a file or from stdin ("-")."""
+"""Reading tables: CSV, TSV, Parquet, XLSX, NPY, NPZ, from a file or from stdin ("-")."""
 
 import codecs
 import contextlib
@@ -9,13 +9,14 @@ import sys
 import warnings
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, Failure, UsageFailure, need
 
-FORMATS = ("csv", "tsv", "parquet", "npy", "npz")
+FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
 _ENDINGS = {
     ".csv": "csv",
     ".txt": "csv",
@@ -23,10 +24,16 @@ _ENDINGS = {
     ".tab": "tsv",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".xlsx": "xlsx",
     ".npy": "npy",
     ".npz": "npz",
 }
 _NAME_ARRAYS = ("names", "feature_names", "columns")
+_SEPARATORS = (",", ";", "\t", "|")
+_SAMPLE = 1 << 16  # bytes by which the separator is found
+# A packed file may unpack to this size, or to so many times its own. Tables shrink to a tenth when they are packed, seldom to a
+# fiftieth; a file that was made to fill the memory shrinks to a thousandth.
+_UNPACKED, _RATIO = 256 << 20, 100
 
 
 class TableOptions(NamedTuple):
@@ -46,7 +53,32 @@ class TableOptions(NamedTuple):
         return cls(**{name: getattr(arguments, name) for name in cls._fields})
 
 
-_AS_NAMED = TableOptions()
+class ColumnChoice(NamedTuple):
+    """Which columns of a table are read.
+
+    options : the values of ``--columns``, or None for all
+    also : further columns that are needed, where the table has them
+    most : the largest number of columns that can be used, or None
+    refusal : what to say of more
+    """
+
+    options: list[str] | None = None
+    also: tuple[str | None, ...] = ()
+    most: int | None = None
+    refusal: str = ""
+
+    def of(self, columns: list[str], name: str) -> list[str] | None:
+        """The columns to read, in the order of the table; None for all."""
+        if self.options is None:
+            if self.most is not None and len(columns) > self.most:
+                raise DataFailure(f"{name} has {count(len(columns), 'column')}: {self.refusal}")
+            return None
+        wanted = split_names(self.options, columns)
+        check_columns(wanted, columns, "--columns")
+        return [column for column in columns if column in {*wanted, *self.also}]
+
+
+_AS_NAMED, _ALL = TableOptions(), ColumnChoice()
 
 
 def format_of(path, *, what="file"):
@@ -72,7 +104,26 @@ def table_format(source, options):
         raise UsageFailure(f"{failure} Or say what it is with --format.") from None
 
 
-def read_table(source, options=_AS_NAMED, console=None):
+def split_names(options: Any, columns: Any) -> list[str]:
+    """Column names from repeated or comma-separated options; a name that holds a comma is found too."""
+    names: list[str] = []
+    for option in options or ():
+        names += [option] if option in columns else [name.strip() for name in option.split(",") if name.strip()]
+    return names
+
+
+def check_columns(names, columns, option):
+    """Refuse names that the table does not have, with the nearest ones that it has."""
+    from vicinal._tables import nearest_names
+
+    for name in names:
+        if name not in columns:
+            near = nearest_names(name, [column for column in columns if column not in names], 3)
+            hint = f" Did you mean {shown(near)}?" if near else ""
+            raise DataFailure(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
+
+
+def read_table(source, options=_AS_NAMED, console=None, choice=_ALL):
     """Read a table into a DataFrame with unique text column names.
 
     Parameters
@@ -82,15 +133,19 @@ def read_table(source, options=_AS_NAMED, console=None):
     options : TableOptions
     console : Console, optional
         Hears warnings about the header.
+    choice : ColumnChoice
+        Text files and Parquet are asked for the columns before the rows are read.
     """
     kind = table_format(source, options)
     name = "stdin" if source == "-" else source
     try:
         with _opened(source) as file:
             if kind in ("csv", "tsv"):
-                frame = _read_text(file, name, kind, options, console)
+                frame = _read_text(file, name, kind, options, console, choice)
             elif kind == "parquet":
-                frame = _read_parquet(file, name)
+                frame = _read_parquet(file, name, choice)
+            elif kind == "xlsx":
+                frame = _read_excel(file, name, options)
             else:
                 frame = _read_numpy(file, name, kind, options.array)
     except OSError as error:
@@ -102,6 +157,8 @@ def read_table(source, options=_AS_NAMED, console=None):
     except MemoryError as error:
         raise DataFailure(f"cannot read {name}: it does not fit into memory.") from error
     frame.columns = [str(column) for column in frame.columns]
+    chosen = choice.of(list(frame.columns), name)
+    frame = frame if chosen is None else frame[chosen]
     if not len(frame.columns):
         raise DataFailure(f"{name} has no columns.")
     if not len(frame):
@@ -116,14 +173,38 @@ def _opened(source):
         return io.BytesIO(sys.stdin.buffer.read())
     if Path(source).is_dir():
         raise DataFailure(f"cannot read {source}: it is a folder.")
-    return gzip.open(source) if source.lower().endswith(".gz") else open(source, "rb")
+    if not source.lower().endswith(".gz"):
+        return open(source, "rb")
+    _refuse_bomb(source)
+    return gzip.open(source)
 
 
-def _read_text(file, name, kind, options, console):
+def _refuse_bomb(source):
+    """Unpack a file to nowhere, and refuse it where it grows beyond what a table would."""
+    most = max(_UNPACKED, _RATIO * Path(source).stat().st_size)
+    with gzip.open(source) as file:
+        unpacked = 0
+        while block := file.read(1 << 20):
+            unpacked += len(block)
+            if unpacked > most:
+                raise _bomb(source, most)
+
+
+def _bomb(name, most):
+    return DataFailure(
+        f"{name} unpacks to more than {most >> 20:,} MB, over {_RATIO} times its size, and might fill the memory. Unpack it "
+        "yourself if you trust it."
+    )
+
+
+def _read_text(file, name, kind, options, console, choice):
     import pandas as pd
 
-    sep = options.sep or ("\t" if kind == "tsv" else ",")
-    sep = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
+    sep = {"\\t": "\t", "tab": "\t", None: None}.get(options.sep, options.sep)
+    if sep is None:
+        sep = "\t" if kind == "tsv" else _separator(file, options.encoding)
+        if kind == "csv" and sep != "," and console is not None:
+            console.say(f"the columns of {name} are separated by {sep!r}.")
     if len(sep) != 1:
         raise UsageFailure(f"--sep must be one character, got {sep!r}. Write 'tab' for a tab.")
     decimal = options.decimal or "."
@@ -142,6 +223,8 @@ def _read_text(file, name, kind, options, console):
         if header is None:
             raise DataFailure(f"{name} is empty.")
         _check_header(header, name, sep, options.no_header, console)
+        names = [f"x{i}" for i in range(len(header))] if options.no_header else header
+        chosen = choice.of(names, name)
         file.seek(0)
         with warnings.catch_warnings(), _decoding(name, kind.upper(), but=named):
             # A row with more fields than the header would otherwise lose them with a ParserWarning.
@@ -157,6 +240,7 @@ def _read_text(file, name, kind, options, console):
                 decimal=decimal,
                 na_values=options.na,
                 skipinitialspace=True,
+                usecols=None if chosen is None else sorted(names.index(column) for column in chosen),
                 **exact,
             )
     except UnicodeError as error:
@@ -170,15 +254,34 @@ def _read_text(file, name, kind, options, console):
             "(--sep changes it)."
         ) from error
     if options.no_header:
-        frame.columns = [f"x{i}" for i in range(frame.shape[1])]
+        frame.columns = [f"x{i}" for i in range(frame.shape[1])] if chosen is None else chosen
+    frame.attrs["sep"] = sep
     return frame
+
+
+def _separator(file, encoding):
+    """The character that cuts the first lines into the same number of fields: a comma where it does, else the one of most."""
+    sample = file.read(_SAMPLE).decode(_decoder(encoding), errors="replace")
+    file.seek(0)
+    lines = sample.splitlines()[:50]
+    if len(sample) >= _SAMPLE // 4 and len(lines) > 1:
+        lines = lines[:-1]  # which may be cut
+    found = {}
+    for sep in _SEPARATORS:
+        widths = {len(fields) for fields in csv.reader(lines, delimiter=sep) if any(fields)}
+        if len(widths) == 1:
+            found[sep] = widths.pop()
+    best = max(found, key=lambda sep: found[sep], default=",")
+    return "," if found.get(",", 0) > 1 or found.get(best, 0) < 2 else best
+
+
+def _decoder(encoding):
+    return "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
 
 
 def _header(file, sep, encoding):
     """The fields of the first line that is not blank, or None."""
-    text = io.TextIOWrapper(
-        file, encoding="utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding, newline=""
-    )
+    text = io.TextIOWrapper(file, encoding=_decoder(encoding), newline="")
     try:
         for line in csv.reader(text, delimiter=sep):
             if any(field.strip() for field in line):
@@ -229,14 +332,15 @@ def _undecodable(error):
 
 
 @contextlib.contextmanager
-def _decoding(name, kind, more="", but=()):
+def _decoding(name: str, kind: str, more: str = "", but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
     """Whatever the reader of a format raises over bytes that are not of it, in one sentence that names the file.
 
     On damaged bytes NumPy, zipfile, pyarrow and pandas raise nearly every built-in exception, so all are taken here.
     """
+    clear: tuple[type[BaseException], ...] = (Failure, MemoryError, zlib.error, EOFError, *but)
     try:
         yield
-    except (Failure, MemoryError, zlib.error, EOFError, *but):
+    except clear:
         raise
     except Exception as error:
         reason = one_line(error)[:300].rstrip(".") or type(error).__name__
@@ -245,13 +349,46 @@ def _decoding(name, kind, more="", but=()):
         raise DataFailure(f"cannot read {name} as {kind}: {reason}.{more}") from error
 
 
-def _read_parquet(file, name):
+def _read_excel(file, name, options):
+    """The first sheet of a workbook, or the one that ``--array`` names."""
     import pandas as pd
 
+    need("openpyxl", "reading .xlsx", "xlsx")
+    with _decoding(name, "a workbook"):
+        _refuse_zip_bomb(file, name)
+        sheets = pd.ExcelFile(file, engine="openpyxl")
+        if options.array is not None and options.array not in sheets.sheet_names:
+            raise DataFailure(
+                f"--array {options.array!r} is not a sheet of {name}, which has {shown(sheets.sheet_names)}."
+            )
+        frame = sheets.parse(
+            options.array or sheets.sheet_names[0], header=None if options.no_header else 0, na_values=options.na
+        )
+    if options.no_header:
+        frame.columns = [f"x{i}" for i in range(frame.shape[1])]
+    frame.attrs["array"] = options.array or sheets.sheet_names[0]
+    return frame
+
+
+def _refuse_zip_bomb(file, name):
+    import zipfile
+
+    size = file.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(file) as parts:
+        unpacked = sum(part.file_size for part in parts.infolist())
+    file.seek(0)
+    if unpacked > max(_UNPACKED, _RATIO * size):
+        raise _bomb(name, max(_UNPACKED, _RATIO * size))
+
+
+def _read_parquet(file, name, choice):
     need("pyarrow", "reading Parquet")
-    content = io.BytesIO(file.read())
+    from pyarrow import parquet
+
     with _decoding(name, "a Parquet table"):
-        return pd.read_parquet(content).reset_index(drop=True)
+        content = parquet.ParquetFile(io.BytesIO(file.read()))
+        chosen = choice.of([str(column) for column in content.schema_arrow.names], name)
+        return content.read(columns=chosen).to_pandas().reset_index(drop=True)
 
 
 def _read_numpy(file, name, kind, array):
@@ -264,6 +401,8 @@ def _read_numpy(file, name, kind, array):
         raise DataFailure(f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
     more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
     with _decoding(name, kind.upper(), more):
+        if start.startswith(b"PK"):
+            _refuse_zip_bomb(file, name)
         content = np.load(file, allow_pickle=False)
         if kind != "npz" and not hasattr(content, "files"):
             return _frame_of_array(content, name)

@@ -2,21 +2,31 @@
 
 import numpy as np
 
-from vicinal._app.columns import check_columns, pick_features, split_names
-from vicinal._app.console import count, one_line, shown
-from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
+from vicinal._app.columns import pick_features
+from vicinal._app.console import count, shown
+from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
+from vicinal._app.judging import (
+    ask,
+    detector_of,
+    in_blocks_of,
+    judged_rows,
+    mention_training_rows,
+    reasons_of,
+    training_rows_of,
+    versions_of,
+)
 from vicinal._app.models import load_model, make_engine, read_key
-from vicinal._app.outputs import check_writable, write_json, write_table
-from vicinal._app.tables import TableOptions, format_of, read_table
-from vicinal._tables import N_DRAWS
+from vicinal._app.outputs import check_writable, output_format, write_json, write_table
+from vicinal._app.tables import TableOptions, check_columns, read_table, split_names
 
 
 def transform(arguments, console):
     """Run `vicinal transform`."""
     import pandas as pd
 
-    model, table, picked = _open(arguments, console)
-    images = _ask(_method(model, "transform", "a density without a metric"), picked.features)
+    _check_output(arguments)
+    model, table, picked = open_model(arguments, console)
+    images = ask(_method(model, "transform", "a density without a metric"), picked.features)
     rows = picked.rows
     kept = _kept(arguments, table, rows)
     names = _output_names(model, images.shape[1])
@@ -33,7 +43,8 @@ def score(arguments, console):
 
     if (arguments.data is None) != arguments.training:
         raise UsageFailure("score needs either DATA or --training.")
-    model, table, picked = _open(arguments, console, marginalise=True)
+    _check_output(arguments)
+    model, table, picked = open_model(arguments, console, marginalise=True)
     _method(model, "score_samples", "a metric without a density")
     if np.isnan(model.log_scale):
         console.warn("the model changes the features before the density sees them: log_density is in those units.")
@@ -42,21 +53,24 @@ def score(arguments, console):
             "--fdr is for new rows: the p-values of training rows are their ranks, among which no rate can be held. Leave "
             "--fdr or --training out."
         )
-    detector = _detector(model, arguments.contamination)
+    detector = detector_of(model, arguments.contamination)
     features = None if picked is None else picked.features
     own = np.full(0 if features is None else len(features), -1)
     if arguments.training:
         own = rows = np.arange(len(detector.training_scores_))
     else:
         rows = picked.rows
-    versions = _versions(model, features)
+    versions = versions_of(model, features)
     if not arguments.training and not arguments.as_new:
-        own = _training_rows(model, versions[0])
-        _mention_training_rows(own, console)
-    judged = _judged(model, detector, versions, own)
+        own = training_rows_of(model, versions[0])
+        mention_training_rows(own, console)
+    judged = judged_rows(model, detector, versions, own, in_blocks_of(arguments, console))
     outliers = judged["score"] < detector.offset_
     if arguments.fdr is not None:
         outliers = false_discovery_control(judged["p_value"]) <= arguments.fdr
+    broken = {} if picked is None else picked.broken
+    if broken:
+        outliers |= _mark_broken(judged, detector, broken, console)
     console.say(f"{count(int(outliers.sum()), 'outlier')} in {count(len(outliers), 'row')}.")
     result = pd.DataFrame(
         {
@@ -69,31 +83,28 @@ def score(arguments, console):
     if model.noise is not None and model.noise.steps_.all():
         result["log_probability"] = result["log_density"] + np.log(model.noise.steps_).sum()
     if arguments.explain:
-        result["why"] = _reasons(model, detector, features, own, outliers)
+        result["why"] = ["; ".join(texts) for texts in reasons_of(model, detector, features, own, outliers)]
+        for name, differs in broken.items():
+            reason = f"{name}: expected {picked.constants[name]} as in all training rows, got "
+            values = table[name].iloc[rows].astype(str).to_numpy()
+            result["why"] = [
+                "; ".join(filter(None, [f"{reason}{value}", why])) if differ else why
+                for value, differ, why in zip(values, differs, result["why"], strict=True)
+            ]
     if table is not None:
         result = pd.concat([_kept(arguments, table, rows), result], axis=1)
     _give(result, arguments, console, model)
 
 
-def _versions(model, features):
-    """The rows under each draw of the noise on rounded columns; the rows themselves where there is none."""
-    import pandas as pd
-
-    if features is None or model.noise is None:
-        return [features]
-    numbers = features.to_numpy()
-    return [
-        pd.DataFrame(model.noise.draw(numbers, draw), columns=features.columns, index=features.index)
-        for draw in range(N_DRAWS)
-    ]
-
-
-def _mention_training_rows(own, console):
-    if (own >= 0).any():
-        console.say(
-            f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
-            "without that row (--as-new scores them as new)."
-        )
+def _mark_broken(judged, detector, broken, console):
+    """Give rows that break a constant of the training rows the smallest p-value, and return which they are."""
+    rows = np.any(list(broken.values()), axis=0)
+    judged["p_value"] = np.where(rows, 1.0 / (len(detector.training_scores_) + 1.0), judged["p_value"])
+    console.warn(
+        f"{count(int(rows.sum()), 'row')} of {len(rows):,} have another value than all training rows had in {shown(broken)}. "
+        "The density ignores these columns; the rows are called outliers."
+    )
+    return rows
 
 
 def neighbors(arguments, console):
@@ -104,9 +115,10 @@ def neighbors(arguments, console):
 
     if arguments.query == "-" == arguments.data:
         raise UsageFailure("DATA and --query cannot both be stdin. Name a file for one of them.")
-    model, table, picked = _open(arguments, console)
+    _check_output(arguments)
+    model, table, picked = open_model(arguments, console)
     map_rows = _method(model, "transform", "a density without a metric")
-    images = _ask(map_rows, picked.features)
+    images = ask(map_rows, picked.features)
     if images.shape[1] == 0:
         raise ModelFailure(
             f"{arguments.model} has no directions in which rows differ: {model.kind} found that one Gaussian describes its "
@@ -118,7 +130,7 @@ def neighbors(arguments, console):
     else:
         query_table = read_table(arguments.query, TableOptions.from_arguments(arguments)._replace(format=None), console)
         found = pick_features(query_table, model, console, _about_missing(arguments, model))
-        queries, available = _ask(map_rows, found.features), len(images)
+        queries, available = ask(map_rows, found.features), len(images)
         query_names = _row_names(arguments, query_table, found.rows, "--query")
     if arguments.k > available:
         raise UsageFailure(
@@ -139,11 +151,15 @@ def neighbors(arguments, console):
     _give(result, arguments, console, model)
 
 
-def _open(arguments, console, *, marginalise=False):
-    """The model, the table and the model's columns of it (None for ``score --training``)."""
+def _check_output(arguments):
+    """Find out before the work that the table cannot be written."""
     if arguments.output not in (None, "-"):
-        format_of(arguments.output, what="output")
+        output_format(arguments.output)
         check_writable(arguments.output)
+
+
+def open_model(arguments, console, *, marginalise=False):
+    """The model, the table and the model's columns of it (None for ``score --training``)."""
     model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     missing = _about_missing(arguments, model, marginalise=marginalise)
     if arguments.data is None:
@@ -177,150 +193,6 @@ def _method(model, name, otherwise):
     if not hasattr(model.whole, name):
         raise ModelFailure(f"the model is a {model.kind}: {otherwise}. It has no {name}.")
     return getattr(model.whole, name)
-
-
-def _ask(method, features):
-    """Call a method on rows; what it refuses is the data's fault, what it lacks the model's."""
-    from sklearn.exceptions import NotFittedError
-
-    rows = features if getattr(method.__self__, "feature_names_in_", None) is not None else features.to_numpy()
-    try:
-        return np.asarray(method(rows))
-    except NotFittedError as error:
-        raise ModelFailure(one_line(error)) from error
-    except (ValueError, TypeError) as error:
-        raise DataFailure(one_line(error)) from error
-
-
-def _judged(model, detector, versions, own):
-    """Scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
-
-    Those of new rows are means over the draws of the noise on rounded columns. The training rows' scores are of one draw
-    each, so that the p-value of a draw is that of a training row.
-    """
-    from vicinal._density.training_rows import last_step, left_out_scores
-
-    known = own >= 0
-    if versions[0] is None:
-        judged = {name: np.empty(len(own)) for name in ("score", "p_value", "log_density")}
-    else:
-        found = [_judged_as_new(model, detector, features) for features in versions]
-        judged = {name: np.mean([one[name] for one in found], axis=0) for name in found[0]}
-    if known.any():
-        plain = left_out_scores(last_step(detector.density_))
-        of_training = {
-            "score": detector.training_scores_,
-            "p_value": detector.training_p_values_,
-            "log_density": detector.training_scores_ if plain is None else plain,  # None: they come from folds
-        }
-        judged = {name: np.where(known, of_training[name][own], values) for name, values in judged.items()}
-    return judged
-
-
-def _judged_as_new(model, detector, features):
-    """The same of rows that are all new; of what is known of them, where they have missing values."""
-    if features.isna().to_numpy().any() and hasattr(model.estimator, "score_incomplete"):
-        rows = features.to_numpy()
-        for _, step in getattr(model.whole, "steps", [])[:-1]:
-            rows = step.transform(rows)
-        scores = np.asarray(model.estimator.score_incomplete(rows))
-        return {"score": scores, "p_value": detector.p_values_from_scores(scores), "log_density": scores}
-    scores = _ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
-    return {
-        "score": scores,
-        "p_value": detector.p_values_from_scores(scores),
-        "log_density": _ask(detector.density_.score_samples, _as_detector_sees(model, features)),
-    }
-
-
-def _reasons(model, detector, features, own, outliers):
-    """Why the outliers are outliers, a text per row; empty for the others."""
-    flagged = np.flatnonzero(outliers)
-    why = [""] * len(outliers)
-    new, known = flagged[own[flagged] < 0], flagged[own[flagged] >= 0]
-    try:
-        if len(new):
-            rows = _as_detector_sees(model, features).iloc[new]
-            found = detector.explain(rows if hasattr(detector, "feature_names_in_") else rows.to_numpy())
-            for place, i in enumerate(new):
-                why[i] = "; ".join(found.reasons(place))
-        if len(known):
-            found = detector.explain(None, rows=own[known])
-            for place, i in enumerate(known):
-                why[i] = "; ".join(found.reasons(place))
-    except TypeError as error:
-        raise ModelFailure(f"--explain: {one_line(error)}") from error
-    return why
-
-
-def _is_detector(model):
-    from vicinal import DensityOutlierDetector
-
-    return isinstance(model.estimator, DensityOutlierDetector)
-
-
-def _as_detector_sees(model, features):
-    """Rows as the detector takes them: after the steps before it, where it was saved as the end of a pipeline."""
-    import pandas as pd
-    from sklearn.pipeline import Pipeline
-
-    if not _is_detector(model) or not isinstance(model.whole, Pipeline) or len(model.whole) == 1:
-        return features
-    return pd.DataFrame(np.asarray(model.whole[:-1].transform(features)), index=features.index)
-
-
-def _detector(model, contamination):
-    """The detector that was saved, or one of the density as it was fitted: nothing is fitted again."""
-    from sklearn.exceptions import NotFittedError
-
-    from vicinal import DensityOutlierDetector
-
-    if _is_detector(model):  # saved from Python
-        if contamination not in ("auto", model.estimator.contamination):
-            raise UsageFailure(
-                "--contamination: the model is a DensityOutlierDetector, whose threshold was chosen when it was fitted. Leave "
-                "--contamination out."
-            )
-        return model.estimator
-    try:
-        return DensityOutlierDetector.from_density(model.whole, contamination=contamination)
-    except NotFittedError as error:
-        raise ModelFailure(one_line(error)) from error
-    except (ValueError, TypeError) as error:
-        raise FitFailure(f"the training rows cannot be scored without themselves: {one_line(error)}") from error
-
-
-def _training_rows(model, features):
-    """For each row the position of an equal training row, or -1.
-
-    The first draw of the noise on rounded columns is that of the first of equal training rows.
-    """
-    from sklearn.pipeline import Pipeline
-
-    from vicinal import DensityOutlierDetector
-    from vicinal._engine import prepare
-
-    density, rows = model.whole, features
-    while isinstance(density, (Pipeline, DensityOutlierDetector)):
-        if isinstance(density, Pipeline):
-            for _, step in density.steps[:-1]:
-                rows = step.transform(rows)
-            density = density[-1]
-        else:
-            density = density.density_
-    centres = getattr(getattr(density, "mixture_", None), "centres", None)
-    if centres is None:
-        return np.full(len(rows), -1)
-    rows = np.ascontiguousarray(rows, dtype=centres.dtype) + 0.0  # + 0.0 turns -0.0 into 0.0
-    if hasattr(density, "gaussian_components_"):
-        # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.
-        if not len(density.components_):
-            return np.full(len(rows), -1)
-        images = prepare("reference", centres @ density.components_.T, n_queries=len(rows)).at()
-        found = images.nearest(1, rows @ density.components_.T)
-        return np.where(np.sqrt(found.scores[:, 0]) < 1e-9, found.indices[:, 0], -1)
-    position = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(centres) + 0.0)}
-    return np.array([position.get(row.tobytes(), -1) for row in rows])
 
 
 def _kept(arguments, table, rows):

@@ -1,37 +1,16 @@
 """Would a learned metric or density help on these data?  A cross-validated comparison that says so either way."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache, partial
+from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import Any
 
-import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
-from sklearn.base import clone
 
-from vicinal._checks import check_array, check_choice, check_integer, check_magnitude
-from vicinal._compare.folds import Outcome, Rows, density_outcome, metric_outcome, usable_dimensions
-from vicinal._compare.intervals import corrected_interval
-from vicinal._compare.methods import (
-    Columns,
-    Method,
-    density_methods,
-    metric_dimensions,
-    metric_methods,
-    own_density,
-    own_metric,
-)
-from vicinal._compare.results import Comparison, MethodResult, main_of
-from vicinal._compare.rows import make_folds, note_twins, read_targets, sample_rows
-from vicinal._compare.words import verdict_sentence
-from vicinal._engine import Engine, as_engine
-from vicinal._lca.imputer import DensityImputer
-from vicinal._tables import array_types, describe_types
-
-_FEWEST_ROWS = 10
-# Dozens of fits follow: compiled kernels are worth loading well before they are for a single pass.
-_LOAD_COMPILED = 200
+from vicinal._compare.plan import Options, make_plan
+from vicinal._compare.results import Comparison
+from vicinal._compare.running import Run
+from vicinal._engine import Engine
 
 
 def compare(
@@ -48,9 +27,12 @@ def compare(
     n_repeats: int | None = None,
     max_rows: int = 20_000,
     fit_rows: int = 4_000,
+    fast: bool = False,
     random_state: RandomState | int | None = 0,
     engine: Engine | str | None = None,
-    progress: Any = None,
+    progress: Callable[[int, int, str], Any] | None = None,
+    first_results: Callable[[Comparison], Any] | None = None,
+    keep: str | PathLike[str] | None = None,
 ) -> Comparison:
     """Compare metrics and densities by cross-validation.
 
@@ -73,10 +55,12 @@ def compare(
         :func:`vicinal.tables.column_types`; in its notation. Densities, LCA and LCA-Gauss are learned from amounts:
         continuous columns and lattices. Columns of two values, identifiers and columns that count the rows are kept out
         of them; ``types={"coin": "lattice"}`` lets one in.
-    missing : {"refuse", "impute"}, default="refuse"
+    missing : {"refuse", "impute", "marginalise"}, default="refuse"
         With "impute", missing values (NaN) of training rows and of held-out rows are filled in by a
         :class:`DensityImputer` that is fitted to the training rows of the fold. Densities are judged by the held-out rows
-        that are complete: of others a part would be the imputer's own work.
+        that are complete: of others a part would be the imputer's own work. With "marginalise", metrics are judged in the
+        same way, and densities learn from rows with gaps and are judged by what is known of every held-out row; those that
+        cannot (Manifold Parzen) are told so.
     metrics, densities : None, list of str or dict, optional
         Which ones: names (see Notes), or a dict of your own unfitted estimators by name, to be judged besides the plain
         methods. None compares all, an empty list none.
@@ -91,14 +75,25 @@ def compare(
     fit_rows : int, default=4_000
         Methods whose cost grows with the square of the rows are fitted to so many rows of the training fold; densities
         all see the same ones. Neighbours are searched among all rows of the training fold.
+    fast : bool, default=False
+        A first answer: at most 5 folds, no repetitions, at most 3,000 rows compared and 500 rows fitted. Fewer rows favour
+        methods that have little to learn, and fewer folds make the intervals wider; the notes say what was done.
     random_state : int, default=0
     engine : None, str or Engine, default=None
     progress : callable, optional
-        Called as ``progress(done, total, text)``.
+        Called as ``progress(done, total, text)`` before each fit to a fold and at the end.
+    first_results : callable, optional
+        Called as ``first_results(comparison)`` when the methods that take seconds are done in all folds, with their
+        comparison; the others follow.
+    keep : path, optional
+        A file for what is done, one line per method and fold. A later call with the same rows and settings takes what it
+        finds there and does the rest: the result is the same, to the last bit.
 
     Returns
     -------
     Comparison
+        Where the user interrupts the work (Ctrl-C) when at least two folds of all methods are done, or all folds of those
+        that take seconds: of what is done, which the notes say.
 
     Notes
     -----
@@ -123,306 +118,19 @@ def compare(
     >>> print(result.verdict)
     RCA did not clearly help: it has a held-out 5-nearest-neighbour accuracy of 98.3 % where plain z-scored has 96.1 %, ...
     """
-    names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-    check_choice(missing, "missing", ("refuse", "impute"))
-    X = check_array(X, dtype=np.float64, input_name="X", ensure_all_finite="allow-nan" if missing == "impute" else True)
-    n_features = X.shape[1]
-    if len(X) < _FEWEST_ROWS:
-        raise ValueError(f"a comparison needs at least {_FEWEST_ROWS} rows, got {len(X)}: fewer tell nothing apart.")
-    check_magnitude(np.nan_to_num(X))
-    _check_integers(n_neighbors=n_neighbors, n_splits=n_splits, max_rows=max_rows, fit_rows=fit_rows)
-    names = [f"x{i}" for i in range(X.shape[1])] if names is None else names
-    kinds = array_types(X, names, types)
-    columns, asked = Columns.of(kinds), _asked_types(X, names, kinds)
-    notes: list[str] = []
-    targets = None if y is None else read_targets(y, len(X), task, notes)
-    kept = sample_rows(len(X), None if targets is None else targets.codes, max_rows, random_state, notes)
-    targets = None if targets is None else targets.take(kept)
-    codes = None if targets is None else targets.codes
-    classes = [] if targets is None or targets.classes is None else targets.classes
-    sampled = X[kept]
-    incomplete = np.isnan(sampled).any(axis=1)
-    note_twins(sampled[~incomplete], notes)
-    X = sampled
-    splits, n_splits, n_repeats = make_folds(X, codes, n_splits, n_repeats, random_state, notes)
-    n_train = len(splits[0][0])
-    asked_engine = engine = as_engine(engine)
-    if engine.kind == "auto" and n_train > _LOAD_COMPILED:
-        engine = replace(engine, kind="cpu")
-    if engine == Engine():
-        engine = None  # as in an estimator that nobody has set an engine for
-    if targets is not None:
-        n_neighbors = min(n_neighbors, n_train)
-
-    def rows_of(fold):
-        train, test = splits[fold]
-        return _rows_of_fold(X, targets, train, test, fit_rows, random_state + fold)
-
-    if incomplete.any():
-        rows_of = cache(rows_of)  # imputing takes longer than copying
-        notes.append(
-            f"{incomplete.sum():,} of the {len(kept):,} rows have missing values, which were filled in by DensityImputer, fitted to "
-            "the training rows of each fold; densities are judged by the complete held-out rows."
-        )
-
-    chosen_metrics, chosen_densities = [], []
-    if targets is not None:
-        known = metric_methods(columns, min(fit_rows, n_train), random_state, engine, targets.task)
-        chosen_metrics = _choose(metrics, known, "metrics", own_metric)
-    if columns.measured and (densities is None or len(densities)):
-        # The smallest number over the folds: log-likelihoods in different dimensions have no common mean.
-        n_dimensions = min(
-            usable_dimensions(rows.X_train[rows.fit][:, columns.measured]) for rows in map(rows_of, range(len(splits)))
-        )
-        known = density_methods(columns, n_dimensions, random_state, engine)
-        prepared = {"columns": columns, "n_dimensions": n_dimensions, "seed": random_state}
-        chosen_densities = _choose(densities, known, "densities", partial(own_density, **prepared))
-    if not chosen_metrics and not chosen_densities:
-        why = "densities is empty" if columns.measured else f"no column holds amounts ({_left_out(names, kinds)})"
-        raise ValueError(f"there is nothing to compare: metrics need y, and {why}.")
-    total = len(splits) * (len(chosen_metrics) + len(chosen_densities))
-    tell = _counter(progress, total)
-
-    outcomes: dict[tuple[str, str], list[Outcome]] = {}
-    for fold in range(len(splits)):
-        rows = rows_of(fold)
-        for method in chosen_metrics:
-            tell(f"metric {method.label}, fold {fold + 1} of {len(splits)}")
-            outcomes.setdefault(("metric", method.name), []).append(
-                metric_outcome(method, rows, n_neighbors, len(classes) or None)
-            )
-        for method in chosen_densities:
-            tell(f"density {method.label}, fold {fold + 1} of {len(splits)}")
-            outcomes.setdefault(("density", method.name), []).append(density_outcome(method, rows))
-    tell(None)
-
-    share = len(splits[0][1]) / n_train
-    tied = [(name, kind.tied) for name, kind in zip(names, kinds, strict=True) if kind.measured and kind.tied]
-    results = {
-        kind: _results(kind, chosen, outcomes, share, _discreteness(tied) if kind == "density" else None)
-        for kind, chosen in (("metric", chosen_metrics), ("density", chosen_densities))
-    }
-    _note_costs(n_train, fit_rows, chosen_metrics, chosen_densities, notes)
-    n_measured, n_leading = len(columns.measured), metric_dimensions(n_features, min(fit_rows, n_train))
-    if chosen_metrics and n_leading < n_features:
-        notes.append(
-            f"LCA, LCA-Gauss, NCA and PCA-whitening saw the {n_leading} leading principal components of the {n_features:,} "
-            "standardised columns, computed on the training rows."
-        )
-    if chosen_densities and n_dimensions < n_measured:
-        notes.append(
-            f"Densities saw the {n_dimensions} leading principal components of the {n_measured:,} standardised columns (dependent "
-            "columns, or too few rows for so many columns)."
-        )
-    if chosen_densities and any(columns.steps):
-        notes.append(
-            f"{sum(map(bool, columns.steps))} of the {n_measured:,} columns that densities saw are rounded, and got noise of one "
-            "step; log-likelihoods are means over 8 draws of it."
-        )
-    judged = {kind: _judge(found) for kind, found in results.items()}
-    summary = {
-        "helped": {kind: found[0] for kind, found in judged.items()},
-        "reference": {kind: found[1] for kind, found in judged.items()},
-        "best": {kind: found[2] for kind, found in judged.items()},
-    }
-    return Comparison(
-        metrics=results["metric"],
-        densities=results["density"],
-        verdict=verdict_sentence(results, n_neighbors=n_neighbors, left_out=_left_out(names, kinds), **summary),
-        n_rows=len(kept),
-        n_features=n_features,
+    options = Options(
+        task=task,
+        types=types,
+        missing=missing,
+        metrics=metrics,
+        densities=densities,
         n_neighbors=n_neighbors,
-        n_folds=len(splits),
-        task=None if targets is None else targets.task,
-        classes=classes,
-        largest_class=None if codes is None else float(np.bincount(codes).max() / len(codes)),
-        notes=notes,
-        types=dict(zip(names, kinds, strict=True)),
-        settings={
-            **({} if targets is None else {"task": targets.task}),
-            **({"types": asked} if asked else {}),
-            **({"missing": missing} if missing != "refuse" else {}),
-            "metrics": _wanted(metrics, chosen_metrics),
-            "densities": _wanted(densities, chosen_densities),
-            "n_neighbors": n_neighbors,
-            "n_splits": n_splits,
-            "n_repeats": n_repeats,
-            "max_rows": max_rows,
-            "fit_rows": fit_rows,
-            "random_state": random_state,
-            **({} if asked_engine == Engine() else {"engine": asked_engine}),
-        },
-        rows=kept,
-        methods={
-            "metric": {method.name: method for method in chosen_metrics},
-            "density": {method.name: method for method in chosen_densities},
-        },
-        **summary,
+        n_splits=n_splits,
+        n_repeats=n_repeats,
+        max_rows=max_rows,
+        fit_rows=fit_rows,
+        fast=fast,
+        random_state=random_state,
+        engine=engine,
     )
-
-
-def _check_integers(**values):
-    for name, value in values.items():
-        check_integer(value, name, least=2 if name == "n_splits" else 1)
-
-
-def _asked_types(X, names, kinds):
-    """The kinds that are not those which the columns look like, as `types` takes them."""
-    found = array_types(X, names)
-    return {name: kind.spec for name, kind, other in zip(names, kinds, found, strict=True) if kind != other}
-
-
-def _left_out(names, kinds):
-    """The columns that densities and LCA do not see, by kind; empty text for none."""
-    return describe_types((name, kind) for name, kind in zip(names, kinds, strict=True) if not kind.measured)
-
-
-def _discreteness(tied):
-    """Why no density is judged where continuous columns repeat their values; None where they do not."""
-    if not tied:
-        return None
-    name, share = max(tied, key=lambda item: item[1])
-    return (
-        f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values have no common step: a density there can be "
-        "made as high as one likes"
-    )
-
-
-def _choose(wanted, known, name, make_own):
-    """The methods to compare: all, some by name, or the plain ones besides the caller's own."""
-    if wanted is None:
-        return list(known.values())
-    if isinstance(wanted, Mapping):
-        plain = [method for method in known.values() if not method.learned]
-        return plain + [make_own(str(key), estimator) for key, estimator in wanted.items()]
-    if isinstance(wanted, str):
-        wanted = [wanted]
-    unknown = [key for key in wanted if key not in known]
-    if unknown:
-        raise ValueError(f"{name} must be among {', '.join(known)}, got {', '.join(map(repr, unknown))}.")
-    return [known[key] for key in known if key in set(wanted)]
-
-
-def _wanted(wanted, chosen):
-    """The argument that chooses these methods again: names, or the caller's own estimators by name."""
-    if isinstance(wanted, Mapping) and chosen:
-        return {str(name): clone(estimator) for name, estimator in wanted.items()}
-    return [method.name for method in chosen]
-
-
-def _counter(progress, total):
-    done = -1
-
-    def tell(text):
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, total, "done" if text is None else text)
-
-    return tell
-
-
-def _rows_of_fold(X, targets, train, test, fit_rows, seed):
-    fit, codes = np.arange(len(train)), None if targets is None else targets.codes
-    if len(train) > fit_rows:
-        fit = sample_rows(len(train), None if codes is None else codes[train], fit_rows, seed, [])
-    X_train, X_test, complete = X[train], X[test], ~np.isnan(X[test]).any(axis=1)
-    if np.isnan(X_train).any() or not complete.all():
-        imputer = DensityImputer()
-        filled = np.array(X_train)
-        filled[fit] = imputer.fit_transform(X_train[fit])
-        rest = np.setdiff1d(np.arange(len(train)), fit)
-        if len(rest):
-            filled[rest] = imputer.transform(X_train[rest])
-        X_train, X_test = filled, imputer.transform(X_test)
-    if targets is None:
-        return Rows(X_train, X_test, None, None, fit, complete)
-    return Rows(X_train, X_test, targets.y[train], targets.y[test], fit, complete)
-
-
-def _note_costs(n_train, fit_rows, metrics, densities, notes):
-    """Say what was done to keep the cost in bounds."""
-    if n_train > fit_rows:
-        names = ", ".join(method.label for method in metrics if method.costly)
-        if names:
-            notes.append(
-                f"{names} were fitted to {fit_rows:,} of the {n_train:,} training rows of each fold; neighbours were searched among all."
-            )
-        if densities:
-            notes.append(f"All densities were fitted to {fit_rows:,} of the {n_train:,} training rows of each fold.")
-
-
-def _results(kind, chosen: list[Method], outcomes, share, discreteness=None):
-    """Intervals of each method, and of its differences from the best plain one."""
-    kept = {method.name: _gather(outcomes[kind, method.name]) for method in chosen}
-    reasons = {method.name: discreteness or kept[method.name][3] for method in chosen}
-    scored = [method for method in chosen if kept[method.name][1] is None]
-    # A method on whose scores no verdict may rest is neither the reference nor one of the claims.
-    judged = [method for method in scored if reasons[method.name] is None]
-    plain = [method for method in judged if not method.learned]
-    n_learned = max(1, sum(method.learned for method in judged))
-    reference = max(plain, key=lambda method: main_of(kind, kept[method.name][0]).mean(), default=None)
-    results = []
-    for method in chosen:
-        scores, failure, curve, note, seconds = kept[method.name]
-        intervals = {name: corrected_interval(values, share) for name, values in scores.items()}
-        differences = {}
-        if reference is not None and method is not reference:
-            at_once = n_learned if method.learned else max(1, len(plain) - 1)
-            differences = {
-                name: corrected_interval(values - kept[reference.name][0][name], share, n_comparisons=at_once)
-                for name, values in scores.items()
-                if name in kept[reference.name][0]
-            }
-        results.append(
-            MethodResult(
-                name=method.name,
-                label=method.label,
-                kind=kind,
-                learned=method.learned,
-                scores=scores,
-                intervals=intervals,
-                curve=curve,
-                differences=differences,
-                failure=failure,
-                note=note,
-                seconds=seconds,
-                not_judged=None if failure else reasons[method.name],
-            )
-        )
-    return results
-
-
-def _gather(outcomes):
-    """Scores by name over the folds, or the first reason why there are none."""
-    failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
-    seconds = sum(outcome.seconds for outcome in outcomes)
-    if failures:
-        where = "" if len(failures) == len(outcomes) else f" (in {len(failures)} of {len(outcomes)} folds)"
-        return {}, f"{failures[0]}{where}", None, None, seconds
-    notes = []
-    unfinished = sum(not outcome.converged for outcome in outcomes)
-    if unfinished:
-        notes.append(f"stopped before convergence in {unfinished} of {len(outcomes)} fits")
-    names = [name for name in outcomes[0].scores if all(name in outcome.scores for outcome in outcomes)]
-    scores = {name: np.array([outcome.scores[name] for outcome in outcomes]) for name in names}
-    curve = None
-    if outcomes[0].curve is not None:
-        length = min(len(outcome.curve) for outcome in outcomes)
-        curve = np.mean([outcome.curve[:length] for outcome in outcomes], axis=0)
-    return scores, None, curve, "; ".join(notes) or None, seconds
-
-
-def _judge(results):
-    """("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
-    plain = [result for result in results if result.judged and not result.learned]
-    learned = [result for result in results if result.judged and result.learned]
-    best_plain = max(plain, key=lambda result: result.main.mean, default=None)
-    clear = [result for result in learned if result.difference is not None and result.difference.low > 0]
-    best = max(clear or learned, key=lambda result: result.main.mean, default=None)
-    names = (best_plain and best_plain.name, best and best.name)
-    if best is None or best_plain is None:
-        return None, *names
-    if clear:
-        return "helped", *names
-    return ("hurt" if best.difference.high < 0 else "unclear"), *names
+    return Run(make_plan(X, y, options), keep).go(progress, first_results)

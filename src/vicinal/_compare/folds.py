@@ -5,12 +5,14 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import hash as hash_of
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.methods import ALL_VARIANCE, WIDE
+from vicinal._compare.methods import ALL_VARIANCE, WIDE, Method
 from vicinal._engine import prepare
 from vicinal._tables import draw_scores, log_volume
 
@@ -43,7 +45,8 @@ class Rows(NamedTuple):
     """Training and test rows of a fold.
 
     fit : the training positions that costly methods are fitted to
-    complete : which test rows had no missing values
+    known_train, known_test : what densities see; the same rows, or those with NaN where a value is missing
+    judged : by which of the test rows densities are judged
     """
 
     X_train: np.ndarray
@@ -51,7 +54,36 @@ class Rows(NamedTuple):
     y_train: Any
     y_test: Any
     fit: np.ndarray
-    complete: np.ndarray
+    known_train: np.ndarray
+    known_test: np.ndarray
+    judged: np.ndarray
+
+
+class Fits:
+    """Fits of the methods to the rows of one fold, in which a model that a metric and a density share is fitted once.
+
+    LCA is a metric and a density. Where both are asked for, both pipelines end with the same estimator and give it the same
+    rows, because noise on rounded columns is a function of the rows.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Any, bool]] = {}
+
+    def of(self, method: Method, X: np.ndarray, y: Any = None) -> tuple[Any, int, bool]:
+        """As `fit_first`."""
+        pipeline = method.candidates[0]
+        if not (method.shared and isinstance(pipeline, Pipeline) and len(pipeline) > 1):
+            return fit_first(method.candidates, X, y)
+        pipeline = clone(pipeline)
+        rows = pipeline[:-1].fit_transform(X)
+        name, last = pipeline.steps[-1]
+        key = hash_of((type(last), last.get_params(), rows))
+        if key not in self._kept:
+            fitted, _, converged = fit_first((last,), rows)
+            self._kept[key] = fitted, converged
+        fitted, converged = self._kept[key]
+        pipeline.steps[-1] = name, fitted
+        return pipeline, 0, converged
 
 
 def fit_first(candidates, X, y=None):
@@ -70,17 +102,18 @@ def fit_first(candidates, X, y=None):
     raise ValueError("there is no candidate to fit.")
 
 
-def metric_outcome(method, rows, n_neighbors, n_classes):
+def metric_outcome(method, rows, n_neighbors, n_classes, fits):
     """k-nearest-neighbour scores of the test rows among all training rows, under a metric fitted to training rows.
 
     n_classes : None where the targets are numbers
+    fits : Fits
     """
     start = time.perf_counter()
     used = rows.fit if method.costly else slice(None)
     try:
         if n_classes is None and np.ptp(rows.y_train) == 0:
             raise ValueError("the training rows of a fold all have the same target")
-        metric, which, converged = fit_first(method.candidates, rows.X_train[used], rows.y_train[used])
+        metric, which, converged = fits.of(method, rows.X_train[used], rows.y_train[used])
         images, queries = images_of(metric, rows.X_train), images_of(metric, rows.X_test)
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
         return Outcome(None, None, " ".join(str(error).split()), 0, True, time.perf_counter() - start)
@@ -95,7 +128,10 @@ def metric_outcome(method, rows, n_neighbors, n_classes):
 
 def images_of(metric, X):
     """Rows where the metric is Euclidean, as float64; refuses an image without columns."""
-    images = np.asarray(metric.transform(X), dtype=np.float64)
+    with warnings.catch_warnings():
+        # A model from a file may know the columns by name; here they are in its order.
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        images = np.asarray(metric.transform(X), dtype=np.float64)
     if images.shape[1] == 0:
         raise ValueError("it found no direction to keep")
     if not np.isfinite(images).all():
@@ -111,7 +147,7 @@ def nearest(points: np.ndarray, queries: np.ndarray | None, n_neighbors: int) ->
 
 
 def neighbor_scores(neighbor_labels, labels, n_neighbors, n_classes):
-    """Accuracy of the vote of k neighbours, recall@k, and the purity curve.
+    """Accuracy of the vote of k neighbours, recall@k (the share of right neighbours), and the purity curve.
 
     neighbor_labels : (m, longest) codes of the neighbours' classes, nearest first; labels : (m,)
     """
@@ -123,7 +159,7 @@ def neighbor_scores(neighbor_labels, labels, n_neighbors, n_classes):
     scores = {"accuracy": float((votes.argmax(axis=1) == labels).mean())}
     for at in RECALL_AT:
         if at <= right.shape[1]:
-            scores[f"recall@{at}"] = float(right[:, :at].any(axis=1).mean())
+            scores[f"recall@{at}"] = float(right[:, :at].mean())
     scores["purity"] = float(right[:, :k].mean())
     curve = right.mean(axis=0).cumsum() / np.arange(1, right.shape[1] + 1)
     return scores, curve[:LONGEST_CURVE]
@@ -147,19 +183,34 @@ def usable_dimensions(X):
     return max(1, min(WIDE, len(X) // _ROWS_PER_DIMENSION, rank))
 
 
-def density_outcome(method, rows):
+def density_outcome(method, rows, fits):
     """The mean log-density of the test rows, in the units of the data and averaged over the noise on rounded columns."""
     start = time.perf_counter()
     try:
-        density, which, converged = fit_first(method.candidates, rows.X_train[rows.fit])
-        if not rows.complete.any():
+        density, which, converged = fits.of(method, rows.known_train[rows.fit])
+        if not rows.judged.any():
             raise ValueError("no held-out row of a fold is complete")
-        log_density = float(np.mean(draw_scores(density, rows.X_test[rows.complete]))) - log_volume(density)
+        log_density = _mean_score(density, rows.known_test[rows.judged])
         if not np.isfinite(log_density):
             raise ValueError("its held-out log-likelihood is not finite")
     except (ValueError, np.linalg.LinAlgError, FloatingPointError) as error:
         return Outcome(None, None, " ".join(str(error).split()), 0, True, time.perf_counter() - start)
     return Outcome({"log_likelihood": log_density}, None, None, which, converged, time.perf_counter() - start)
+
+
+def _mean_score(density, X):
+    """The mean log-density of rows in the units of the data; where they have gaps, of what is known of them."""
+    if not np.isnan(X).any():
+        return float(np.mean(draw_scores(density, X))) - log_volume(density)
+    if not hasattr(steps_of(density)[-1], "score_incomplete"):
+        raise ValueError("it cannot score rows with missing values")
+    scores = draw_scores(density, X, method="score_incomplete").mean(axis=0)
+    for step in steps_of(density)[:-1]:
+        if isinstance(step, ColumnTransformer):
+            X = step.transform(X)
+        elif isinstance(step, StandardScaler):
+            scores = scores - ~np.isnan(X) @ np.log(step.scale_)
+    return float(np.mean(scores))
 
 
 def steps_of(estimator):

@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from vicinal._compare.estimator_code import CodeWriter
+from vicinal._compare.notebook import comparison_html
 from vicinal._compare.words import comparison_table
 from vicinal._engine import Engine
 from vicinal._lca.imputer import DensityImputer
@@ -136,6 +137,9 @@ class Comparison:
 
     def __str__(self):
         return comparison_table(self)
+
+    def _repr_html_(self):
+        return comparison_html(self)
 
     def result(self, kind: str, name: str) -> Any:
         """The MethodResult of a kind ("metric" or "density") and name."""

@@ -35,7 +35,23 @@ def verdict_sentences(results, *, helped, reference, best, n_neighbors):
             found[kind] = _sentence(
                 kind, helped[kind], by_name[reference[kind]], by_name[best[kind]], n_neighbors, results[kind]
             )
+    ahead = _gaussian_ahead([result for result in results.get("density", ()) if result.judged])
+    if ahead:
+        found["density"] = " ".join(text for text in (found.get("density"), ahead) if text)
     return found
+
+
+def _gaussian_ahead(results):
+    """That one Gaussian is ahead of all kernel densities, where it is; LCA-Gauss contains it and is none of them."""
+    gaussian = next((result for result in results if result.name == "gaussian"), None)
+    kernels = [result for result in results if result.name not in ("gaussian", "lca-gauss")]
+    best = max(kernels, key=lambda result: result.main.mean, default=None)
+    if gaussian is None or best is None or best.main.mean >= gaussian.main.mean:
+        return None
+    return (
+        f"One Gaussian is ahead of all kernel densities here: {shown('density', gaussian.main.mean)} where the best of them, "
+        f"{best.label}, has {shown('density', best.main.mean)} nats per row."
+    )
 
 
 def verdict_sentence(results, *, left_out="", **judged):
@@ -54,7 +70,7 @@ def _sentence(kind, helped, plain, learned, n_neighbors, results):
     change = signed(scale, learned.difference)
     what = f"held-out {score_name(scale, n_neighbors)}"
     before, after = shown(scale, plain.main.mean), shown(scale, learned.main.mean)
-    after += " nats a row" if kind == "density" else ""
+    after += " nats per row" if kind == "density" else ""
     plainest = next((result for result in results if result.name == "euclidean" and result.failure is None), None)
     raw = "" if plainest in (None, plain) else f"; raw Euclidean distance has {shown(scale, plainest.main.mean)}"
     if helped == "helped":
@@ -156,21 +172,28 @@ def _metric_line(result, comparison):
             shown("r2", result.main.mean),
             interval,
             error,
-            _difference(result, comparison),
+            difference_text(result, comparison),
         ]
     interval = f"{100 * max(low, 0):.1f} to {100 * min(high, 1):.1f}"
     others = [percent(result.intervals[name].mean) for name in ("recall@1", "purity")]
-    return [_mark(result, comparison), percent(result.main.mean), interval, *others, _difference(result, comparison)]
+    return [
+        _mark(result, comparison),
+        percent(result.main.mean),
+        interval,
+        *others,
+        difference_text(result, comparison),
+    ]
 
 
 def _density_line(result, comparison):
     if result.failure:
         return [_mark(result, comparison), "-", "", result.failure]
     interval = f"{result.main.low:.2f} to {result.main.high:.2f}"
-    return [_mark(result, comparison), f"{result.main.mean:.2f}", interval, _difference(result, comparison)]
+    return [_mark(result, comparison), f"{result.main.mean:.2f}", interval, difference_text(result, comparison)]
 
 
-def _difference(result, comparison):
+def difference_text(result, comparison):
+    """How a method differs from the best plain one, or why it is not judged."""
     if result.not_judged:
         return f"not judged: {result.not_judged}"
     if result.name == comparison.reference[result.kind] and not result.learned:

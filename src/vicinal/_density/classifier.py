@@ -11,10 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_weights, validate_data
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
+from vicinal._leave_one_out import scatter_of_rows
+from vicinal._mixtures import LOG_2PI
+from vicinal._notebook import NotebookMixin
 from vicinal._supervision import code_classes
 
 
-class DensityClassifier(ClassifierMixin, BaseEstimator):
+class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
     r"""Classify by Bayes' rule, with a density fitted to each class.
 
     .. math:: P(c \mid x) = \frac{\pi_c \, p_c(x)}{\sum_{c'} \pi_{c'} \, p_{c'}(x)}
@@ -38,6 +41,8 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
         The class labels, sorted.
     priors_ : ndarray of shape (n_classes,)
     densities_ : list of fitted densities, one for each of ``classes_``
+    constant_variances_ : ndarray of shape (n_classes, n_features)
+        The variance of a column in a class whose density ignores it, because it is constant there; 0 elsewhere. See Notes.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -46,6 +51,11 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
     Fitting and scoring cost what the densities cost; scoring under all classes of Parzen windows costs as
     much as under one density of all rows. A row whose density is 0 under every class (possible only with
     kernels of bounded support) gets the priors. Rows of weight 0 are left out.
+
+    A column that is constant in one class but not in all is evidence, yet LCA, LCAGauss and LocalLCA give it no width. The
+    class then has an independent Gaussian along it, about the constant, whose variance is that of the column within
+    classes (of all rows, where no class varies) divided by n + 1 for the n rows of the class: what n equal rows and one row
+    of the usual spread have. A column that is constant in all rows is ignored.
 
     Examples
     --------
@@ -100,7 +110,39 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
             except ValueError as error:
                 raise ValueError(f"class {label!r} with {len(rows)} training rows: {error}") from error
             self.densities_.append(fitted)
+        self.constant_variances_ = self._constant_variances(
+            X[counted], codes, None if weight is None else weight[counted]
+        )
         return self
+
+    def _constant_variances(self, X, codes, weight):
+        """The variances of columns that the densities of classes ignore, (n_classes, n_features)."""
+        masses = np.bincount(codes, weights=weight)
+        within = sum(
+            masses[c] * scatter_of_rows(X[codes == c], None if weight is None else weight[codes == c]).diagonal()
+            for c in range(len(masses))
+        )
+        total = scatter_of_rows(X, weight).diagonal()
+        usual = np.where(within > 0, within / masses.sum(), total)
+        found = np.zeros((len(masses), X.shape[1]))
+        for c, density in enumerate(self.densities_):
+            ignored = _ignored_columns(density)
+            found[c, ignored] = usual[ignored] / (masses[c] + 1.0)
+        return found
+
+    def _off_constants(self, X):
+        """What columns add to the log-densities of classes in which they are constant, (n_samples, n_classes)."""
+        added = np.zeros((len(X), len(self.densities_)))
+        variances = getattr(self, "constant_variances_", None)  # files of version 1 have none
+        if variances is None:
+            return added
+        for c, density in enumerate(self.densities_):
+            columns = np.flatnonzero(variances[c])
+            if len(columns):
+                values, variance = density._constants[columns], variances[c, columns]
+                added[:, c] = -0.5 * (np.square(X[:, columns] - values) / variance).sum(axis=1)
+                added[:, c] -= 0.5 * (LOG_2PI + np.log(variance)).sum()
+        return added
 
     def _inner_estimator(self):
         """The density that is fitted, for `which_engine`."""
@@ -141,6 +183,7 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
         rows = rows_as_passed(passed, X)
         with np.errstate(divide="ignore"):
             joint = np.log(self.priors_) + np.column_stack([d.score_samples(rows) for d in self.densities_])
+        joint += self._off_constants(X.astype(np.float64, copy=False))
         if np.isnan(joint).any():
             raise ValueError(
                 f"{type(self.densities_[0]).__name__} returned NaN as the log-density of "
@@ -167,10 +210,16 @@ class DensityClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _fit_in_all_columns(density, rows, options):
-    """Fit the density of a class in all columns, also those that are constant in this class but not in the others."""
+    """Fit the density of a class, whose constant columns this module takes care of where the kernel has no width there."""
     if isinstance(density, MixtureDensityMixin):
         density._constants_stay = True
     try:
         return density.fit(rows, **options)
     finally:
         vars(density).pop("_constants_stay", None)
+
+
+def _ignored_columns(density):
+    """The positions of the columns that a fitted density ignores because they were constant."""
+    constants = getattr(density, "_constants", None) if isinstance(density, MixtureDensityMixin) else None
+    return np.array([], dtype=int) if constants is None else np.flatnonzero(~np.isnan(constants))

@@ -10,7 +10,6 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 
 from vicinal._checks import check_integer
 from vicinal._density.density_input import breaks_constants
-from vicinal._density.trust import trusted_mixture
 from vicinal._mixtures import LocalFrameMixture, SharedMixture, column_conditionals
 
 # Of more training rows an even sample is the reference: shares are then known to about one percentage point.
@@ -35,8 +34,8 @@ class Explanation:
     values : ndarray
         The rows themselves.
     shares : ndarray
-        The share of training rows, each left out, whose value in this column is at least as surprising given their
-        other columns. It has no unit.
+        The share of training rows (those that are no outliers), each left out, whose value in this column is at least as
+        surprising given their other columns. It has no unit.
     surprises : ndarray
         ``-log p(x_k | the other columns)`` in nats, less the median of the training rows in this column.
         It does not depend on units either. Infinite where the training rows have one value and the row another.
@@ -121,7 +120,7 @@ def explain(
         for table in (low, median, high):
             table[:, fixed] = constants[fixed]
         broken = breaks_constants(rows, constants)[:, fixed]
-        shares[:, fixed] = np.where(broken, 1.0 / (len(reference) + 1.0), 1.0)
+        shares[:, fixed] = np.where(broken, 1.0 / (len(detector.training_scores_) + 1.0), 1.0)
         surprises[:, fixed] = np.where(broken, np.inf, 0.0)
     return Explanation(names, rows, shares, surprises, median, low, high, fixed)
 
@@ -164,17 +163,18 @@ def _explaining_mixture(detector: Any, density: Any) -> SharedMixture | LocalFra
             f"explain needs a density in which all training rows share one kernel (ParzenWindows or LCA), or LocalLCA, got "
             f"{type(density).__name__}. Explain with DensityOutlierDetector(LCA()).fit(X), for example."
         )
-    if isinstance(mixture, LocalFrameMixture):
+    if isinstance(mixture, LocalFrameMixture) or getattr(detector, "_reference", None) is None:
         return mixture
-    trust = getattr(detector, "trust_", None)
-    return mixture if trust is None else trusted_mixture(mixture, trust.min(axis=0), widened=1.0)
+    # The group of an outlier is no excuse for it.
+    log_weights = np.where(detector.labels_ == -1, -np.inf, mixture.log_weights)
+    return SharedMixture(mixture.centres, mixture.covariance, log_weights, mixture.engine, mixture.feature_names)
 
 
 def _reference(detector: Any, density: Any, mixture: SharedMixture | LocalFrameMixture) -> np.ndarray:
-    """The surprises of the training rows, each left out, (n, d); of an even sample where there are many."""
+    """The surprises of the training rows that count, each left out, (n, d); of an even sample where there are many."""
     if detector not in _references:
-        n = len(mixture.centres)
-        some = np.unique(np.linspace(0, n - 1, min(n, MOST_REFERENCE_ROWS)).astype(int))
+        counted = np.flatnonzero(mixture.log_weights > -np.inf)
+        some = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), MOST_REFERENCE_ROWS)).astype(int))]
         rows = _training_rows(density, mixture)[some]
         _references[detector] = column_conditionals(mixture, rows, some).surprises
     return _references[detector]

@@ -3,6 +3,7 @@
 import numpy as np
 
 from vicinal._fit_loops import Reason, Recorder
+from vicinal._journal import journaled
 from vicinal._leave_one_out import scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 
@@ -27,6 +28,7 @@ def loo_variance(problem, *, max_iter=200, tol=1e-10):
     mass = weight.sum()
     total = np.trace(scatter_of_rows(problem.rows, weight)) / d
 
+    @journaled()
     def evaluate(log_v):
         """Objective per row at v = exp(log_v), and the log of the EM update of v."""
         sums, scatter = problem.pairs.at(np.full(d, np.exp(-0.5 * log_v))).scatter(weight)

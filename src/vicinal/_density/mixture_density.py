@@ -12,10 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns, validate_data
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
+from vicinal._notebook import NotebookMixin
 from vicinal._tensors import on_device
 
 
-class MixtureDensityMixin:
+class MixtureDensityMixin(NotebookMixin):
     """The density methods of an estimator whose fit sets ``mixture_``.
 
     The mixture is that of the columns at ``active_features_``. The other columns held one value each in all training
@@ -25,7 +26,8 @@ class MixtureDensityMixin:
     mixture_: Mixture
     engine: Any
     n_features_in_: int
-    # Whether constant columns get the width of the kernel instead of being ignored; see `DensityClassifier`.
+    # Whether the caller accounts for constant columns, so that they need no warning, and get the kernel's width where it has
+    # one along all columns; see `DensityClassifier`.
     _constants_stay = False
     _isotropic = False  # whether the kernel has a width along them
     # A row with the values of the columns that are constant, NaN in the others; None where all columns vary.
@@ -76,16 +78,12 @@ class MixtureDensityMixin:
         self._constants = None
         if not constant.any() or (self._constants_stay and self._isotropic):
             return X
-        if self._constants_stay:
-            names = getattr(self, "feature_names_in_", None)
-            raise ValueError(
-                f"columns are constant in this class ({shown_columns(constant, names)}), and the densities of the classes "
-                f"can be compared in the same columns only. Pass {width} > 0, or drop these columns."
-            )
         self._constants = np.where(constant, counted[0], np.nan)
+        if self._constants_stay:
+            return np.ascontiguousarray(X[:, ~constant])
         names = getattr(self, "feature_names_in_", None)
         warnings.warn(
-            f"{constant.sum()} of {len(constant)} columns are constant ({shown_columns(constant, names)}): the density and "
+            f"{constant.sum()} of {len(constant)} columns {'is' if constant.sum() == 1 else 'are'} constant ({shown_columns(constant, names)}): the density and "
             "the metric ignore them. Drop them to silence this warning.",
             UserWarning,
             stacklevel=stacklevel,
@@ -124,6 +122,13 @@ class MixtureDensityMixin:
             return np.zeros(len(X), dtype=bool)
         room = 4 * np.finfo(X.dtype).eps * np.abs(self._constants)
         return np.any(np.abs(X - self._constants) > room, axis=1)  # False where NaN
+
+    def _without_search(self) -> Any:
+        """An unfitted copy with the parameters that the fit chose, where leaving a row out of the sums alone is not honest.
+
+        None where the kernel has so few parameters that a row hardly shapes it.
+        """
+        return None
 
     _left_out_scores: np.ndarray  # only where the mixture cannot leave its rows out: of a fit to rows with gaps
 

@@ -2,20 +2,28 @@
 
 import warnings
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import false_discovery_control
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_positive, check_weights, validate_data
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.explanation import Explanation, explain, forget_reference
-from vicinal._density.loo_bandwidth import LOO_PASSES
+from vicinal._density.groups import (
+    FEWEST_ROWS,
+    ScoreScale,
+    group_scores,
+    reference_rows,
+    scale_of_scores,
+    strangest_of,
+    weighted_quantile,
+)
 from vicinal._density.training_rows import (
     as_weights,
     constants_in,
@@ -26,26 +34,16 @@ from vicinal._density.training_rows import (
     scores_by_folds,
     weights_in,
 )
-from vicinal._density.trust import (
-    FEWEST_ROWS,
-    ScoreScale,
-    scale_of_scores,
-    strangest_of,
-    trust_in_rows,
-    trusted_mixture,
-    weighted_quantile,
-)
-from vicinal._mixtures import SharedMixture
+from vicinal._notebook import NotebookMixin
 
-# The trusted mixtures of fitted detectors, which are neither pickled nor saved: they follow from `trust_`.
-_trusted: WeakKeyDictionary[Any, list[SharedMixture]] = WeakKeyDictionary()
+_REFITS = 5
 
 
 class TrainingRowsWarning(UserWarning):
     """`predict` was given the training table, whose rows it treats as new: `fit_predict` judges them left out."""
 
 
-class DensityOutlierDetector(OutlierMixin, BaseEstimator):
+class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     r"""Call a row an outlier when its density is low.
 
     A density of training rows that includes each row's own kernel hides outliers: the smaller the bandwidth,
@@ -55,7 +53,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
     they are training rows.
 
     The training rows may hold outliers, also some that form groups and so vouch for each other: each row is judged by
-    its trusted neighbours as well; see ``largest_group``.
+    the distance to a neighbour outside of such groups as well; see ``largest_group``.
 
     Parameters
     ----------
@@ -66,9 +64,9 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         The share of training rows to call outliers. "auto" draws the line of a box plot,
         :math:`Q_1 - 1.5 (Q_3 - Q_1)` of the leave-one-out scores.
     largest_group : float in (0, 0.5) or None, default=0.1
-        The largest share of the training rows that a group of outliers may have. Rows of groups up to that size, far
-        from the rest, do not vouch for each other; see Notes. None scores by the density alone, and so do densities
-        other than ParzenWindows and LCA.
+        The largest share of the training rows that a group of outliers may have: a larger group is a cluster of the data.
+        Rows of smaller groups, far from the rest, do not vouch for each other; see Notes. None scores by the density
+        alone, and so do densities other than ParzenWindows and LCA.
     fdr : float in (0, 1), optional
         `predict` calls those of its rows outliers that the step-up rule of Benjamini and Hochberg finds among their
         p-values at this false discovery rate; the rows are judged together. The default judges each row by
@@ -87,9 +85,6 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         -1 for training rows whose score is below ``offset_``, else 1: what `fit_predict` returns.
     offset_ : float
         The threshold: rows whose score is below it are outliers.
-    trust_ : ndarray of shape (2, n_samples) or None
-        How far each training row vouches for others, from 0 to 1, on a near and on a far scale; None where the density
-        alone gives the scores.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -97,15 +92,16 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
     -----
     How a training row is left out depends on the density. Vicinal's mixtures drop the row's own component
     exactly (``score_samples(None)``); ManifoldParzen also rebuilds the frames of its neighbours
-    (``held_out_score_samples``); anything else, pipelines included, is fitted again for each of ``cv`` folds.
+    (``held_out_score_samples``); anything else, pipelines included, is fitted again for each of ``cv`` folds. LCA's kernel has
+    many parameters: where rows are not plentiful for them (the rule by which LCA searches for a penalty), it is fitted again,
+    with the penalty that was found, without each fifth of the rows, and scores that fifth as new rows. Otherwise the training
+    rows, which have shaped the kernel, would look more usual than new rows, and p-values would be too small.
 
-    Without ``largest_group`` the score of a row is its log-density. With it, there are two more densities in which a
-    training row counts as far as it is trusted, and whose kernel is twice as wide. Their log-densities are shifted and
-    scaled to the median and the quartile distance of the first one, over the training rows, and the score is the lowest
-    of the three, in nats of ``density_``. Trust comes from a wide kernel, under which the least dense 35 % of the rows are
-    left out as neighbours, for up to five rounds; it is proportional to the square of that density, and full from the
-    median upwards. On the near scale the wide kernel has as many effective neighbours as a group of ``largest_group``
-    has rows; on the far scale its values sum to as many, so that no smaller group is dense under it.
+    Without ``largest_group`` the score of a row is its log-density. With it, there is a second view: the logarithm of the
+    kernel at the k-th nearest training row, minus half their squared distance, where k is ``largest_group`` of the rows. That
+    neighbour is outside of any smaller group, however tight, and inside of any cluster of more rows. (Of more than 400 rows an
+    even sample of 400 speaks for all.) The view is shifted and scaled to the median and the quartile distance of the
+    log-densities, over the training rows, and the score is the lower of the two, in nats of ``density_``.
 
     The p-value of a new row x is
 
@@ -134,8 +130,10 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
     ['x1: expected -1.8... to 1.5..., got 5']
     """
 
-    trust_: Any
+    _reference: Any  # positions of the training rows that are neighbours of the second view; None without it
+    _group: float
     _score_scales: Any
+    _refits = True  # whether densities of many parameters are fitted again without the rows that they score
 
     def __init__(
         self,
@@ -313,16 +311,21 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
 
         Notes
         -----
-        Exact in the mixture, in which training rows count as far as they are trusted (``trust_``), under the kernel of
-        ``density_``. Shares and surprises do not depend on the units of the columns where the density does not. Costs
+        Exact in the mixture of the training rows that are no outliers (``labels_``), under the kernel of ``density_``: the
+        group of an outlier is no excuse for it. Shares and surprises do not depend on the units of the columns where the density does not. Costs
         O(m n d) time for m rows, and once O(n^2 d) for the training rows; of more than 4,000 an even sample is used.
         """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         names = [f"x{k}" for k in range(self.n_features_in_)] if names is None else [str(name) for name in names]
+        n = len(self.training_scores_)
         if X is None:
-            asked = np.arange(len(self.training_scores_)) if rows is None else np.asarray(rows, dtype=np.int64)
-            return explain(self, None, names, self._constant_values(), asked)
+            asked = np.arange(n) if rows is None else np.atleast_1d(np.asarray(rows))
+            if asked.dtype.kind not in "iu" or (len(asked) and not 0 <= asked.min() <= asked.max() < n):
+                raise ValueError(f"rows must be positions from 0 to {n - 1} of the {n} training rows.")
+            return explain(self, None, names, self._constant_values(), asked.astype(np.int64))
+        if rows is not None:
+            raise ValueError("rows chooses training rows, and so it needs X=None. Pass the rows themselves as X.")
         return explain(self, self._rows(X)[0], names, self._constant_values())
 
     def p_values(self, X: ArrayLike) -> NDArray[Any]:
@@ -351,10 +354,12 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
 
     def _score(self, rows: Any, checked: np.ndarray) -> np.ndarray:
         scores = self.density_.score_samples(rows)
-        if getattr(self, "trust_", None) is not None:
+        if getattr(self, "_reference", None) is not None:
             piped = isinstance(self.density_, Pipeline) and len(self.density_) > 1
             seen = self.density_[:-1].transform(rows) if piped else checked
-            views = [scores, *self._trusted_scores(np.asarray(seen))]
+            last = last_step(self.density_)
+            seen = np.asarray(seen)[:, getattr(last, "active_features_", slice(None))]
+            views = [scores, group_scores(last._mixture(), self._reference, self._group, seen)]
             scores = strangest_of(views, [ScoreScale(*scale) for scale in self._score_scales])
         broken = breaks_constants(checked, self._constant_values()).any(axis=1)
         if not broken.any():
@@ -371,23 +376,10 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         known = getattr(self, "_constants", None)  # files of version 1 have none
         return np.full(self.n_features_in_, np.nan) if known is None else known
 
-    def _trusted_scores(self, X: np.ndarray | None = None) -> list[np.ndarray]:
-        """Log-densities by trusted neighbours: of rows as the density sees them, or of the training rows, left out."""
-        last = last_step(self.density_)
-        if self not in _trusted:
-            _trusted[self] = [trusted_mixture(last.mixture_, trust) for trust in self.trust_]
-        for mixture in _trusted[self]:
-            mixture.engine = last.engine
-        if X is None:
-            return [mixture.left_out_score_samples(LOO_PASSES) for mixture in _trusted[self]]
-        X = X[:, getattr(last, "active_features_", np.arange(X.shape[1]))]
-        return [mixture.score_samples(X) for mixture in _trusted[self]]
-
     def _remember(self, constants: np.ndarray, rows: np.ndarray | None) -> None:
         """Keep what tells rows of other constants, and the training table itself, apart from new rows."""
         self._constants = constants
         self._fingerprint = None if rows is None else fingerprint(rows)
-        _trusted.pop(self, None)
         forget_reference(self)
 
     def _judge_training_rows(self, scores: np.ndarray, weight: np.ndarray | None, last: Any) -> Self:
@@ -395,23 +387,44 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
 
         `last` is the density that left single rows out; None where folds were used.
         """
-        self.trust_, self._score_scales = None, None
+        self._reference, self._score_scales, self._group = None, None, 0.0
         if self.largest_group is not None and rows_in(last) is not None and len(scores) >= FEWEST_ROWS:
-            self.trust_ = trust_in_rows(last.mixture_, self.largest_group, weight)
-            views = [scores, *self._trusted_scores()]
+            mixture = last._mixture()
+            reference = reference_rows(mixture)
+            views = [scores, group_scores(mixture, reference, self.largest_group)]
             scales = [scale_of_scores(view, weight) for view in views]
+            # Where half of the rows are equally dense, there is no scale on which two scores can be compared.
             if min(scale.width for scale in scales) > 0:
-                self._score_scales = np.array(scales)
+                self._reference, self._group, self._score_scales = (
+                    reference,
+                    float(self.largest_group),
+                    np.array(scales),
+                )
                 scores = strangest_of(views, scales)
-            else:  # half of the rows are equally dense: there is no scale on which two scores can be compared
-                self.trust_ = None
+        again = None if last is None or not self._refits else last._without_search()
+        if again is not None:
+            scores = self._scores_by_refits(again, last, weight)
         order = np.argsort(scores)
         self.training_scores_ = scores
         self._sorted_scores = scores[order]
         self._cumulated = np.cumsum(np.ones(len(scores)) if weight is None else weight[order])
-        self.offset_ = self._threshold()
+        self.offset_ = self._threshold(self._sorted_scores, self._cumulated)
         self.training_p_values_ = self._weight_below(scores) / len(scores)
         return self
+
+    def _scores_by_refits(self, density: Any, fitted: Any, weight: np.ndarray | None) -> np.ndarray:
+        """Scores of the training rows by detectors of the other folds, whose kernel has not seen the row either."""
+        rows = np.full((len(fitted.mixture_.centres), fitted.n_features_in_), 0.0)
+        rows[:, fitted.active_features_] = fitted.mixture_.centres
+        scores = np.empty(len(rows))
+        for train, test in KFold(_REFITS, shuffle=True, random_state=0).split(rows):
+            detector = DensityOutlierDetector(clone(density), largest_group=self.largest_group)
+            detector._refits = False
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what there is to say was said of the whole table
+                detector.fit(rows[train], sample_weight=None if weight is None else weight[train])
+                scores[test] = detector.score_samples(rows[test])
+        return scores
 
     def _weight_below(self, scores):
         """The weight (without weights, the number) of training rows that score no better."""
@@ -431,8 +444,8 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         if self.fdr is not None and check_positive(self.fdr, "fdr") >= 1.0:
             raise ValueError(f"fdr must be less than 1, got {self.fdr}: it is a share of the rows that are flagged.")
 
-    def _threshold(self):
-        scores = self._sorted_scores
+    def _threshold(self, scores: np.ndarray, cumulated: np.ndarray) -> float:
+        """The line below which rows are outliers, from scores in increasing order and their cumulated weights."""
         finite = np.isfinite(scores)
         if not finite.any():
             raise ValueError(
@@ -442,7 +455,7 @@ class DensityOutlierDetector(OutlierMixin, BaseEstimator):
         # Density 0 (a kernel of bounded support) is below everything, and stays below the threshold.
         scores = np.where(finite, scores, scores[finite][0] - 1.0)
 
-        weight = np.diff(self._cumulated, prepend=0.0)
+        weight = np.diff(cumulated, prepend=0.0)
         if self.contamination == "auto":
             low, high = (weighted_quantile(scores, weight, share) for share in (0.25, 0.75))
             return float(low - 1.5 * (high - low))

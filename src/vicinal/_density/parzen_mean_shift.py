@@ -17,9 +17,10 @@ from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.mode_seeking import SEEKING_PASSES, seek_modes
 from vicinal._engine import Engine, Work, prepare
 from vicinal._mixtures import Mixture
+from vicinal._notebook import NotebookMixin
 
 
-class ParzenMeanShift(ClusterMixin, BaseEstimator):
+class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
     r"""Mean shift under a learned density: every row goes uphill, and rows that meet at a mode are a cluster.
 
     A step maximises EM's lower bound of the log-density,

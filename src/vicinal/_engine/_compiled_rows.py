@@ -111,8 +111,12 @@ class CompiledRows(Placed):
             return self._outside(self._images.rows(slice(0, self._images.n)))
         return np.ascontiguousarray(self._images.take(self._places(queries)))
 
+    @property
+    def holds_float64_images(self) -> bool:
+        return self._images.dtype == FLOAT64
+
     def float64_images(self, queries: Queries) -> np.ndarray:
-        if self._images.dtype == FLOAT64:  # they are here already
+        if self.holds_float64_images:
             return self.coordinates(queries, "images")
         return super().float64_images(queries)
 

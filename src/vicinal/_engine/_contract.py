@@ -321,7 +321,8 @@ class Placed(Protocol):
         if self.metric is None:
             return self._rows_of_pairs(queries)
         images: np.ndarray | None = None
-        if queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES:
+        many = queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES
+        if many and not self.holds_float64_images:
             images = self.float64_images(Queries())
 
         def images_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:
@@ -338,6 +339,11 @@ class Placed(Protocol):
                     yield part, mine, self.float64_images(Queries(positions=listed))[place]
 
         return images_of
+
+    @property
+    def holds_float64_images(self) -> bool:
+        """Whether `float64_images` only looks them up."""
+        return False
 
     def _rows_of_pairs(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], Iterator[ImagesOfPairs]]:
         """`float64_pairs` where images are the rows themselves: a copy of all of them in float64 would gain no digits."""

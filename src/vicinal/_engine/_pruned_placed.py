@@ -1,6 +1,6 @@
 """A placement that prunes its pair work where that pays, and hands all other work to a dense one.
 
-Which of the two does a sum depends on the rows, the metric and the number of queries alone: a count on a sample of rows
+Which of the two does a sum depends on the rows, the metrics so far and the number of queries alone: a count on a sample of rows
 (`PrunedSweeps.expected_shares`) says what share of the pairs a pass would visit.  That count takes a few per cent of a
 dense pass over some thousand rows; where those pairs alone that matter to a few rows (`_near_share`) are too many, it is
 not made.
@@ -132,14 +132,13 @@ class PrunedPlaced(Placed):
         """
         n = len(self.points.rows)
         some, seen = (np.arange(0, n, max(n // count, 1)) for count in (SAMPLED_GROUPS, NEAR_POINTS))
-        with one_blas_thread():
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             mine, images = (to_images(self.points.rows[positions], self.metric) for positions in (some, seen))
             scores = (mine @ images.T).astype(np.float64)
-        scores -= 0.5 * np.einsum("ij,ij->i", mine, mine)[:, None] + 0.5 * np.einsum("ij,ij->i", images, images)
-        far = np.log(np.maximum(-2.0 * scores, 1.0))
-        scores += 0.0 if self.points.log_weights is None else self.points.log_weights[seen]
-        scores[some[:, None] == seen] = -np.inf
-        with np.errstate(invalid="ignore"):
+            scores -= 0.5 * np.einsum("ij,ij->i", mine, mine)[:, None] + 0.5 * np.einsum("ij,ij->i", images, images)
+            far = np.log(np.maximum(-2.0 * scores, 1.0))
+            scores += 0.0 if self.points.log_weights is None else self.points.log_weights[seen]
+            scores[some[:, None] == seen] = -np.inf
             log_sums = logsumexp(scores, axis=1, keepdims=True) + np.log(n / len(seen))
             return float((scores + far - log_sums > np.log(self._error / (2.0 * n))).mean())
 

@@ -293,7 +293,7 @@ class RowByRow(ArrayPlaced):
         found = self._softmax(tiles, images, left_out, entropy=entropy, lists=lists)
         log2_sums = found.top + found.total.log2()
         skipped = torch.log2(lists.skipped).repeat_interleave(GPU_SOFTMAX_ROWS)[: len(images)] - log2_sums
-        self._backend.certified_row_error = float(torch.exp2(skipped.nan_to_num(nan=-math.inf)).max())
+        self.points.certificates.add(float(torch.exp2(skipped.nan_to_num(nan=-math.inf)).max()))
         place = torch.argsort(ordered.order)
         return Softmax(*(part[place] for part in found))
 

@@ -20,7 +20,7 @@ class Remedies(NamedTuple):
 
     method: str = "LCA"
     reg_name: str = "reg"
-    simpler: str = "use covariance_type='diag' or 'low_rank', "  # instead of a full covariance
+    simpler: str = "use covariance_type='diag', or 'low_rank' with rank=, "  # instead of a full covariance
     merge: str = _MERGE
 
     @property

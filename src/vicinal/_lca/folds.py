@@ -1,15 +1,20 @@
 """The fits to folds by which LCA and LCA-Gauss choose their penalties."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
+from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
-from vicinal._engine import one_blas_thread_beside_pairs
+from vicinal._engine import Engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Recorder, fixed_point
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.gauss_penalty import Penalties
-from vicinal._lca.gauss_steps import all_local, em_step, local_metric, search_directions, whitened
-from vicinal._lca.penalty import family_matrix
+from vicinal._lca.gauss_steps import all_local, climb, em_step, local_metric, search_directions, whitened
+from vicinal._lca.penalty import Choice, choose_penalty, family_matrix, split_folds
 from vicinal._lca.steps import Steps, Structure, inverse_root, nearest_structured, one_pass
 from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
@@ -19,6 +24,42 @@ _TOL = 5e-3
 _MAX_PASSES = 30
 # Passes that the fits of one fold make, about; the engine chooses by it.
 _PASSES = 50
+# What searches found, by what they saw; None where nobody asked to keep it.
+_KEPT: ContextVar[dict[Any, Choice | None] | None] = ContextVar("penalty searches", default=None)
+
+
+@contextmanager
+def shared_searches() -> Iterator[None]:
+    """Within this block a search for the same rows, structure and engine is made once.
+
+    LCA and LCA-Gauss begin with the same search. Whoever fits both to the same rows need not wait for it twice.
+    """
+    token = _KEPT.set({})
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+def search_penalty(
+    X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None
+) -> Choice | None:
+    """The choice for ``reg="auto"``; None where too few rows differ to hold any out."""
+    kept = _KEPT.get()
+    if kept is None:
+        return _search(X, weight, structure, engine)
+    digests = [None if a is None else blake2b(np.ascontiguousarray(a)).digest() for a in (X, weight)]
+    key = (X.shape, X.dtype, *digests, structure, repr(engine))
+    if key not in kept:
+        kept[key] = _search(X, weight, structure, engine)
+    return kept[key]
+
+
+def _search(
+    X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None
+) -> Choice | None:
+    folds = [LCAFold(*parts, structure=structure, engine=engine) for parts in split_folds(X, weight)]
+    return choose_penalty(folds, structure)
 
 
 class LCAFold:
@@ -119,12 +160,15 @@ class LCAGaussFold:
         d = len(reg)
 
         def run(split, tol):
-            return fixed_point(lambda at: em_step(problem, at), split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
+            return climb(problem, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
 
         with one_blas_thread_beside_pairs(*problem.rows.shape):
             # From the start of Algorithm 1: EM hardly makes a direction local again that is Gaussian under a larger R.
-            path = run(all_local(d), _TOL)
-            split = (search_directions(run, path, _TOL) if self._reduce else path).parameters
+            limits = {"max_iter": 2 * _MAX_PASSES, "tol": _TOL}
+            path = fixed_point(lambda at: em_step(problem, at), all_local(d), Recorder(), **limits)
+            if self._reduce:
+                path = search_directions(run, path, _TOL, problem.weight.sum(), rounds=1)
+        split = path.parameters
         rows = (self._test - mean_of_rows(self._train, weight)) @ problem.root.T
         log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
         scores = log_norm - 0.5 * np.square(rows @ split.gaussian).sum(axis=1)

@@ -7,12 +7,14 @@ are local, with kernel variance e. In other words the kernel's covariance is :ma
 eigenvalues cut at 1, and a direction is Gaussian where the cut bites.
 """
 
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 
 from vicinal._engine import Problem
 from vicinal._fit_loops import Reason
+from vicinal._journal import journaled
 from vicinal._lca.steps import COLLAPSE, CollapseError, inverse_root
 from vicinal._leave_one_out import leave_one_out, mean_of_rows
 from vicinal._mixtures import LOG_2PI
@@ -20,6 +22,7 @@ from vicinal._mixtures import LOG_2PI
 # Runs that differ by less need not be told apart: the best one is continued to the user's tolerance. (At 1e-4 some runs
 # stop on a plateau.)
 ROUGH = 1e-5
+_LONGEST = 30.0  # times EM's move
 
 
 class GaussProblem(NamedTuple):
@@ -116,11 +119,72 @@ def em_step(problem, split):
         # Departure 6 (LCAGauss). All Gaussian: no direction is left to see neighbours in, so all are equally near, their scatter is
         # twice the covariance, and all stay Gaussian. The state absorbs.
         return gaussian_part(problem, split), split
-    sums, scatter = problem.pairs.at(local_metric(split)).scatter(problem.weight, space="rows")
-    mass = problem.weight.sum()
-    fit = problem.weight @ (sums - problem.log_others) / mass
-    matrix = scatter / mass + problem.root @ problem.reg @ problem.root.T
+    fit, scatter = _neighbors(problem, local_metric(split))
+    matrix = scatter + problem.root @ problem.reg @ problem.root.T
     return float(fit + gaussian_part(problem, split)), split_at_one(0.5 * (matrix + matrix.T))
+
+
+@journaled()
+def _neighbors(problem, metric):
+    """The neighbours' term of F, and the local scatter per unit of weight."""
+    sums, scatter = problem.pairs.at(metric).scatter(problem.weight, space="rows")
+    mass = problem.weight.sum()
+    return float(problem.weight @ (sums - problem.log_others) / mass), scatter / mass
+
+
+def stretched(split, following, factor):
+    """The split beyond EM's next one: its move from `split`, on the geodesic of covariances, made `factor` times as long.
+
+    Only where as many directions stay local as EM keeps; else EM's own.
+    """
+    before, after = (_kernel_covariance(at) for at in (split, following))
+    values, vectors = np.linalg.eigh(before)
+    root, inverse = (vectors * values**power @ vectors.T for power in (0.5, -0.5))
+    moved = inverse @ after @ inverse
+    values, vectors = np.linalg.eigh(0.5 * (moved + moved.T))
+    if values[0] <= 0.0:
+        return following
+    further = root @ (vectors * values**factor) @ vectors.T @ root
+    try:
+        found = split_at_one(0.5 * (further + further.T))
+    except CollapseError:
+        return following
+    return found if len(found.variances) == len(following.variances) else following
+
+
+def _kernel_covariance(split):
+    """The kernel's covariance in whitened coordinates, 1 along Gaussian directions."""
+    return np.eye(len(split.local)) - (split.local * (1.0 - split.variances)) @ split.local.T
+
+
+def climb(problem, split, record, *, max_iter, tol):
+    """EM from a split, with moves that are made longer as long as that gains (adaptive over-relaxation, Salakhutdinov and
+    Roweis, 2003): directions that are nearly Gaussian make EM slow.
+
+    A pass that loses is undone and EM's own step, which cannot lose, is taken instead. The end is a step of EM's own
+    that gains no more than `tol`.
+    """
+    with record:
+        objective, following = em_step(problem, split)
+        record.add(split, objective, keep=True)
+        record.iterated(split)
+        factor = 1.0
+        while len(record.objectives) < max_iter:
+            trial = stretched(split, following, factor) if factor > 1.0 else following
+            new_objective, new_following = em_step(problem, trial)
+            gained = new_objective - objective
+            lost = factor > 1.0 and not gained > tol
+            record.add(trial, new_objective, keep=not lost)
+            if lost:
+                factor = 1.0
+                continue
+            record.iterated(trial)
+            if factor == 1.0 and gained <= tol:
+                raise record.end(Reason.CONVERGED, f"a pass gained no more than tol={tol:g}")
+            split, objective, following = trial, new_objective, new_following
+            factor = min(1.5 * factor, _LONGEST)
+        raise record.end(Reason.LIMIT, f"max_iter={max_iter} passes were used")
+    return record.path()
 
 
 def gaussian_part(problem, split):
@@ -155,41 +219,62 @@ def left_out_scores(problem, split, rows, counted):
     return scores
 
 
-def search_directions(run, path, tol):
+def search_directions(run, path, tol, n, rounds=None, move=None):
     """LCA-Gauss-Red: make some local directions Gaussian and run again, for the best number of them.
+
+    Each local direction has free parameters, by which the leave-one-out objective is too high, by about one n-th of a nat per
+    row each (Akaike). The number of directions is chosen by the objective less that, among runs that do not end lower than `path`.
 
     Parameters
     ----------
     run : callable
-        ``path = run(split, tol)``: EM from a split.
+        ``path = run(split, tol)``: a climb from a split.
     path : FitPath
         EM's own answer.
     tol : float
         Of the last run; the others are compared after runs to a tolerance of 1e-5.
+    n : float
+        The number of rows.
+    rounds : int, optional
+        Most rounds of golden sections; by default until a round gains nothing.
+    move : callable, optional
+        ``split = move(split, moved)``: `transfer`, or the same for another kind of split.
 
     Returns
     -------
     FitPath
         Of the best split found; its objectives are the best so far, one entry a pass of all runs.
     """
-    best, record = path, [path.objectives]
-    rough = max(tol, ROUGH)
+    best, record, rough = path, [path.objectives], max(tol, ROUGH)
+
+    def worth(found):
+        if found is not path and found.objectives[-1] < path.objectives[-1]:
+            return -np.inf
+        return found.objectives[-1] - _n_parameters(found.parameters) / n
+
     # Departure 7 (LCAGauss): which directions move (those with the largest kernel variances, the most Gaussian-like),
-    # the score (the penalised leave-one-out objective) and the bracket (from none to all) are our reading.
-    while True:
-        found = _golden_round(lambda split: run(split, rough), best, record)
-        gained = found.objectives[-1] - best.objectives[-1]
+    # the score (the penalised leave-one-out objective, corrected) and the bracket (from none to all) are our reading.
+    for _ in range(rounds) if rounds else count():
+        found = _golden_round(lambda split: run(split, rough), best, record, worth, move or transfer)
+        gained = worth(found) - worth(best)
         best = found if gained > 0 or found.reason.by_user else best
         if gained <= rough or found.reason.by_user:
             break
-    if best is not path and not found.reason.by_user:
+    if best is not path and tol < rough and not best.reason.by_user:
         best = _run_or_keep(lambda: run(best.parameters, tol), best)
         record.append(best.objectives)
-    every_pass = np.maximum.accumulate(np.concatenate(record))
+    # Runs that were not kept may have been higher.
+    every_pass = np.minimum(np.maximum.accumulate(np.concatenate(record)), best.objectives[-1])
     return best._replace(objectives=every_pass, n_iter=len(every_pass))
 
 
-def _golden_round(run, path, record):
+def _n_parameters(split):
+    """The free parameters of the local directions: a subspace and a metric on it."""
+    local, d = len(split.variances), max(split.local.shape)
+    return local * (d - local) + local * (local + 1) / 2
+
+
+def _golden_round(run, path, record, worth, move):
     """The best of the runs that golden sections over the number of transferred directions ask for."""
     split = path.parameters
     tried = {0: path}
@@ -201,11 +286,11 @@ def _golden_round(run, path, record):
     def value(moved):
         if moved not in tried and not ended().by_user:
             try:
-                tried[moved] = _run_or_keep(lambda: run(transfer(split, moved)), path)
+                tried[moved] = _run_or_keep(lambda: run(move(split, moved)), path)
                 record.append(tried[moved].objectives)
             except CollapseError:
                 tried[moved] = path._replace(objectives=np.array([-np.inf]))
-        return tried.get(moved, path).objectives[-1]
+        return worth(tried.get(moved, path))
 
     low, high = 0, len(split.variances)
     while high - low > 2 and not ended().by_user:
@@ -214,7 +299,7 @@ def _golden_round(run, path, record):
         low, high = (left, high) if value(left) < value(right) else (low, right)
     for moved in range(low, high + 1):
         value(moved)
-    return max(tried.values(), key=lambda path: path.objectives[-1]).ended_by(ended())
+    return max(tried.values(), key=worth).ended_by(ended())
 
 
 def _run_or_keep(run, path):

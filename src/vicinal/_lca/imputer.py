@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
@@ -12,13 +13,17 @@ from vicinal._density.gaps import Conditional, check_columns_known, conditionals
 from vicinal._lca.lca import LCA
 from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.steps import Structure
+from vicinal._notebook import NotebookMixin
 
 # The penalty of the default, a share of the covariance of the data: it keeps the kernel as wide, and as slanted, as few rows
 # with gaps can support. A heuristic: it was chosen on samples of five of the six sets of benchmarks/imputation.py.
 _SHARE = 0.4
+# The spread of draws is measured on known entries of so many rows at most; fewer than these tell too little.
+_CALIBRATED_ON, _FEWEST_CALIBRATED = 500, 20
+_SCALES = (0.2, 5.0)
 
 
-class DensityImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Fill missing values in from a density of the rows: their conditional mean, or draws.
 
     Given the known entries o of a row, the missing ones m have under :math:`\sum_j w_j N(x; c_j, \Sigma)` the mixture
@@ -48,6 +53,8 @@ class DensityImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         The density, fitted to the rows in standardised columns.
     mean_, scale_ : ndarrays of shape (n_features,)
         Mean and standard deviation of what is known of each column.
+    draw_scale_ : float
+        By how much the deviations of draws from the conditional mean are multiplied; see Notes.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -58,6 +65,10 @@ class DensityImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     The default is careful: its kernel stays wide, which suits few rows and nearly linear relations. Where many rows follow a
     bent line, ``density=LCA(reg=1e-3)`` follows it more closely.
+
+    A mixture is wider than the data, by the kernel's own covariance: its draws would be as well. So known entries are hidden, one
+    in each of up to 500 rows, and predicted from the rest. Draws are drawn towards the conditional mean (or away from it)
+    by the one factor, ``draw_scale_``, with which 90 % of the hidden entries lie within the 90 % of a Gaussian.
 
     The cost of a pass grows with the number of patterns of missing values times the number of rows.
 
@@ -120,7 +131,36 @@ class DensityImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             fit_lca_to_gaps(self.density_, known, None, None, Structure("full"), data_share=_SHARE)
         else:
             self.density_.fit(known)
+        self.draw_scale_ = self._calibrated_scale(known)
         return self
+
+    def _calibrated_scale(self, rows: np.ndarray) -> float:
+        """By how much the spread of the density has to be multiplied to be that of known entries that are hidden."""
+        known = ~np.isnan(rows) & (self._constant == 0)
+        some = np.flatnonzero(known.sum(axis=1) > 1)
+        some = some[np.linspace(0, len(some) - 1, min(_CALIBRATED_ON, len(some))).astype(int)] if len(some) else some
+        if len(some) < _FEWEST_CALIBRATED:
+            return 1.0
+        asked = np.array([np.flatnonzero(known[i])[i % known[i].sum()] for i in some])
+        holed = rows[some]
+        holed[np.arange(len(some)), asked] = np.nan
+        surprise = np.empty(len(some))
+        for part in self._parts(holed):
+            mine, own = part.positions, some[part.positions]
+            columns = np.searchsorted(part.missing, asked[mine])
+            spread = np.hstack([part.residuals, np.square(part.residuals)])
+            found = part.placed.softmax_means(spread, np.nan_to_num(holed[mine]), own).means
+            at, n_missing = np.arange(len(mine)), len(part.missing)
+            mean = found[at, columns]
+            variance = found[at, n_missing + columns] - mean**2 + part.rest[columns, columns]
+            mean = mean + np.sum(holed[np.ix_(mine, part.known)] * part.gain[columns], axis=1)
+            surprise[mine] = np.abs(rows[own, asked[mine]] - mean) / np.sqrt(np.maximum(variance, 1e-300))
+        return float(np.clip(np.quantile(surprise, 0.9) / ndtri(0.95), *_SCALES))
+
+    @property
+    def _constant(self) -> np.ndarray:
+        """Which columns hold one value only."""
+        return np.ptp(self.density_.mixture_.centres, axis=0) == 0
 
     def _inner_estimator(self) -> Any:
         """The density that is fitted, for `which_engine`."""
@@ -199,27 +239,34 @@ class DensityImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _means(self, X: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
         filled, rows = np.array(X), self._scaled(X)
         for part in self._parts(rows):
-            mine, m = part.positions, part.missing
-            if part.placed is None:
-                weights = np.exp(self.density_.mixture_.log_weights)
-                means = np.broadcast_to(weights @ part.residuals / weights.sum(), (len(mine), len(m)))
-            else:
-                own = None if left_out is None else left_out[mine]
-                means = part.placed.softmax_means(part.residuals, np.nan_to_num(rows[mine]), own).means
-                means = means + rows[np.ix_(mine, part.known)] @ part.gain.T
-            filled[np.ix_(mine, m)] = self._in_units(means, m)
+            cells = np.ix_(part.positions, part.missing)
+            filled[cells] = self._in_units(self._means_of(part, rows, left_out), part.missing)
         return filled
+
+    def _means_of(self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
+        """The conditional means of the missing entries of the rows of a pattern."""
+        mine = part.positions
+        if part.placed is None:
+            weights = np.exp(self.density_.mixture_.log_weights)
+            return np.broadcast_to(weights @ part.residuals / weights.sum(), (len(mine), len(part.missing)))
+        own = None if left_out is None else left_out[mine]
+        means = part.placed.softmax_means(part.residuals, np.nan_to_num(rows[mine]), own).means
+        return means + rows[np.ix_(mine, part.known)] @ part.gain.T
 
     def _draws(self, X: np.ndarray, left_out: np.ndarray | None, n_draws: int, random_state: Any) -> np.ndarray:
         rng, rows = check_random_state(random_state), self._scaled(X)
         filled = np.repeat(np.array(X)[None], n_draws, axis=0)
+        # A column of one value has no spread to draw from. Files of before have no scale.
+        factors = np.where(self._constant, 0.0, getattr(self, "draw_scale_", 1.0))
         for part in self._parts(rows):
             m = part.missing
             lower = np.linalg.cholesky(part.rest + 1e-12 * np.trace(part.rest) * np.eye(len(m)))
+            means = dict(zip(part.positions.tolist(), self._means_of(part, rows, left_out), strict=True))
             for i, chosen in self._components(part, rows, left_out, n_draws, rng):
                 noise = rng.standard_normal((n_draws, len(m))) @ lower.T
                 known = rows[i, part.known] @ part.gain.T if len(part.known) else 0.0
-                filled[:, i, m] = self._in_units(part.residuals[chosen] + known + noise, m)
+                away = part.residuals[chosen] + known + noise - means[i]
+                filled[:, i, m] = self._in_units(means[i] + factors[m] * away, m)
         return filled
 
     def _components(self, part: Conditional, rows: np.ndarray, left_out: Any, n_draws: int, rng: Any) -> Any:

@@ -1,25 +1,22 @@
 """Local Component Analysis (Le Roux and Bach, 2011): the metric in which data are locally isotropic."""
 
-import sys
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.utils import check_random_state
+from sklearn.base import BaseEstimator, DensityMixin, clone
 
 from vicinal._checks import (
     bandwidth_covariance,
     check_callback,
     check_choice,
     check_integer,
-    check_positive,
     check_rows,
     check_weights,
 )
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, Work, fit_engine, one_blas_thread_beside_pairs
+from vicinal._engine import Engine, fit_engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
@@ -32,21 +29,21 @@ from vicinal._lca.checks import (
     collapse_message,
     is_answerable,
 )
-from vicinal._lca.folds import LCAFold
-from vicinal._lca.levels import multilevel_start, predicted_pairs
+from vicinal._lca.folds import search_penalty
 from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.options import StochasticEM
 from vicinal._lca.partial_fit import PartialFitMixin
 from vicinal._lca.penalty import (
+    PLENTY,
     check_reg,
     check_semidefinite,
-    choose_penalty,
     family_matrix,
+    free_parameters,
     has_plenty,
     least_penalty,
-    split_folds,
     warn_at_edge,
 )
+from vicinal._lca.solver_choice import PASSES, SolverChoiceMixin
 from vicinal._lca.steps import (
     CollapseError,
     Steps,
@@ -56,7 +53,6 @@ from vicinal._lca.steps import (
     one_pass,
     ordered_metric,
 )
-from vicinal._lca.stochastic import SAMPLE, rows_per_sweep, stochastic_path
 from vicinal._leave_one_out import counted_rows, leave_one_out, perplexities, scatter_of_rows
 from vicinal._metric import LinearMetricMixin
 from vicinal._mixtures import SharedMixture
@@ -65,17 +61,20 @@ from vicinal._records import Record, RecordParametersMixin, as_record
 _COVARIANCES = ("full", "diag", "spherical", "low_rank")
 _SOLVERS = ("auto", "em", "accelerated", "stochastic")
 
-# The most pairs of a pass of an exact fit, which takes seconds on two cores; the accelerated solver needs 10 to 30.
-_EXACT_PAIRS = 2e9
-# From here on an exact fit starts from fits of samples.
-_LEVELS_FROM_ROWS = 20_000
 # The default max_iter and tol, exact and stochastic.
-_LIMITS = (500, 1e-8), (50, 1e-3)
-# Passes (or sweeps) that a fit makes, about; the engine chooses by it.
-_PASSES = 20
+LIMITS = (500, 1e-8), (50, 1e-3)
+_FEWEST_REFITTED = 20  # rows that a detector fits again in folds
 
 
-class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
+class LCA(
+    PartialFitMixin,
+    SolverChoiceMixin,
+    RecordParametersMixin,
+    LinearMetricMixin,
+    MixtureDensityMixin,
+    DensityMixin,
+    BaseEstimator,
+):
     r"""Local Component Analysis: learn the metric that makes data locally isotropic, without labels.
 
     PCA whitens by the spread of the whole data set; LCA whitens by the spread of each row about its
@@ -181,8 +180,8 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
     *The penalty.* ``reg="auto"`` tries :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and :math:`\nu C`, with C the
     covariance of the columns and :math:`\hat C` its shrunk estimate (Ledoit and Wolf, in units of the columns), along
     paths of :math:`\nu` on five folds. The folds are fixed, whatever ``random_state`` is, never split equal rows, and hold at
-    most 2,000 rows. The search costs several plain fits. It is skipped, and R is 0, where there are at least 25 rows
-    without an exact twin per free parameter of :math:`\Sigma` (a full covariance has d(d + 1)/2), a rule of thumb; should
+    most 2,000 rows. The search costs several plain fits. It is skipped, and R is 0, where there are at least
+    2,000 rows without an exact twin, and 25 per free parameter of :math:`\Sigma` (a full covariance has d(d + 1)/2); should
     R = 0 have no answer there, the smallest penalty of the search is used.
 
     *Equivariance.* With the default start, the answer follows the data through shifts and through scalings of the
@@ -304,14 +303,14 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
     def _fit_metric(self, X, weight, reg, structure):
         """Find the metric under a penalty, and keep it with its density."""
         queries = self._pair_work(*X.shape).n_queries
-        problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=_PASSES)
+        problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=PASSES)
         self.engine_ = problem.pairs.backend
         covariance = scatter_of_rows(problem.rows, problem.weight)
         # Sigma is known by its metric A, with Sigma^-1 = A'A; it starts at the covariance of the data, as in Algorithm 1.
         start, record, neighbors = self._initial_metric(covariance, reg, structure), Recorder.of(self), None
         reference = self._metric_of_data(covariance, reg, structure)
         start = self._choose_solver(problem, start, structure, reference)
-        limits = self._limits(*_LIMITS[self.solver_ == "stochastic"])
+        limits = self._limits(*LIMITS[self.solver_ == "stochastic"])
         if self.solver_ == "stochastic":
             # Local covariances of minibatches, each blended with what is known (Eq. 7).
             path, neighbors = self._sweep(problem, start, structure, record, limits)
@@ -336,25 +335,6 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         check_callback(self.callback)
         self._stream = None
         return X, weight, structure
-
-    def _choose_solver(self, problem, start, structure, reference):
-        """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
-        n = len(problem.rows)
-        self.solver_ = self._pick_solver(n)
-        many = n > _LEVELS_FROM_ROWS and isinstance(self.init, str)
-        with one_blas_thread_beside_pairs(*problem.rows.shape):
-            unsure = self.solver == "auto" and self.solver_ == "stochastic" and many
-            if unsure and predicted_pairs(problem, start, structure, reference) <= _EXACT_PAIRS:
-                self.solver_ = "accelerated"
-            if self.verbose and self.solver == "auto":
-                self._say(f"solver={self.solver_!r} for {n} rows")
-            if many and self.solver_ == "accelerated":
-                return multilevel_start(problem, start, structure, reference, self._say if self.verbose else None)
-        return start
-
-    def _say(self, text):
-        if self.verbose:
-            print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
     def _penalty(self, X, weight, structure, remedies=LCA_REMEDIES):
         """The columns that vary, and the penalty on them; refuses what has no answer, and searches for "auto"."""
@@ -382,14 +362,21 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         if has_plenty(X, structure):
             answerable = is_answerable(X, *structure)
             return np.zeros(2 * X.shape[1:]) if answerable else least_penalty(X, weight)
-        folds = [LCAFold(*parts, structure=structure, engine=fit_engine(self)) for parts in split_folds(X, weight)]
-        choice = choose_penalty(folds, structure)
+        choice = search_penalty(X, weight, structure, fit_engine(self))
         if choice is None:
             return family_matrix("diagonal", X, weight)
         if choice.at_edge:
             warn_at_edge(X, self._active_names, remedies.method, stacklevel=7)
         self.reg_search_ = choice.table
         return choice.factor * family_matrix(choice.family, X, weight)
+
+    def _without_search(self):
+        rows = self.mixture_.centres[self.mixture_.log_weights > -np.inf]
+        gaps = getattr(self, "_left_out_scores", None) is not None
+        enough = PLENTY * free_parameters(self._check_parameters(self.n_features_in_), rows.shape[1])
+        if gaps or len(rows) < _FEWEST_REFITTED or len(rows) >= enough:
+            return None
+        return clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
 
     def _check_parameters(self, n_features):
         """The structure; refuses bad parameters."""
@@ -407,27 +394,6 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
                 )
         return Structure(self.covariance_type, rank)
 
-    def _stochastic_options(self):
-        """The options of minibatches: those of the solver if it is stochastic, else the defaults."""
-        return self.solver if isinstance(self.solver, StochasticEM) else StochasticEM()
-
-    def _seed(self):
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _pick_solver(self, n):
-        if isinstance(self.solver, StochasticEM):
-            return "stochastic"
-        if self.solver != "auto":
-            return self.solver
-        return "accelerated" if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
-
-    def _pair_work(self, n_samples, n_features):
-        """The pair work of a fit: all pairs in each pass, or those of a sweep."""
-        queries = n_samples
-        if self._pick_solver(n_samples) == "stochastic":
-            queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
-        return Work(queries, n_samples, n_features, _PASSES)
-
     def _initial_metric(self, data_covariance, reg, structure):
         """The metric to start from: the inverse root of a covariance of the structure."""
         if not isinstance(self.init, str):
@@ -443,33 +409,6 @@ class LCA(PartialFitMixin, RecordParametersMixin, LinearMetricMixin, MixtureDens
         if reg.any():
             check_representable(structured, "reg", self.reg)
         return inverse_root(structured)
-
-    def _limits(self, max_iter, tol):
-        """The user's max_iter and tol, or these."""
-        return {
-            "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
-            "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),
-        }
-
-    def _sweep(self, problem, start, structure, record, limits):
-        """Sweeps of minibatches; and a sample of rows as possible neighbours."""
-        options = self._stochastic_options()
-        rng = np.random.default_rng(self._seed())
-        path = stochastic_path(
-            problem,
-            start,
-            structure,
-            record,
-            n_candidates=options.n_candidates,
-            warm=isinstance(self.init, str),
-            rng=rng,
-            batch_size=options.batch_size,
-            discount=options.discount,
-            **limits,
-        )
-        n = len(problem.rows)
-        sample = np.sort(rng.choice(n, min(options.n_candidates or SAMPLE, n), replace=False))
-        return path, sample
 
     def _keep(self, metric, covariance):
         """Store the fitted metric."""

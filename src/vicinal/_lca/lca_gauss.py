@@ -22,10 +22,11 @@ from vicinal._lca.checks import (
     collapse_message,
     is_answerable,
 )
-from vicinal._lca.folds import LCAFold, LCAGaussFold
+from vicinal._lca.folds import LCAGaussFold, search_penalty
 from vicinal._lca.gauss_penalty import Penalties, choose_both, gaussian_rules, given_rule, local_rules
 from vicinal._lca.gauss_steps import (
     all_local,
+    climb,
     directions,
     em_step,
     left_out_scores,
@@ -37,7 +38,6 @@ from vicinal._lca.missing import fit_lca_gauss_to_gaps
 from vicinal._lca.penalty import (
     check_reg,
     check_semidefinite,
-    choose_penalty,
     has_plenty,
     least_penalty,
     split_folds,
@@ -252,14 +252,18 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         def in_columns(at):
             return self._in_all_columns(np.concatenate(directions(at, problem.root)))
 
-        def run(split, tol):
-            """EM: C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1)."""
-            record = Recorder.of(self, in_columns, iterations)
-            return fixed_point(lambda at: em_step(problem, at), split, record, max_iter=self.max_iter, tol=tol)
+        def recorder():
+            return Recorder.of(self, in_columns, iterations)
 
-        path = run(all_local(X.shape[1]), self.tol)  # Algorithm 1
-        if self.reduce and not path.reason.by_user:
-            path = search_directions(run, path, self.tol)  # LCA-Gauss-Red (sec. 4)
+        # EM: C_L of Eq. 5 from the neighbours in the local directions, then the B that solves Eq. 6 (Proposition 1).
+        limits = {"max_iter": self.max_iter, "tol": self.tol}
+        path = fixed_point(lambda at: em_step(problem, at), all_local(X.shape[1]), recorder(), **limits)  # Algorithm 1
+        if self.reduce and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
+
+            def run(split, tol):
+                return climb(problem, split, recorder(), max_iter=self.max_iter, tol=tol)
+
+            path = search_directions(run, path, self.tol, problem.weight.sum())
         self._keep(X, weight, rows, problem, path.parameters)
         self.certified_row_error_ = problem.pairs.certified_row_error
         return path
@@ -307,15 +311,14 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     def _search(self, X, weight, reg, reg_gauss):
         """The penalties that are not given (None), from rows that count."""
         structure, answerable = Structure("full"), is_answerable(X, "full")
-        gaussians = gaussian_rules(answerable) if reg_gauss is None else [given_rule(reg_gauss)]
+        gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_rule(reg_gauss)]
         if has_plenty(X, structure):
             none = np.zeros(2 * X.shape[1:]) if answerable else least_penalty(X, weight)
             return none if reg is None else reg, gaussians[0].matrix(X, weight)
         parts = split_folds(X, weight)
         regs = [given_rule(reg)]
         if reg is None:
-            lca = [LCAFold(*part, structure=structure, engine=fit_engine(self)) for part in parts]
-            regs = local_rules(choose_penalty(lca, structure), answerable)
+            regs = local_rules(search_penalty(X, weight, structure, fit_engine(self)), answerable)
         chosen = Penalties(regs[0], gaussians[-1])
         if parts:
             folds = [LCAGaussFold(*part, reduce=self.reduce, engine=fit_engine(self)) for part in parts]

@@ -1,5 +1,6 @@
 """LCA and LCA-Gauss from rows with missing values; what a pass does is in `vicinal._density.gaps`."""
 
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from vicinal._density.gaps import (
     narrowed,
 )
 from vicinal._fit_loops import Recorder, fixed_point, warn_if_not_converged
-from vicinal._lca.gauss_steps import directions, split_at_one
+from vicinal._lca.gauss_steps import directions, search_directions, split_at_one
 from vicinal._lca.steps import COLLAPSE, CollapseError, Structure, inverse_root, nearest_structured
 from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._mixtures import SharedMixture
@@ -91,24 +92,32 @@ class _Split(NamedTuple):
 
     gaussian: np.ndarray
     local: np.ndarray
+    variances: np.ndarray  # of the kernel along the local directions, ascending, in units of the Gaussian
     mean: np.ndarray
     rows: np.ndarray
     covariance: np.ndarray
     centres: np.ndarray
 
 
-def _split(gaussian: np.ndarray, local: np.ndarray, mean: np.ndarray, rows: np.ndarray) -> _Split:
+def _split(
+    gaussian: np.ndarray, local: np.ndarray, variances: np.ndarray, mean: np.ndarray, rows: np.ndarray
+) -> _Split:
     inverse = np.linalg.inv(np.concatenate([gaussian, local]))
     moved = inverse[:, len(gaussian) :] @ local
-    return _Split(gaussian, local, mean, rows, inverse @ inverse.T, mean + (rows - mean) @ moved.T)
+    return _Split(gaussian, local, variances, mean, rows, inverse @ inverse.T, mean + (rows - mean) @ moved.T)
+
+
+def _transfer(at: _Split, moved: int) -> _Split:
+    """Make the `moved` local directions with the largest kernel variances Gaussian."""
+    kept = len(at.variances) - moved
+    gaussian = np.concatenate([at.local[kept:] * np.sqrt(at.variances[kept:, None]), at.gaussian])
+    return _split(gaussian, at.local[:kept], at.variances[:kept], at.mean, at.rows)
 
 
 def fit_lca_gauss_to_gaps(
     estimator: Any, X: np.ndarray, weight: np.ndarray | None, reg: np.ndarray | None, reg_gauss: np.ndarray | None
 ) -> None:
     """Fit an LCAGauss to rows with missing values."""
-    if estimator.reduce:
-        raise ValueError("reduce=True needs rows without missing values. Fill them with vicinal.DensityImputer first.")
     check_columns_known(X, getattr(estimator, "feature_names_in_", None))
     known, d = X.astype(np.float64), X.shape[1]
     w = np.ones(len(X)) if weight is None else weight
@@ -117,7 +126,7 @@ def fit_lca_gauss_to_gaps(
     reg = AUTO_SHARE * data_covariance if reg is None else reg
     reg_gauss = np.zeros((d, d)) if reg_gauss is None else reg_gauss
     root = inverse_root(data_covariance + reg_gauss)
-    start = _split(np.empty((0, d)), root, mean_of_rows(filled, weight), filled)
+    start = _split(np.empty((0, d)), root, np.ones(d), mean_of_rows(filled, weight), filled)
 
     def step(at: _Split) -> tuple[float, _Split]:
         found = expect(known, at.centres, at.covariance, weight, estimator.engine)
@@ -127,16 +136,25 @@ def fit_lca_gauss_to_gaps(
         whole = scatter_of_rows(found.rows, weight) + added + reg_gauss
         root, mean = inverse_root(whole), mean_of_rows(found.rows, weight)
         if not len(at.local):  # all Gaussian: the state absorbs, as with complete rows
-            return objective, _split(root, at.local, mean, found.rows)
+            return objective, _split(root, at.local, at.variances, mean, found.rows)
         pairs = leave_one_out(found.rows, weight, estimator.engine).pairs
         scatter = pairs.at(at.local).scatter(w[w > 0], space="rows").scatter
         matrix = root @ (scatter / mass + added + reg) @ root.T
-        gaussian, local = directions(split_at_one(0.5 * (matrix + matrix.T)), root)
-        return objective, _split(gaussian, local, mean, found.rows)
+        split = split_at_one(0.5 * (matrix + matrix.T))
+        gaussian, local = directions(split, root)
+        return objective, _split(gaussian, local, split.variances, mean, found.rows)
 
-    record = Recorder.of(estimator, lambda at: np.concatenate([at.gaussian, at.local]))
+    iterations = count(1)
+
+    def run(split: _Split, tol: float) -> Any:
+        record = Recorder.of(estimator, lambda at: np.concatenate([at.gaussian, at.local]), iterations)
+        return fixed_point(step, split, record, max_iter=estimator.max_iter, tol=tol, may_lose=True)
+
+    tol = max(estimator.tol, TOL)
     try:
-        path = fixed_point(step, start, record, max_iter=estimator.max_iter, tol=max(estimator.tol, TOL), may_lose=True)
+        path = run(start, tol)
+        if estimator.reduce and not path.reason.by_user:
+            path = search_directions(run, path, tol, mass, move=_transfer)
     except (CollapseError, np.linalg.LinAlgError):
         raise ValueError(_COLLAPSED.format(name="LCAGauss")) from None
     warn_if_not_converged("LCAGauss", path, stacklevel=4)

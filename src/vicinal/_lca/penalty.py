@@ -34,8 +34,9 @@ _PATIENCE = 2  # factors in a row that do not gain end a path
 _GAIN = 1e-3  # nats per row
 # The smallest share of the mean variance in a shrunk covariance, which keeps dependent columns regular.
 _LEAST_SHRINKAGE = 1e-6
-# With so many rows per free parameter of the covariance a penalty gains nothing; docs/lca.md has the evidence.
-_PLENTY = 25
+# With so many rows per free parameter of the covariance, and so many in all, a penalty gains nothing; docs/lca.md has the
+# evidence. Skewed columns need the second number: there one row in a hundred can shape the kernel.
+PLENTY, _PLENTY_IN_ALL = 25, 2000
 
 
 def check_reg(reg: Any, n_features: int, name: str = "reg") -> np.ndarray | None:
@@ -95,8 +96,17 @@ def free_parameters(structure: Structure, n_features: int) -> int:
 
 def has_plenty(X: np.ndarray, structure: Structure) -> bool:
     """Whether rows are so plentiful that the search is skipped; a row with an exact twin does not count."""
-    enough = _PLENTY * free_parameters(structure, X.shape[1])
+    enough = max(PLENTY * free_parameters(structure, X.shape[1]), _PLENTY_IN_ALL)
     return len(X) >= enough and len(X) - count_twins(X) >= enough
+
+
+def shrinkage(X: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """The weight of the diagonal that Ledoit and Wolf estimate, in units of the columns' standard deviations."""
+    rows = X - mean_of_rows(X, weight)
+    rows = rows / np.sqrt(np.average(np.square(rows), axis=0, weights=weight))
+    if weight is not None:  # the second moments of these rows are the weighted ones
+        rows = rows * np.sqrt(weight * (len(weight) / weight.sum()))[:, None]
+    return float(ledoit_wolf_shrinkage(rows, assume_centered=True))
 
 
 def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: float | None = None) -> np.ndarray:
@@ -112,11 +122,7 @@ def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: fl
     """
     covariance = scatter_of_rows(X, weight)
     scale = np.sqrt(np.diag(covariance))
-    if share is None:
-        rows = (X - mean_of_rows(X, weight)) / scale
-        if weight is not None:  # the second moments of these rows are the weighted ones
-            rows *= np.sqrt(weight * (len(weight) / weight.sum()))[:, None]
-        share = max(float(ledoit_wolf_shrinkage(rows, assume_centered=True)), _LEAST_SHRINKAGE)
+    share = max(shrinkage(X, weight), _LEAST_SHRINKAGE) if share is None else share
     covariance = (1.0 - share) * 0.5 * (covariance + covariance.T)
     covariance[np.diag_indices(len(scale))] += share * scale**2
     return covariance

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal._engine import one_blas_thread_beside_pairs
+from vicinal._journal import journaled
 from vicinal._mixtures import LOG_2PI
 
 # A direction whose variance falls below this share of the data's is collapsing: the distances along it have no digits
@@ -45,6 +46,7 @@ def inverse_root(covariance):
     return np.linalg.inv(lower) / scale
 
 
+@journaled()
 def one_pass(problem, metric):
     """The objective per row at a metric, and the EM matrix M in its frame."""
     with one_blas_thread_beside_pairs(*problem.rows.shape):

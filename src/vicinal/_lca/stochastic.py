@@ -9,6 +9,7 @@ A step at the metric A takes B rows (sec. 5.1) and N possible neighbours (sec. 5
 import numpy as np
 
 from vicinal._fit_loops import Reason, Recorder
+from vicinal._journal import journaled
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.steps import (
     CollapseError,
@@ -42,6 +43,7 @@ def metric_of(local, reg, structure):
     return metric
 
 
+@journaled()
 def sampled_covariance(problem, metric, queries, points=None):
     """The objective of some rows at a metric and their local covariance, seeing some rows as neighbours.
 

@@ -5,9 +5,13 @@ from scipy.linalg import cholesky, solve_triangular
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from vicinal._checks import bandwidth_covariance
+from vicinal._checks import bandwidth_covariance, check_integer, check_spread
+from vicinal._density.noise_choice import check_noise
+from vicinal._density.selection import Selection
 from vicinal._engine import robust_centre
 from vicinal._tensors import on_device
+
+_NEIGHBORHOODS = ("nearest", "kernel")
 
 
 def check_soft_rows(n_rows, least, purpose):
@@ -57,3 +61,65 @@ def in_bandwidths(Z, bandwidth):
     lower = cholesky(bandwidth_covariance(bandwidth, Z.shape[1]), lower=True)
     centred = (Z - robust_centre(Z)).T
     return np.ascontiguousarray(solve_triangular(lower, centred.astype(np.float64), lower=True).T)
+
+
+def check_parameters(estimator, X):
+    """Refuse parameters that no data would make right."""
+    for name, least in (("n_components", 0), ("n_neighbors", 1)):
+        value = getattr(estimator, name)
+        if isinstance(value, str):
+            if value != "auto":
+                raise ValueError(f"{name} must be an integer or 'auto', got {value!r}.")
+        else:
+            check_integer(value, name, least=least)
+    if isinstance(estimator.noise, str):
+        if estimator.noise != "auto":
+            raise ValueError(f"noise must be a variance greater than 0 or 'auto', got {estimator.noise!r}.")
+        check_spread(X)
+    else:
+        check_noise(estimator.noise, X.dtype)
+    if estimator.vicinity not in _NEIGHBORHOODS:
+        raise ValueError(f"vicinity must be 'nearest' or 'kernel', got {estimator.vicinity!r}.")
+    if estimator.selection is not None:
+        if not isinstance(estimator.selection, Selection):
+            raise TypeError(
+                f"selection must be a vicinal.Selection or None, got {type(estimator.selection).__name__}. "
+                "Selection(criterion='error', cv=5) for example."
+            )
+        if estimator.vicinity == "kernel":
+            raise ValueError("selection needs vicinity='nearest': a soft neighbourhood has no number of neighbours.")
+
+
+def check_sizes(estimator, X, n_rows, d, k, noise):
+    """Check d and k against each other and the data, and return them."""
+    n_features = X.shape[1]
+    if d > n_features:
+        raise ValueError(
+            f"n_components={d} needs at least {d} features that vary, got {n_features}. Lower n_components."
+        )
+    if d == 0:
+        return d, k
+    auto = isinstance(noise, str)
+    if estimator.vicinity == "kernel":
+        if estimator.bandwidth is None:
+            raise ValueError(
+                "vicinity='kernel' needs a bandwidth, got None. Pass a standard deviation, for "
+                "example the typical distance of a row to its tenth neighbour."
+            )
+        check_soft_rows(n_rows, 3 if auto else 2, " with noise='auto'" if auto else "")
+        return d, k
+    if d > k:
+        raise ValueError(
+            f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or "
+            "lower n_components."
+        )
+    if n_rows <= k:
+        raise ValueError(
+            f"n_neighbors={k} needs at least {k + 1} training points, got {n_rows}. Lower n_neighbors or add data."
+        )
+    if auto and n_rows == k + 1:
+        raise ValueError(
+            f"n_neighbors={k} with noise='auto', which leaves rows out, needs at least {k + 2} training "
+            f"points, got {n_rows}. Lower n_neighbors, add data or pass noise as a number."
+        )
+    return d, k

@@ -8,24 +8,30 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._checks import check_integer, check_rows, check_spread, check_weights
+from vicinal._checks import check_rows, check_weights
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.neighbors import nearest_neighbors
-from vicinal._density.noise_choice import SLACK, check_noise, choose_noise
+from vicinal._density.noise_choice import SLACK, choose_noise
 from vicinal._density.selection import Selection
 from vicinal._engine import Engine, Work, available_threads, fit_engine, resolved_engine
 from vicinal._fit_loops import warn_if_not_converged
 from vicinal._leave_one_out import leave_one_out, merged_twins
 from vicinal._manifold_parzen.held_out_frames import fold_log_density, held_out_log_density
-from vicinal._manifold_parzen.inputs import check_soft_rows, clone_but_keep_metric, in_bandwidths, rows_under_metric
+from vicinal._manifold_parzen.inputs import (
+    check_parameters,
+    check_sizes,
+    check_soft_rows,
+    clone_but_keep_metric,
+    in_bandwidths,
+    rows_under_metric,
+)
 from vicinal._manifold_parzen.search import ParameterSearch
 from vicinal._mixtures import FrameMixture, SharedMixture, check_log_density, frame_work
 from vicinal._records import Record, RecordParametersMixin
 from vicinal._scatter import local_frames, soft_frames
 from vicinal._supervision import code_classes
 
-_NEIGHBORHOODS = ("nearest", "kernel")
 _ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise: plenty for one number
 _NOISES = 40  # about as many noises are compared
 _FOLDS = 5  # of rows that are held out of soft neighbourhoods
@@ -188,7 +194,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         d, k, noise, searched = self._settle(named_rows, rows, y, weight)
         X = np.asarray(self._active(rows))
         counted = np.arange(len(X)) if weight is None else np.flatnonzero(weight)
-        d, k = self._check_sizes(X, len(counted), d, k, noise)
+        d, k = check_sizes(self, X, len(counted), d, k, noise)
         engine = resolved_engine(fit_engine(self), self._fit_work(len(X), X.shape[1], d, noise))
         self.engine_, self.certified_row_error_ = searched or engine.kind, 0.0
         self.n_components_, self.n_neighbors_ = d, k
@@ -244,7 +250,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         alone = given and not isinstance(self.n_components, str) and self.n_components == 0
         X = check_rows(self, X, reset=True, min_rows=1 if alone else 2)
         weight = check_weights(sample_weight, X)
-        self._check_parameters(X)
+        check_parameters(self, X)
         # A noise that is given, or grids of it, are a width along constant columns.
         grids = not isinstance(getattr(self.selection, "noise", "auto"), str)
         kept = np.full(X.shape[1], given or grids)
@@ -315,68 +321,6 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         if d == 0:
             return super()._scoring_work(n_queries, n_points, n_features, passes)
         return frame_work(n_queries, (d, n_points, n_features), passes=passes)
-
-    def _check_parameters(self, X):
-        """Refuse parameters that no data would make right."""
-        for name, least in (("n_components", 0), ("n_neighbors", 1)):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                if value != "auto":
-                    raise ValueError(f"{name} must be an integer or 'auto', got {value!r}.")
-            else:
-                check_integer(value, name, least=least)
-        if isinstance(self.noise, str):
-            if self.noise != "auto":
-                raise ValueError(f"noise must be a variance greater than 0 or 'auto', got {self.noise!r}.")
-            check_spread(X)
-        else:
-            check_noise(self.noise, X.dtype)
-        if self.vicinity not in _NEIGHBORHOODS:
-            raise ValueError(f"vicinity must be 'nearest' or 'kernel', got {self.vicinity!r}.")
-        if self.selection is not None:
-            if not isinstance(self.selection, Selection):
-                raise TypeError(
-                    f"selection must be a vicinal.Selection or None, got {type(self.selection).__name__}. "
-                    "Selection(criterion='error', cv=5) for example."
-                )
-            if self.vicinity == "kernel":
-                raise ValueError(
-                    "selection needs vicinity='nearest': a soft neighbourhood has no number of neighbours."
-                )
-
-    def _check_sizes(self, X, n_rows, d, k, noise):
-        """Check d and k against each other and the data, and return them."""
-        n_features = X.shape[1]
-        if d > n_features:
-            raise ValueError(
-                f"n_components={d} needs at least {d} features that vary, got {n_features}. Lower n_components."
-            )
-        if d == 0:
-            return d, k
-        auto = isinstance(noise, str)
-        if self.vicinity == "kernel":
-            if self.bandwidth is None:
-                raise ValueError(
-                    "vicinity='kernel' needs a bandwidth, got None. Pass a standard deviation, for "
-                    "example the typical distance of a row to its tenth neighbour."
-                )
-            check_soft_rows(n_rows, 3 if auto else 2, " with noise='auto'" if auto else "")
-            return d, k
-        if d > k:
-            raise ValueError(
-                f"n_components={d} needs at least {d} neighbours, got n_neighbors={k}. Raise n_neighbors or "
-                "lower n_components."
-            )
-        if n_rows <= k:
-            raise ValueError(
-                f"n_neighbors={k} needs at least {k + 1} training points, got {n_rows}. Lower n_neighbors or add data."
-            )
-        if auto and n_rows == k + 1:
-            raise ValueError(
-                f"n_neighbors={k} with noise='auto', which leaves rows out, needs at least {k + 2} training "
-                f"points, got {n_rows}. Lower n_neighbors, add data or pass noise as a number."
-            )
-        return d, k
 
     def _choose_noise(self, X, frames, variances, counted, engine):
         if len(frames) == 0:

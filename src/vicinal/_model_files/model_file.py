@@ -24,6 +24,7 @@ import json
 import math
 import os
 import stat
+from typing import Any
 
 import numpy as np
 
@@ -66,11 +67,12 @@ def write_arrays(path, model, arrays, key=None):
             file.write(part)
 
 
-def _header_of(model, arrays, *, signed):
+def _header_of(model: str, arrays: dict[str, np.ndarray], *, signed: bool) -> bytes:
     """The bytes of a header, with zeros for the digests."""
     metadata = {"sha256": "0" * 64, **({"hmac": "0" * 64} if signed else {})}
     metadata |= {"format": FORMAT, "version": str(VERSION), "model": model}
-    header, offset = {"__metadata__": metadata}, 0
+    header: dict[str, Any] = {"__metadata__": metadata}
+    offset = 0
     for name, array in arrays.items():
         entry = {
             "dtype": _NAMES[array.dtype],
@@ -91,7 +93,7 @@ def _header_of(model, arrays, *, signed):
     return text.encode("ascii")
 
 
-def _checksum(start, data):
+def _checksum(start: bytes | bytearray, data: list[Any]) -> bytes:
     """The digits of the checksum: of all bytes but these digits."""
     checksum = hashlib.sha256(memoryview(start)[:_DIGEST_AT])
     for part in (memoryview(start)[_DIGEST_END:], *data):
@@ -99,7 +101,7 @@ def _checksum(start, data):
     return checksum.hexdigest().encode("ascii")
 
 
-def _signature(key, start, data):
+def _signature(key: bytes, start: bytes | bytearray, data: list[Any]) -> bytes:
     """The digits of the signature: of all bytes but the digits of the checksum, with zeros for its own."""
     signature = hmac.new(key, memoryview(start)[:_DIGEST_AT], "sha256")
     for part in (memoryview(start)[_DIGEST_END:_SIGNATURE_AT], b"0" * 64, memoryview(start)[_SIGNATURE_END:], *data):
@@ -184,7 +186,7 @@ def _read_verified(path, key):
     return start, data
 
 
-def _check_signature(key, start, data):
+def _check_signature(key: bytes, start: bytes, data: np.ndarray) -> None:
     if start[_DIGEST_END:_SIGNATURE_AT] != _SIGNATURE_PREFIX or len(start) < _SIGNATURE_END:
         raise _MalformedError(
             "it is not signed, and a key was given. Save it with vicinal.io.save(..., key=key) where it comes from, or load "
@@ -204,7 +206,7 @@ def _physical_memory():
         return math.inf
 
 
-def _decoded(start):
+def _decoded(start: bytes) -> str:
     """The text of a header, without a copy of its bytes."""
     try:
         return str(memoryview(start)[8:], "ascii")
@@ -212,7 +214,7 @@ def _decoded(start):
         raise _MalformedError(f"its header is not valid JSON: {error}.") from None
 
 
-def _cost(text):
+def _cost(text: str) -> int:
     """At least the bytes that a text of JSON takes once it is parsed."""
     # A character beyond Latin-1, which JSON escapes, makes all characters of its text wide.
     width = 1 if "\\u" not in text else 4 if "\\ud" in text.lower() else 2

@@ -8,6 +8,7 @@ class in `_model_files/states`, is a ValueError. What an estimator holds is chec
 import math
 import warnings
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -51,7 +52,8 @@ class Reader:
     def __init__(self, arrays, n_characters=0):
         self._arrays = arrays
         self._done = {}
-        self._references, self._copied = Counter(), set()
+        self._references: Counter[str] = Counter()
+        self._copied: set[str] = set()
         self._class_names = set()
         self._n_objects, self._most_objects = 0, MOST_OBJECTS + n_characters // CHARACTERS_PER_OBJECT
 
@@ -150,13 +152,13 @@ class Reader:
             raise ValueError(f"it describes the array {shown(name)} in two ways.")
         return array
 
-    def _copied_array(self, tree):
+    def _copied_array(self, tree: Any) -> Any:
         """An array of which a copy will be made: nothing else may refer to it, so that copies take what the file does."""
         if isinstance(tree, dict) and isinstance(tree.get("name"), str):
             self._copied.add(tree["name"])
         return self._array(tree, 0)
 
-    def _count_object(self):
+    def _count_object(self) -> None:
         self._n_objects += 1
         if self._n_objects > self._most_objects:
             raise ValueError(
@@ -285,7 +287,7 @@ def _named(trees):
     return trees.items()
 
 
-def _random_state():
+def _random_state() -> np.random.RandomState:
     """A random state to be set."""
     return np.random.RandomState(0)
 
@@ -313,7 +315,7 @@ def _restored(plain, tree):
         raise ValueError(f"the axes of the array {shown(tree['name'])} are not numbers.")
     if sorted(axes) != list(range(array.ndim)):
         raise ValueError(f"the array {shown(tree['name'])} of shape {array.shape} cannot have those axes.")
-    return np.require(array.transpose(axes), dtype, "CA").transpose(np.argsort(axes))
+    return np.require(array.transpose(axes), dtype, ("C", "A")).transpose(np.argsort(axes))
 
 
 def _restore_requests(estimator, requests):

@@ -4,6 +4,9 @@ They allow for rounding, because a file may have been written on another machine
 time: a check takes little memory beyond the file.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from vicinal._tables import KINDS, PARTS
@@ -38,7 +41,7 @@ def is_symmetric(matrix):
     return _is_close(matrix, lambda rows: matrix.T[rows], 1e-8, scale, least=np.finfo(np.float64).tiny)
 
 
-def _is_close(matrix, expected, share, scale, *, least=0.0):
+def _is_close(matrix: Any, expected: Callable[[slice], Any], share: float, scale: Any, *, least: float = 0.0) -> bool:
     """Whether a square matrix is the expected one but for a share of scale_i scale_j; `expected` gives some of its rows."""
     size = max(1, 2**17 // max(1, len(matrix)))
     # Not sklearn.utils.gen_batches: its checks of two integers take longer than those of a small matrix.
@@ -81,7 +84,7 @@ def is_gram(precision, constants, *components):
     return bool(np.isfinite(size).all()) and _is_close(precision, lambda some: rows.T[some] @ rows, 1e-6, size)
 
 
-def are_directions(frames):
+def are_directions(frames: np.ndarray) -> bool:
     """Whether vectors are of length one, or zero."""
     return bool(np.all(np.einsum("qnd,qnd->qn", frames, frames, dtype=np.float64) <= 1.001))
 

@@ -48,7 +48,7 @@ def replacing(path):
     _sync_folder(folder)
 
 
-def _open_locked(folder, prefix):
+def _open_locked(folder: str, prefix: str) -> tuple[str, int]:
     """A new temporary file, held by a lock for as long as it is open: one without a lock was left by a killed process."""
     while True:
         temporary = os.path.join(folder, f"{prefix}{secrets.token_hex(8)}.tmp")
@@ -60,7 +60,7 @@ def _open_locked(folder, prefix):
         os.close(descriptor)
 
 
-def _locked(descriptor):
+def _locked(descriptor: int) -> bool:
     """Whether a lock could be taken; True also where the file system has none."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,7 +71,7 @@ def _locked(descriptor):
     return True
 
 
-def _remove_abandoned(folder, prefix):
+def _remove_abandoned(folder: str, prefix: str) -> None:
     """Remove what a process that was killed left of an earlier try to replace the same file."""
     for name in glob.glob(f"{prefix}*.tmp", root_dir=folder):
         left = os.path.join(folder, name)

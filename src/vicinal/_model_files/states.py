@@ -276,6 +276,7 @@ STATES: dict[str, State] = {
             "classes_": labels("c"),
             "priors_": floats("c", least=0),
             "densities_": estimators("c", method="score_samples"),
+            "constant_variances_": maybe(floats("c", "d", least=0)),  # files of version 1 have none
         },
         [relation("priors_", "probabilities of sum one", sums_to_one)],
     ),
@@ -285,6 +286,7 @@ STATES: dict[str, State] = {
             "density_": estimator("LCA", "LCAGauss", "ParzenWindows"),
             "mean_": floats("d"),
             "scale_": floats("d", above=0),
+            "draw_scale_": maybe(number(above=0)),  # earlier files have none
         },
         [
             relation(
@@ -302,18 +304,19 @@ STATES: dict[str, State] = {
             "cumulated_weights": private("_cumulated", floats("n", least=0)),
             "offset_": number(),
             # Files of version 1 have none of these.
-            "trust_": maybe(None, floats(2, "n", least=0, most=1)),
-            "spreads": maybe(None, floats(3, 2), attribute="_score_scales"),
+            "reference": maybe(None, integers("m", below="n"), attribute="_reference"),
+            "group": maybe(number(least=0, most=0.5), attribute="_group"),
+            "spreads": maybe(None, floats(2, 2), attribute="_score_scales"),
             "constants": maybe(floats("d", nan=True), attribute="_constants"),
             "fingerprint": maybe(None, DIGEST, attribute="_fingerprint"),
         },
         [
             relation(
-                "trust_, spreads",
+                "reference, spreads",
                 "given where spreads is given, and only there",
-                lambda trust, spreads: (trust is None) == (spreads is None),
+                lambda reference, spreads: (reference is None) == (spreads is None),
             ),
-            relation("spreads", "three medians, each with a width greater than 0", has_widths),
+            relation("spreads", "two medians, each with a width greater than 0", has_widths),
             relation(
                 "sorted_scores, training_scores_",
                 "training_scores_ in increasing order",
@@ -652,6 +655,8 @@ STATES: dict[str, State] = {
             "parts": private("_parts", names("m")),
             "feature_kinds": private("_feature_kinds", names("m")),
             "feature_lattices": private("_feature_lattices", floats("m", 3, nan=True)),
+            "constant_names": maybe(names("k"), attribute="_constant_names"),
+            "constant_texts": maybe(names("k"), attribute="_constant_texts"),
         },
         [
             relation("column_kinds", "kinds of columns", are_kinds),

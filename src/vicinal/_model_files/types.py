@@ -9,6 +9,7 @@ import re
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -75,9 +76,13 @@ def find_class(name):
     return found if isinstance(found, type) and issubclass(found, BaseEstimator) else None
 
 
-@cache
-def name_of_class(cls):
+def name_of_class(cls: type) -> str | None:
     """The name under which a class of the closed set stands in a file, or None for other classes."""
+    return _name_of_class(cls)
+
+
+@cache
+def _name_of_class(cls):
     listed = [name for name, path in _CLASSES.items() if path.endswith(f".{cls.__name__}")]
     return next((name for name in (*listed, cls.__name__) if find_class(name) is cls), None)
 
@@ -87,14 +92,18 @@ def foreign_estimators():
     return ", ".join(name for name in _CLASSES if name.startswith("sklearn."))
 
 
-@cache
-def parameters_of(cls):
+def parameters_of(cls: type) -> tuple[str, ...]:
     """The names of an estimator's constructor parameters."""
+    return _parameters_of(cls)
+
+
+@cache
+def _parameters_of(cls):
     return tuple(cls._get_param_names())
 
 
 @cache
-def _defaults(cls):
+def _defaults(cls: type) -> dict[str, Any]:
     signature = inspect.signature(cls).parameters
     listed = [signature[name] for name in parameters_of(cls)]
     return {part.name: part.default for part in listed if part.default is not inspect.Parameter.empty}

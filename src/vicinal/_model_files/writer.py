@@ -43,7 +43,7 @@ class Writer:
         self.callbacks = []  # the functions that are left out, as text
         self._training_rows = training_rows
         self._trees = {}  # of arrays, by identity
-        self._references = Counter()  # by name of the array
+        self._references: Counter[str] = Counter()  # by name of the array
         self._alive = []  # an identity must not be used again by another array
 
     def estimator(self, estimator, place=()):

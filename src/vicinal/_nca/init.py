@@ -199,14 +199,32 @@ def column_spread(X):
     return np.where(spread > noise, spread, 0.0)
 
 
-def auto_start(X, spread, score, *, kind, n_components, classes=None, diagonal=False, random_state=None):
+def auto_units(X, spread, score):
+    """Units of the columns in which X has none; None where all rows are equal.
+
+    Plain distances on the columns as they are, and on standardised columns, each at its best scale: those that score
+    higher give the units. Pixels keep their own. A table of kilograms and years, where few columns hold the variance, is
+    standardised in any case.
+
+    Parameters
+    ----------
+    X, spread, score
+        As in `auto_start`.
+    """
+    moving = spread > 0
+    if not moving.any():
+        return None
+    plain = np.where(moving, 1.0 / np.sqrt((spread**2).mean()), 0.0)
+    standard = np.where(moving, 1.0 / np.where(moving, spread, 1.0), 0.0)
+    candidates = (plain, standard) if _variance_is_shared(spread[moving]) else (standard,)
+    return max((best_scale(score, candidate, X) for candidate in candidates), key=lambda found: found[0])[1]
+
+
+def auto_start(X, spread, score, units, *, kind, n_components, classes=None, diagonal=False, random_state=None):
     """A start that is the same, up to the scale of X, whatever the units of X.
 
-    1. Units.  Plain distances on the columns as they are, and on standardised columns, each at its best
-       scale: those that score higher give the units.  Pixels keep their own.  A table of kilograms and years,
-       where few columns hold the variance, is standardised in any case.
-    2. Directions, in these units: `kind` is "lda", "rca", "whitening", "pca", "identity" or "random".
-    3. Scale: the one with the highest score.
+    1. Directions, in the units of `auto_units`: `kind` is "lda", "rca", "whitening", "pca", "identity" or "random".
+    2. Scale: the one with the highest score.
 
     The score to use is the leave-one-out likelihood (Eq. 6) even where Eq. 3 is climbed. Measured on eleven
     data sets: the scale that is best for Eq. 3 itself is so large that the climb ends in a poor local
@@ -220,17 +238,14 @@ def auto_start(X, spread, score, *, kind, n_components, classes=None, diagonal=F
         `column_spread` of the data.
     score : callable
         ``score(A)``, to be maximised; A of shape (d, D) or (D,).
+    units : array of shape (D,) or None
+        What `auto_units` found.
     """
     n_features = X.shape[1]
-    if not spread.any():  # all rows are equal: every matrix is as good as any other
+    if units is None:  # all rows are equal: every matrix is as good as any other
         return Start(np.ones(n_features) if diagonal else np.eye(n_components, n_features), 1.0)
-    moving = spread > 0
-    plain = np.where(moving, 1.0 / np.sqrt((spread**2).mean()), 0.0)
-    standard = np.where(moving, 1.0 / np.where(moving, spread, 1.0), 0.0)
-    candidates = (plain, standard) if _variance_is_shared(spread[moving]) else (standard,)
-    units = max((best_scale(score, candidate, X) for candidate in candidates), key=lambda found: found[0])[1]
     # Columns that do not move keep a unit, so that nothing is divided by zero.
-    nonzero = np.where(moving, units, units.max())
+    nonzero = np.where(spread > 0, units, units.max())
     if diagonal:
         if kind == "random":
             units = best_scale(score, units * random_state.uniform(0.2, 1.8, n_features), X)[1]

@@ -33,6 +33,7 @@ from vicinal._nca.init import (
     auto_kind,
     auto_kinds,
     auto_start,
+    auto_units,
     best_scale,
     check_size,
     given_start,
@@ -363,11 +364,13 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     def _best_start(self, rows, kinds, n_components, diagonal):
         """The start of these kinds that leads highest in a few iterations on a sample of the rows."""
         sample, objective = Sample(rows), self._objective()
+        units = auto_units(rows.X, rows.spread, sample.likelihood)
         starts = [
             auto_start(
                 rows.X,
                 rows.spread,
                 sample.likelihood,
+                units,
                 kind=kind,
                 n_components=n_components,
                 classes=rows.targets.values if rows.targets.n_classes else None,
@@ -384,7 +387,10 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         def evaluate(A):
             return with_penalty(sample.objective(A, objective.kind), A, penalty)
 
-        return max(starts, key=lambda start: value_after(evaluate, start, _TRIAL_ITERATIONS, solver))
+        values = [value_after(evaluate, start, _TRIAL_ITERATIONS, solver) for start in starts]
+        best = int(np.argmax(values))
+        # A lead of less than one row is none: the plain start, which sees the least of the classes, is kept.
+        return starts[best] if values[best] - values[0] > 1.0 / len(sample.X) else starts[0]
 
     # -- checks and results ----------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from vicinal._nca.init import best_scale, column_spread
 from vicinal._nca.neural_batches import NeighborSource, PairSource
 from vicinal._nca.neural_training import train
 from vicinal._nca.options import KINDS, Adam, Objective
+from vicinal._notebook import NotebookMixin
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import check_targets, read_close_pairs, read_targets
 from vicinal._tensors import device_of_fit, on_device
@@ -35,7 +36,7 @@ _HIDDEN_UNITS = 100  # of the default network
 _LARGEST_START = 1.0  # the standard deviation of the first outputs; larger ones begin saturated
 
 
-class NeuralNCA(RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Neighbourhood Components Analysis with a network :math:`z = A(x)` (Goldberger et al. 2004, sec. 5).
 
     Maximised is, over batches of rows, the expected accuracy (Eq. 3), the likelihood (Eq. 6), either of them with soft

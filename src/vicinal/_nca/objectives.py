@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vicinal._engine import one_blas_thread_beside_pairs
+from vicinal._journal import journaled
 
 ROOT2 = float(np.sqrt(2.0))
 
@@ -44,6 +45,7 @@ def log_or_none(weight):
     return None if weight is None else np.log(weight)
 
 
+@journaled(Evaluation._make)
 def neighbor_objective(A, problem, *, objective="accuracy", weight=None, rows=None):
     """The paper's f or g per row, and its gradient by A.
 
@@ -104,6 +106,7 @@ def size_penalty(A, penalty):
 # -- Eq. 8: only close pairs are given -----------------------------------------------------------------------
 
 
+@journaled(Evaluation._make)
 def pair_objective(A, problem, pull_close):
     """The negative of Eq. 8 per unit of pair weight, and its gradient by A.
 

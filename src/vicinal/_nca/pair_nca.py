@@ -27,6 +27,7 @@ from vicinal._nca.init import (
     as_starts,
     auto_kind,
     auto_start,
+    auto_units,
     check_size,
     column_spread,
     given_start,
@@ -260,10 +261,10 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         rows, some = sample_pairs(close, n)
         sample = problem.some(rows).reweighted(None)
         pull = listed_pairs(some, np.ones(len(some)), len(rows))
+        looked_at = problem.points.rows, spread, lambda A: pair_objective(A, sample, pull).value
         return auto_start(
-            problem.points.rows,
-            spread,
-            lambda A: pair_objective(A, sample, pull).value,
+            *looked_at,
+            auto_units(*looked_at),
             kind="random" if init != "auto" else auto_kind(n_components, n_features, n, None),
             n_components=n_components,
             diagonal=diagonal,

@@ -15,6 +15,7 @@ from vicinal._checks import check_magnitude, check_positive, check_rows, check_s
 from vicinal._engine import Engine, Match, Work, as_engine, choose, fit_engine, forget, prepare, resident
 from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
+from vicinal._notebook import NotebookMixin
 from vicinal._records import Record, RecordParametersMixin
 from vicinal._supervision import code_classes, power_of_two, read_numbers
 
@@ -22,7 +23,7 @@ _ROOT_HALF = float(np.sqrt(0.5))
 _QUERIES, _POINTS = 1024, 4096  # of the search for a bandwidth
 
 
-class _SoftNeighbors(RecordParametersMixin, BaseEstimator):
+class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
     """Images of the training rows, and the softmax of new rows over them."""
 
     _record_types: ClassVar[dict[str, type[Record]]] = {"engine": Engine}

@@ -14,10 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows
 from vicinal._fit_loops import Callback, FitPath, Reason, Recorder, best_path, warn_if_not_converged
+from vicinal._notebook import NotebookMixin
 from vicinal._supervision import read_partition
 
 
-class ConstrainedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class ConstrainedKMeans(NotebookMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """K-means with groups of rows (chunklets) that are always assigned to one cluster.
 
     Minimises :math:`\\sum_i |x_i - \\mu_{c(i)}|^2` over centres and assignments c that are constant on

@@ -16,10 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_rows
 from vicinal._fit_loops import Callback, Recorder, best_path, fixed_point, warn_if_not_converged
+from vicinal._notebook import NotebookMixin
 from vicinal._rca.constrained_kmeans import ConstrainedKMeans, chunklet_means
 
 
-class ConstrainedGaussianMixture(ClusterMixin, DensityMixin, BaseEstimator):
+class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, BaseEstimator):
     """Gaussian mixture fitted by EM, with groups of rows (chunklets) known to share a component.
 
     The E-step looks at a chunklet as a whole: for component l and chunklet :math:`C`

@@ -23,7 +23,7 @@ from vicinal._engine import Engine
 from vicinal._lca.imputer import DensityImputer
 from vicinal._report.summarise import summarise
 
-__all__ = ["Report", "report"]
+__all__ = ["Report", "model_report", "report"]
 
 
 class Report:
@@ -78,6 +78,7 @@ def report(
     notes: Sequence[str] = (),
     loading: Any = None,
     n_neighbors: int = 5,
+    fast: bool = False,
     random_state: RandomState | int | None = 0,
     engine: Engine | str | None = None,
     progress: Any = None,
@@ -108,6 +109,8 @@ def report(
         Python code that makes X and y, to stand at the top of the code in the report.
     n_neighbors : int, default=5
         Neighbours that vote, where `comparison` is not given.
+    fast : bool, default=False
+        As in `compare`, where `comparison` is not given.
     random_state : int, default=0
     engine : None, str or Engine
     progress : callable, optional
@@ -135,7 +138,9 @@ def report(
         count = np.shape(X)[1] if np.ndim(X) == 2 else 0
         feature_names = [f"x{i}" for i in range(count)] if columns is None else [str(name) for name in columns]
     if comparison is None:
-        comparison = compare(X, y, n_neighbors=n_neighbors, random_state=random_state, engine=engine, progress=progress)
+        comparison = compare(
+            X, y, n_neighbors=n_neighbors, fast=fast, random_state=random_state, engine=engine, progress=progress
+        )
     X = np.asarray(X, dtype=np.float64)
     if np.isnan(X).any():
         X = DensityImputer().fit_transform(X)  # for what is drawn; the figures are those of the comparison
@@ -151,3 +156,10 @@ def report(
         engine=engine,
     )
     return Report(summary)
+
+
+def model_report(model: Any, X: np.ndarray, y: Any = None, **words: Any) -> Report:
+    """What a fitted model learned, and some rows as it sees them; see `vicinal._report.of_model.summarise_model`."""
+    from vicinal._report.of_model import summarise_model
+
+    return Report(summarise_model(model, X, y, **words))

@@ -84,8 +84,12 @@ def line_chart(curves, *, x_label, y_label, label, x_first=1, width=720, height=
     for name, values, css in curves:
         points = [at(i, value) for i, value in enumerate(values) if value is not None]
         body.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}" class="curve {css}"/>')
-        if len(points) <= 60:
-            body.extend(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" class="knot {css}"/>' for x, y in points)
+        told = [(i, value) for i, value in enumerate(values) if value is not None]
+        silent = "" if len(points) <= 60 else " silent"
+        for (x, y), (i, value) in zip(points, told, strict=True):
+            shown = f"{100 * value:.1f} %" if as_percent else f"{value:.6g}"
+            tip = escape(f"{name + ', ' if name else ''}{x_label} {x_first + i}: {shown}", quote=True)
+            body.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" class="knot {css}{silent}" data-tip="{tip}"/>')
         if name:
             ends.append([points[-1][1], points[-1], name, css])
     ends.sort(key=lambda end: end[0])

@@ -11,11 +11,19 @@ import json
 import re
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 from string import Template
+from typing import Any
 
 from vicinal._compare.words import shown
 from vicinal._report.charts import heatmap, interval_mark, line_chart
 from vicinal._words import printable
+
+_INTERVALS = """\
+<p><strong>How to read the intervals.</strong> Scores of cross-validation folds are not independent, because their training rows
+overlap; the intervals are Student intervals with the variance correction of Nadeau and Bengio (2003). Differences are taken fold
+by fold. Those of the learned methods are widened (Bonferroni), so that all of them hold at once with 95 % confidence: choosing the
+best of several methods after seeing the scores does not make it look better than it is.</p>"""
 
 
 def render(summary):
@@ -29,8 +37,8 @@ def render(summary):
         _headline(summary["headline"]),
         _methods(summary),
         _views(summary["views"]),
-        _purity(summary["purity"]),
-        _metric(summary["metric"]),
+        _purity(summary["purity"], "held-out row" if summary["data"]["folds"] else "row"),
+        _metric(summary["metric"], ", learned from the training rows of one split" if summary["data"]["folds"] else ""),
         _path(summary["path"], summary["metric"]),
         _outliers(summary["outliers"]),
         _data(summary["data"]),
@@ -42,12 +50,13 @@ def render(summary):
         verdict=_verdict(summary["verdict"]),
         facts=_facts(summary["data"]),
         contents="".join(f'<li><a href="#{key}">{escape(name)}</a></li>' for key, name, body in sections if body),
-        sections="".join(_section(*section) for section in sections if section[2]),
+        sections=_one_minus("".join(_section(*section) for section in sections if section[2])),
         version=escape(summary["version"]),
         style=style,
         script=script,
         digest=digest,
         data=_safe_json(summary["views"]),
+        intervals=_INTERVALS if summary["metrics"] or summary["densities"] else "",
     )
     return printable(document)
 
@@ -58,7 +67,7 @@ def _safe_json(value):
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _printable(value):
+def _printable(value: Any) -> Any:
     """The value with `printable` texts: the script would show what JSON only escapes."""
     if isinstance(value, dict):
         return {key: _printable(item) for key, item in value.items()}
@@ -68,13 +77,20 @@ def _printable(value):
 
 
 def _verdict(verdict):
-    details = "".join(f'<li class="{detail["state"]}">{_minus(detail["text"])}</li>' for detail in verdict["details"])
-    return f'<p class="short">{escape(verdict["text"])}</p>' + (f"<ul>{details}</ul>" if details else "")
+    details = "".join(f'<li class="{detail["state"]}">{escape(detail["text"])}</li>' for detail in verdict["details"])
+    return _one_minus(f'<p class="short">{escape(verdict["text"])}</p>' + (f"<ul>{details}</ul>" if details else ""))
 
 
-def _minus(text):
-    """Escaped text with minus signs that are as wide as plus signs."""
-    return re.sub(r"-(?=[0-9])", "\u2212", escape(text))
+def _one_minus(document):
+    """The same minus sign before all numbers of a document, as wide as a plus sign; code stays as it is."""
+
+    def with_minus(match):
+        return re.sub(r"(?<![\w.\-])-(?=[0-9])", "\u2212", match.group())
+
+    parts = re.split(r"(<pre.*?</pre>)", document, flags=re.DOTALL)
+    # What stands between tags, and what is read aloud or shown at the pointer.
+    shown = r">[^<>]+<|(?:aria-label|data-tip)=\"[^\"]*\""
+    return "".join(part if part.startswith("<pre") else re.sub(shown, with_minus, part) for part in parts)
 
 
 def _section(key, name, body):
@@ -93,7 +109,8 @@ def _facts(data):
         facts.append(
             f"target from {data['target']['low']:g} to {data['target']['high']:g}, mean {data['target']['mean']:g}"
         )
-    facts.append(f"{data['folds']} folds")
+    if data["folds"]:
+        facts.append(f"{data['folds']} folds")
     return "".join(f"<li>{escape(fact)}</li>" for fact in facts)
 
 
@@ -136,7 +153,7 @@ def _headline(cards):
         parts.append(
             f'<article class="card"><h3>{escape(card["name"])}</h3><p class="meaning">{escape(card["meaning"])}</p>'
             f"<table><caption class='hidden'>{escape(card['name'])}, before and after</caption>{''.join(rows)}</table>"
-            f'<p class="change {change["state"]}">{_minus(change["text"])}</p></article>'
+            f'<p class="change {change["state"]}">{escape(change["text"])}</p></article>'
         )
     note = (
         '<p class="hint">All figures are for held-out rows. Intervals are 95 % intervals over the folds; the last line of a card is '
@@ -164,63 +181,96 @@ def _methods(summary):
             *map(str.capitalize, others),
             "Against the best plain one",
         ]
-        body = "".join(_method_row(line, scale, low, high, others) for line in lines)
-        heads = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
-        parts.append(
-            f'<div class="scroll" tabindex="0" role="region" aria-label="All {key}"><table class="methods"><caption>{"Metrics" if kind == "metric" else "Densities"}'
-            f"</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
-        )
+        body = "".join(_method_row(line, scale, low, high, columns) for line in lines)
+        caption = "Metrics" if kind == "metric" else "Densities"
+        parts.append(_table(f"All {key}", caption, columns, body))
     return "methods", "Every method", "".join(parts)
 
 
-def _method_row(line, kind, low, high, others):
+def _table(label, caption, columns, body, css=""):
+    """A table that the script makes sortable, and whose rows become cards on a phone."""
+    heads = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label, quote=True)}"><table class="methods sortable">'
+        f'<caption class="{css}">{caption}</caption><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def _cell(content, column, css="", value=None):
+    """A cell that knows the name of its column, for phones, and the value by which it is sorted."""
+    sort = "" if value is None else f' data-value="{value:.10g}"'
+    return f'<td class="{css}" data-column="{escape(column, quote=True)}"{sort}>{content}</td>'
+
+
+def _method_row(line, kind, low, high, columns):
     tag = '<span class="tag">learned</span>' if line["learned"] else ""
     name = f'<th scope="row">{escape(line["label"])} {tag}</th>'
+    _, head, interval, *others, against = columns
     if line["failure"]:
         return f'<tr class="failed">{name}<td colspan="{3 + len(others)}">not possible: {escape(line["failure"])}</td></tr>'
-    css = "learned" if line["learned"] else "plain"
-    said = f"{line['label']}: {shown(kind, line['score']['mean'])}, 95 % interval {_range(kind, line['score'])}"
+    css, score = "learned" if line["learned"] else "plain", line["score"]
+    said = f"{line['label']}: {shown(kind, score['mean'])}, 95 % interval {_range(kind, score)}"
+    mark = f"{interval_mark(score, low, high, css, said)}<small>{_range(kind, score)}</small>"
+    width = None if score["low"] is None else score["high"] - score["low"]
     cells = [
-        f'<td class="number">{shown(kind, line["score"]["mean"])}</td>',
-        f"<td>{interval_mark(line['score'], low, high, css, said)}<small>{_range(kind, line['score'])}</small></td>",
-        *(f'<td class="number">{escape(line["others"].get(other, ""))}</td>' for other in others),
+        _cell(shown(kind, score["mean"]), head, "number", score["mean"]),
+        _cell(mark, interval, value=width),
+        *(_cell(escape(line["others"].get(other.lower(), "")), other, "number") for other in others),
     ]
     note = f"<small>{escape(line['note'])}</small>" if line["note"] else ""
+    difference = None if line["difference"] is None else line["difference"]["mean"]
     if line["not_judged"]:
-        cells.append(f'<td class="change even">not judged: {escape(line["not_judged"])}</td>')
+        cells.append(_cell(f"not judged: {escape(line['not_judged'])}", against, "change even"))
     elif line["reference"]:
-        cells.append(f'<td class="change even">the best plain one{note}</td>')
+        cells.append(_cell(f"the best plain one{note}", against, "change even", 0.0))
     elif line["difference"]:
-        cells.append(f'<td class="change {line["state"]}">{_minus(line["difference"]["text"])}{note}</td>')
+        change = f"{escape(line['difference']['text'])}{note}"
+        cells.append(_cell(change, against, f"change {line['state']}", difference))
     else:
-        cells.append(f"<td>{note}</td>")
+        cells.append(_cell(note, against))
     return f'<tr class="{css}{" best" if line["best"] or line["reference"] else ""}">{name}{"".join(cells)}</tr>'
 
 
 def _views(views):
     if views is None:
         return "plane", "The rows, before and after", ""
-    figures = "".join(
-        f"<figure><figcaption><strong>{escape(side.capitalize())}: {escape(views[side]['label'])}</strong> "
-        f"<span>{_percent(views[side]['explained'], 0)} of the variance in this plane</span></figcaption>"
-        f'<svg class="plane" id="plane-{side}" tabindex="0" role="group" '
-        f'aria-label="{escape(views[side]["label"], quote=True)}: {len(views["rows"])} rows; arrow keys move from row to row, Escape clears"></svg></figure>'
-        for side in ("before", "after")
-    )
+    figures = "".join(_figure(views, side) for side in ("before", "after"))
     drawn = f"{len(views['rows']):,} of {views['n']:,} rows are drawn. " if len(views["rows"]) < views["n"] else ""
+    held_out = ""
+    if views["held_out"] is not None:
+        held_out = (
+            "Filled points were held out; hollow points are rows the metric was learned from. The left side begins with the best "
+            "plain metric. "
+        )
     return (
         "plane",
         "The rows, before and after",
-        f'<p class="hint">{drawn}Filled points were held out; hollow points are rows the metric was learned from. Point at a row to see '
-        "its values; click it (or use the arrow keys) to see its neighbours before and after.</p>"
+        f'<p class="hint">{drawn}{held_out}Both sides show any method. Point at a row to see its values; click it (or use the arrow '
+        "keys) to see its neighbours on both sides.</p>"
         f'<div id="legend" class="legend" role="group" aria-label="Classes"></div><div class="planes">{figures}</div>'
         '<div class="picked"><p><label>Find row <input id="pick" type="text" autocomplete="off" spellcheck="false"></label> '
         '<button type="button" id="clear">Clear</button></p>'
-        '<div id="details" aria-live="polite"><p class="muted">No row is selected.</p></div></div><div id="tip" role="tooltip" hidden></div>',
+        '<div id="details" aria-live="polite"><p class="muted">No row is selected.</p></div></div>',
     )
 
 
-def _purity(purity):
+def _figure(views, side):
+    """One plane, with a list of the methods that it can show."""
+    at = views["planes"][views[side]]
+    options = "".join(
+        f'<option value="{place}"{" selected" if place == views[side] else ""}>{escape(plane["label"])}'
+        f"{' (learned)' if plane['learned'] else ''}</option>"
+        for place, plane in enumerate(views["planes"])
+    )
+    return (
+        f'<figure><figcaption><label>{side.capitalize()}: <select id="method-{side}">{options}</select></label> '
+        f'<span id="explained-{side}">{_percent(at["explained"], 0)} of the variance in this plane</span></figcaption>'
+        f'<svg class="plane" id="plane-{side}" tabindex="0" role="group" aria-label="{escape(at["label"], quote=True)}: '
+        f'{len(views["rows"])} rows; arrow keys move from row to row, Escape clears"></svg></figure>'
+    )
+
+
+def _purity(purity, row):
     if purity is None:
         return "purity", "Neighbour purity", ""
     curves = [
@@ -237,7 +287,7 @@ def _purity(purity):
     return (
         "purity",
         "Neighbour purity",
-        '<p class="hint">The share of a held-out row\'s first k neighbours that are of its class, by k. Higher and flatter is better.</p>'
+        f'<p class="hint">The share of a {row}\'s first k neighbours that are of its class, by k. Higher and flatter is better.</p>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Purity chart">{chart}</div>',
     )
 
@@ -250,7 +300,7 @@ def _said_curves(curves):
     )
 
 
-def _metric(metric):
+def _metric(metric, how):
     if metric is None:
         return "metric", "What was learned", ""
     largest = max(max(entry["after"], entry["before"] or 0.0) for entry in metric["relevance"]) or 1.0
@@ -271,7 +321,7 @@ def _metric(metric):
     return (
         "metric",
         "What was learned",
-        f'<p class="hint">{escape(metric["label"])}, learned from the training rows of one split. The share of a column is the squared '
+        f'<p class="hint">{escape(metric["label"])}{how}. The share of a column is the squared '
         "distance that one standard deviation of it makes; the grey bar is its share before.</p>"
         f'<div class="two"><div><h3>Relevance of the columns</h3><div class="scroll" tabindex="0" role="region" aria-label="Relevance">'
         f'<table class="relevance"><caption class="hidden">Share of each column</caption>{"".join(rows)}</table></div></div>'
@@ -280,6 +330,12 @@ def _metric(metric):
         '<p class="hint">Each square is an entry of M: <span class="key plus"></span> columns that add up in a distance, '
         f'<span class="key minus"></span> columns that cancel each other.{left_out}</p></div></div>',
     )
+
+
+_DIP = (
+    " Where the curve dips, a step was tried that did not gain, and the solver went on from a better point: the model is that of "
+    "the highest value, with which the curve ends."
+)
 
 
 def _path(path, metric):
@@ -295,10 +351,11 @@ def _path(path, metric):
         [("", path["values"], "best")], x_label="pass over the pairs", y_label="objective per row", label=f"Objective of {path['label']} after each pass: from {path['values'][0]:.4g} to {path['values'][-1]:.4g}", height=240,
     )  # fmt: skip
     end = "converged" if path["converged"] else "stopped before it converged"
+    dip = _DIP if any(after < before for before, after in pairwise(path["values"])) else ""
     return (
         "path",
         "Convergence",
-        f'<p class="hint">{escape(path["label"])} {end} after {len(path["values"])} passes.</p>'
+        f'<p class="hint">{escape(path["label"])} {end} after {len(path["values"])} passes.{dip}</p>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Convergence chart">{chart}</div>',
     )
 
@@ -306,30 +363,34 @@ def _path(path, metric):
 def _outliers(outliers):
     if outliers is None:
         return "outliers", "Unusual rows", ""
+    columns = ["Row", "Log-density", "p-value", "Why"]
     rows = []
-    for row in outliers["rows"]:
+    for place, row in enumerate(outliers["rows"]):
         why = "; ".join(_reason(entry) for entry in row["why"])
         flag = '<span class="flag">outlier</span>' if row["outlier"] else ""
         rows.append(
-            f'<tr><th scope="row">{escape(row["row"])} {flag}</th><td class="number">{row["log_density"]:.2f}</td>'
-            f'<td class="number">{row["p_value"]:.4f}</td><td>{escape(why)}</td></tr>'
+            f'<tr id="unusual-{place}"><th scope="row"><span class="row-name">{escape(row["row"])}</span> {flag}</th>'
+            + _cell(f"{row['log_density']:.2f}", columns[1], "number", row["log_density"])
+            + _cell(f"{row['p_value']:.4f}", columns[2], "number", row["p_value"])
+            + _cell(escape(why), columns[3])
+            + "</tr>"
         )
-    heads = "".join(f'<th scope="col">{head}</th>' for head in ("Row", "Log-density", "p-value", "Why"))
     return (
         "outliers",
         "Unusual rows",
         f'<p class="hint">Each row is scored under the {escape(outliers["density"])} density of the others; a typical row has '
         f"{outliers['typical']:.2f}. Of {outliers['n']:,} rows {outliers['flagged']:,} lie below the lower line of a box plot of the "
-        "scores, and are called outliers. The score is the log-density, also under neighbours that are trusted: rows of a small "
-        "group do not vouch for each other. The p-value is the share of rows that are no less strange: a rank, so the strangest "
+        "scores, and are called outliers. The score is the log-density, or the distance to a neighbour outside of small "
+        "groups, whose rows do not vouch for each other. The p-value is the share of rows that are no less strange: a rank, so the strangest "
         "of n rows always has 1/n. Why: the columns that are most surprising given the row's other columns, with the 90 % interval "
-        "in which they were expected.</p>"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Unusual rows"><table class="methods"><caption class="hidden">The least likely rows</caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>",
+        "in which they were expected. The name of a row leads to it in the plane.</p>"
+        + _table("Unusual rows", "The least likely rows", columns, "".join(rows), "hidden"),
     )
 
 
 def _reason(entry):
+    if isinstance(entry, str):  # in the words of the command
+        return entry
     return f"{entry['name']}: expected {entry['low']:.4g} to {entry['high']:.4g}, got {entry['value']:.4g}"
 
 

@@ -35,9 +35,82 @@
     });
   }
 
+  const minus = (value) => String(value ?? "").replace(/^-(?=[0-9])/, "\u2212");
+
+  // Tables: a head sorts, a field keeps the rows that hold a text.
+  const valueOf = (row, column) => {
+    const cell = row.cells[column];
+    if (!cell) return null;
+    if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
+    const text = cell.textContent.trim();
+    const number = parseFloat(text.replace("\u2212", "-"));
+    return /^[\u2212+\-]?[0-9]/.test(text) && Number.isFinite(number) ? number : text || null;
+  };
+  const compared = (a, b) => (typeof a === typeof b ? (typeof a === "number" ? a - b : a.localeCompare(b)) : typeof a === "number" ? -1 : 1);
+  document.querySelectorAll("table.sortable").forEach((table, number) => {
+    const body = table.tBodies[0];
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => {
+      const button = make("button", { type: "button", class: "sort" }, head.textContent);
+      head.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const down = head.getAttribute("aria-sort") !== "descending";
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const rows = [...body.rows].map((row) => [valueOf(row, column), row]);
+        // Rows without a value come last in both orders.
+        rows.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : down ? compared(b, a) : compared(a, b)));
+        body.append(...rows.map(([, row]) => row));
+      });
+    });
+    if (body.rows.length < 6) return;
+    const field = make("input", { type: "search", id: `filter-${number}`, autocomplete: "off", spellcheck: "false" });
+    const label = make("label", { class: "filter" }, "Filter ");
+    label.append(field);
+    table.parentElement.before(label);
+    field.addEventListener("input", () => {
+      const wanted = field.value.trim().toLowerCase();
+      for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+    });
+  });
+
+  const tip = byId("tip");
+  function moveTip(event) {
+    const box = tip.getBoundingClientRect();
+    const x = event.clientX + 16 + box.width > window.innerWidth ? event.clientX - 16 - box.width : event.clientX + 16;
+    const y = Math.min(event.clientY + 14, window.innerHeight - box.height - 8);
+    tip.style.left = `${Math.max(4, x)}px`;
+    tip.style.top = `${Math.max(4, y)}px`;
+  }
+  // Curves: the point that is nearest to the pointer says its value.
+  document.querySelectorAll("svg.chart").forEach((chart) => {
+    const knots = [...chart.querySelectorAll("[data-tip]")];
+    let lit = null;
+    const light = (knot, event) => {
+      if (lit) lit.classList.remove("lit");
+      lit = knot;
+      tip.hidden = !knot;
+      if (!knot) return;
+      knot.classList.add("lit");
+      tip.replaceChildren(make("span", {}, knot.dataset.tip));
+      moveTip(event);
+    };
+    chart.addEventListener("pointermove", (event) => {
+      let best = null, least = 24 * 24;
+      for (const knot of knots) {
+        const box = knot.getBoundingClientRect();
+        const gap = (box.left + box.width / 2 - event.clientX) ** 2 + (box.top + box.height / 2 - event.clientY) ** 2;
+        if (gap < least) { least = gap; best = knot; }
+      }
+      light(best, event);
+    });
+    chart.addEventListener("pointerleave", () => light(null));
+  });
+
   const data = JSON.parse(byId("views").textContent);
   if (!data) return;
   const sides = ["before", "after"];
+  const shown = { before: data.planes[data.before], after: data.planes[data.after] };
   const count = data.rows.length;
   const codes = data.codes;
   // More classes than named colours: hues around the circle, every other one lighter.
@@ -56,14 +129,14 @@
     return shade.map((share) => `color-mix(in oklab, var(--high) ${share}%, var(--low))`);
   })();
   const colour = (i) => (codes ? colours[codes[i]] : shades ? shades[i] : "var(--c0)");
-  const said = (i) => (codes ? data.classes[codes[i]] : targets ? String(targets[i]) : "");
+  const said = (i) => (codes ? data.classes[codes[i]] : targets ? minus(targets[i]) : "");
   const planes = {};
   let selected = null, focusClass = null;
 
-  for (const side of sides) {
+  function drawPlane(side) {
     const svg = byId(`plane-${side}`);
     svg.setAttribute("viewBox", `0 0 ${SIZE} ${SIZE}`);
-    const points = data[side].points;
+    const points = shown[side].points;
     const xs = points.map((p) => p[0]), ys = points.map((p) => p[1]);
     const low = [Math.min(...xs), Math.min(...ys)], high = [Math.max(...xs), Math.max(...ys)];
     // One scale for both axes: distances in the picture are distances.
@@ -75,17 +148,30 @@
     ]);
     const links = draw("g", { class: "links" });
     const dots = draw("g", { class: "dots" });
-    svg.append(links, dots);
+    svg.replaceChildren(links, dots);
     const radius = count > 600 ? 3 : count > 250 ? 3.8 : 4.6;
     const nodes = place.map(([x, y], i) => {
       const node = draw("circle", {
         cx: x.toFixed(1), cy: y.toFixed(1), r: radius, class: "point", "data-i": i,
-        style: `stroke:${colour(i)};fill:${data.held_out[i] ? colour(i) : "var(--paper)"}`,
+        style: `stroke:${colour(i)};fill:${!data.held_out || data.held_out[i] ? colour(i) : "var(--paper)"}`,
       });
       dots.append(node);
       return node;
     });
     planes[side] = { svg, links, dots, nodes, place, radius };
+  }
+
+  for (const side of sides) {
+    drawPlane(side);
+    const svg = byId(`plane-${side}`), choice = byId(`method-${side}`);
+    choice.value = String(data[side]);
+    choice.addEventListener("change", () => {
+      shown[side] = data.planes[Number(choice.value)];
+      byId(`explained-${side}`).textContent = `${Math.round(100 * shown[side].explained)} % of the variance in this plane`;
+      svg.setAttribute("aria-label", `${shown[side].label}: ${count} rows; arrow keys move from row to row, Escape clears`);
+      drawPlane(side);
+      select(selected);
+    });
     svg.addEventListener("pointermove", (event) => hover(nearest(side, event), event));
     svg.addEventListener("pointerleave", () => hover(null));
     svg.addEventListener("click", (event) => { const i = nearest(side, event); if (i !== null) select(i); });
@@ -107,7 +193,6 @@
     return best;
   }
 
-  const tip = byId("tip");
   let hot = null;
   function hover(i, event) {
     if (hot !== i) {
@@ -119,22 +204,16 @@
       if (i !== null) tip.replaceChildren(...describe(i));
     }
     tip.hidden = i === null;
-    if (i !== null && event) {
-      const box = tip.getBoundingClientRect();
-      const x = event.clientX + 16 + box.width > window.innerWidth ? event.clientX - 16 - box.width : event.clientX + 16;
-      const y = Math.min(event.clientY + 14, window.innerHeight - box.height - 8);
-      tip.style.left = `${Math.max(4, x)}px`;
-      tip.style.top = `${Math.max(4, y)}px`;
-    }
+    if (i !== null && event) moveTip(event);
   }
 
   const named = (i) => `row ${data.rows[i]}`;
   function describe(i) {
     const parts = [make("b", {}, named(i) + (codes ? `, ${said(i)}` : targets ? `, target ${said(i)}` : ""))];
-    parts.push(make("span", {}, data.held_out[i] ? "held out" : "used for learning"));
+    if (data.held_out) parts.push(make("span", {}, data.held_out[i] ? "held out" : "used for learning"));
     const list = make("dl");
     data.columns.slice(0, 12).forEach((name, j) => {
-      list.append(make("dt", {}, name), make("dd", {}, String(data.values[i][j] ?? "")));
+      list.append(make("dt", {}, name), make("dd", {}, minus(data.values[i][j])));
     });
     parts.push(list);
     if (data.columns.length > 12) parts.push(make("span", {}, `and ${data.columns.length - 12} more columns`));
@@ -149,7 +228,7 @@
       links.replaceChildren();
       nodes.forEach((node) => { node.classList.remove("on", "hot"); node.setAttribute("r", radius); });
       if (i === null) continue;
-      const near = data[side].neighbors[i];
+      const near = shown[side].neighbors[i];
       for (const j of near) {
         nodes[j].classList.add("on");
         links.append(draw("line", { class: "link", x1: place[i][0], y1: place[i][1], x2: place[j][0], y2: place[j][1] }));
@@ -174,18 +253,24 @@
     const box = byId("details");
     if (i === null) { box.replaceChildren(make("p", { class: "muted" }, "No row is selected.")); return; }
     const head = make("p");
+    const unusual = data.unusual[i];
     head.append(make("strong", {}, named(i)), make("span", {}, codes ? `, class ${said(i)}` : targets ? `, target ${said(i)}` : ""));
+    if (unusual !== undefined) {
+      const back = make("a", { href: `#unusual-${unusual}` }, "one of the unusual rows");
+      back.addEventListener("click", () => flash(byId(`unusual-${unusual}`)));
+      head.append(make("span", {}, ", "), back);
+    }
     const table = make("table");
     for (const side of sides) {
-      const near = data[side].neighbors[i];
+      const near = shown[side].neighbors[i];
       const row = make("tr");
       const right = codes ? near.filter((j) => codes[j] === codes[i]).length : null;
-      const title = make("th", { scope: "row" }, `${side === "before" ? "Before" : "After"}, ${data[side].label}`);
+      const title = make("th", { scope: "row" }, `${side === "before" ? "Before" : "After"}, ${shown[side].label}`);
       const cell = make("td");
       if (codes) cell.append(make("div", {}, `${right} of ${near.length} neighbours are of its class`));
       if (targets) {
         const mean = near.reduce((sum, j) => sum + targets[j], 0) / near.length;
-        cell.append(make("div", {}, `its neighbours' mean is ${Number(mean.toPrecision(4))}`));
+        cell.append(make("div", {}, `its neighbours' mean is ${minus(Number(mean.toPrecision(4)))}`));
       }
       for (const j of near) {
         const css = codes ? (codes[j] === codes[i] ? "chip right" : "chip wrong") : "chip";
@@ -195,8 +280,24 @@
       table.append(row);
     }
     const values = make("p", { class: "muted" },
-      data.columns.slice(0, 20).map((name, j) => `${name} ${data.values[i][j] ?? ""}`).join(", "));
+      data.columns.slice(0, 20).map((name, j) => `${name} ${minus(data.values[i][j])}`).join(", "));
     box.replaceChildren(head, table, values);
+  }
+
+  function flash(row) {
+    document.querySelectorAll("tr.found").forEach((other) => other.classList.remove("found"));
+    row.hidden = false;
+    row.classList.add("found");
+  }
+  for (const [i, place] of Object.entries(data.unusual)) {
+    const name = byId(`unusual-${place}`).querySelector(".row-name");
+    const button = make("button", { type: "button", class: "to-plane", title: "Show it in the plane" }, name.textContent);
+    button.addEventListener("click", () => {
+      select(Number(i));
+      byId("plane").scrollIntoView();
+      byId("plane-after").focus({ preventScroll: true });
+    });
+    name.replaceChildren(button);
   }
 
   const legend = byId("legend");
@@ -215,7 +316,7 @@
   }
   if (targets) {
     const bar = make("div", { class: "ramp" });
-    bar.append(make("span", {}, `target ${Math.min(...targets)}`), make("i"), make("span", {}, String(Math.max(...targets))));
+    bar.append(make("span", {}, `target ${minus(Math.min(...targets))}`), make("i"), make("span", {}, minus(Math.max(...targets))));
     legend.append(bar);
   }
   byId("clear").addEventListener("click", () => select(null));

@@ -47,12 +47,12 @@ def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loadi
         "outliers": None,
         "code": reproducing_code(comparison, loading, X, None if targets is None else targets.y),
     }
-    _add_views(summary, X, targets, names, feature_names, comparison, metrics, fit_rows, seed)
     density = comparison.best["density"] or comparison.reference["density"]
     if density is not None:
         summary["outliers"] = views.outliers(
             comparison.methods["density"][density], X, feature_names, names, fit_rows, seed
         )
+    _add_views(summary, X, targets, names, feature_names, comparison, metrics, fit_rows, seed)
     return summary
 
 
@@ -144,18 +144,7 @@ def _headline(comparison):
             "share of the target's variance that the mean of the neighbours explains, on held-out rows",
         ),
         ("metric", "recall@1", "Recall@1", "share of held-out rows whose nearest neighbour is of their class"),
-        (
-            "metric",
-            "recall@10",
-            "Recall@10",
-            "share of held-out rows with one of their class among the first ten neighbours",
-        ),
-        (
-            "metric",
-            "recall@5",
-            "Recall@5",
-            "share of held-out rows with one of their class among the first five neighbours",
-        ),
+        ("metric", "recall@10", "Recall@10", "share of the first ten neighbours that are of the row's class"),
         ("metric", "purity", f"Purity of {k} neighbours", "share of right neighbours among the first"),
         ("density", "log_likelihood", "Log-likelihood", "mean log-density of held-out rows, in nats; higher is better"),
     ]
@@ -164,7 +153,7 @@ def _headline(comparison):
             continue
         reference = comparison.result(kind, comparison.reference[kind])
         best = comparison.result(kind, comparison.best[kind])
-        if score not in best.differences or _saturated(score, reference, best):
+        if score not in best.differences:
             continue
         before = before_metric(comparison) if kind == "metric" else None
         bars = [] if before is None or before is reference else [_bar("before", before, score)]
@@ -180,13 +169,6 @@ def _headline(comparison):
             }
         )
     return cards
-
-
-def _saturated(score, reference, best):
-    """Whether a recall is all but 1 for both, and tells nothing; only one recall beyond @1 is shown."""
-    if score == "recall@10":
-        return min(reference.intervals[score].mean, best.intervals[score].mean) > 0.9995
-    return score == "recall@5" and "recall@10" in best.scores and not _saturated("recall@10", reference, best)
 
 
 def _bar(role, result, score):
@@ -250,35 +232,30 @@ def _purity(comparison):
 
 
 def _add_views(summary, X, targets, names, feature_names, comparison, metrics, fit_rows, seed):
-    """Fit the metrics before and after to one split, and show what they do."""
+    """Fit the metrics to one split, and show what they do."""
     before_name, after_name = _names_to_show(comparison, targets)
     codes, y = (None, None) if targets is None else (targets.codes, targets.y)
     if before_name is None or after_name not in metrics:
         return
     train, test = views.split_rows(len(X), codes, fit_rows, seed)
-    before = views.fitted(metrics[before_name], X, y, train)
-    after = views.fitted(metrics[after_name], X, y, train)
-    if before is None or after is None:
-        return
-    rows, held_out = views.shown_rows(len(X), test, seed)
-    try:
-        points = {name: views.plane(metric, X, rows, train) for name, metric in (("before", before), ("after", after))}
-    except ValueError:
+    shown = [metrics[name] for name in dict.fromkeys([before_name, after_name, *comparison.methods["metric"]])]
+    fitted = views.fitted_metrics(shown, X, y, train)
+    unusual = [] if summary["outliers"] is None else [row["position"] for row in summary["outliers"]["rows"]]
+    rows, held_out = views.shown_rows(len(X), test, seed, unusual)
+    planes = []
+    for method in shown:
+        try:
+            planes.append(plane_summary(views.plane(fitted[method.name], X, rows, train), method))
+        except (KeyError, ValueError):
+            continue  # it cannot be fitted, or keeps no direction
+    places = {plane["name"]: place for place, plane in enumerate(planes)}
+    if before_name not in places or after_name not in places:
         return
     label = metrics[after_name].label
-    columns = min(X.shape[1], views.MOST_COLUMNS_SHOWN)
-    summary["views"] = {
-        "before": _plane(points["before"], metrics[before_name].label),
-        "after": _plane(points["after"], label),
-        "rows": [str(name) for name in names[rows]],
-        "held_out": [int(flag) for flag in held_out],
-        "codes": None if codes is None else [int(code) for code in codes[rows]],
-        "classes": None if targets is None else targets.classes,
-        "targets": None if codes is not None or y is None else [number(value) for value in y[rows]],
-        "columns": feature_names[:columns],
-        "values": [[number(value, 4) for value in row[:columns]] for row in X[rows]],
-        "n": len(X),
-    }
+    summary["views"] = views.views_summary(
+        planes, places[before_name], places[after_name], rows, held_out, unusual, targets, X, feature_names, names
+    )
+    after = fitted[after_name]
     matrix = views.linear_map(after, X[train])
     if matrix is not None:
         summary["metric"] = views.learned_metric(
@@ -287,25 +264,26 @@ def _add_views(summary, X, targets, names, feature_names, comparison, metrics, f
     summary["path"] = views.path_of(after, label)
     if summary["path"] is None and comparison.best["density"] in ("lca", "lca-gauss"):
         other = metrics[comparison.best["density"]]
-        fit = views.fitted(other, X, y, train)
+        fit = fitted.get(other.name) or views.fitted_metrics([other], X, y, train).get(other.name)
         summary["path"] = None if fit is None else views.path_of(fit, other.label)
 
 
 def _names_to_show(comparison, targets):
-    """The metric before and the learned one to show; without a target, z-scored and LCA."""
+    """The metric before, the best plain one, and the learned one to show; without a target, z-scored and LCA."""
     if targets is not None:
-        before = before_metric(comparison) or next(
-            (result for result in comparison.metrics if not result.learned and result.failure is None), None
-        )
-        return (before and before.name), comparison.best["metric"]
+        plain = next((result for result in comparison.metrics if not result.learned and result.failure is None), None)
+        return comparison.reference["metric"] or (plain and plain.name), comparison.best["metric"]
     best = comparison.best["density"]
     return "z-scored", best if best in ("lca", "lca-gauss") else "lca"
 
 
-def _plane(found, label):
+def plane_summary(found, method):
+    """One plane: the points, and the neighbours of each."""
     points, explained, images = found
     return {
-        "label": label,
+        "name": method.name,
+        "label": method.label,
+        "learned": method.learned,
         "points": [[number(value) for value in point] for point in points],
         "explained": number(explained, 3),
         "neighbors": views.neighbors_among(images).tolist(),

@@ -12,8 +12,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal._compare.folds import fit_first, images_of, nearest, steps_of
+from vicinal._compare.folds import Fits, fit_first, images_of, nearest, steps_of
 from vicinal._density.training_rows import last_step, left_out_scores
+from vicinal._lca.folds import shared_searches
 from vicinal._tables import log_volume
 
 MOST_POINTS = 1_000
@@ -33,20 +34,26 @@ def split_rows(n, codes, fit_rows, seed):
     return np.sort(train[:fit_rows]), np.sort(test)
 
 
-def shown_rows(n, test, seed):
-    """At most MOST_POINTS rows to draw, held-out and training rows in proportion."""
+def shown_rows(n, test, seed, wanted=()):
+    """At most MOST_POINTS rows to draw, held-out and training rows in proportion; those that are wanted in any case."""
     rows = np.arange(n)
     if n > MOST_POINTS:
-        rows = np.sort(np.random.default_rng(seed).choice(n, MOST_POINTS, replace=False))
+        others = np.setdiff1d(rows, wanted)
+        drawn = np.random.default_rng(seed).choice(others, MOST_POINTS - len(wanted), replace=False)
+        rows = np.sort(np.concatenate([drawn, np.asarray(wanted, dtype=drawn.dtype)]))
     return rows, np.isin(rows, test)
 
 
-def fitted(method, X, y, train):
-    """The method fitted to the training rows, or None where it cannot be."""
-    try:
-        return fit_first(method.candidates, X[train], None if y is None else y[train])[0]
-    except (ValueError, np.linalg.LinAlgError):
-        return None
+def fitted_metrics(methods, X, y, train):
+    """The methods fitted to the training rows, by name; those that cannot be are left out."""
+    found, fits = {}, Fits()
+    with shared_searches():
+        for method in methods:
+            try:
+                found[method.name] = fits.of(method, X[train], None if y is None else y[train])[0]
+            except (ValueError, np.linalg.LinAlgError):
+                continue
+    return found
 
 
 def plane(metric, X, rows, train):
@@ -60,6 +67,37 @@ def plane(metric, X, rows, train):
         return np.column_stack([shown[:, 0] - learned_from.mean(), second]), 1.0, shown
     projection = PCA(2, svd_solver="full").fit(learned_from)
     return projection.transform(shown), float(projection.explained_variance_ratio_.sum()), shown
+
+
+def views_summary(planes, before, after, rows, held_out, unusual, targets, X, feature_names, names):
+    """What the script of the page draws.
+
+    Parameters
+    ----------
+    planes : list of dict
+        What can be shown; `before` and `after` are the places of those that are shown first.
+    rows : positions of the rows that are drawn
+    held_out : whether each of them was, or None where that is not known
+    unusual : positions of the unusual rows, in the order of their table
+    targets : ComparedTargets or None
+    """
+    codes = None if targets is None else targets.codes
+    numbers = None if targets is None or codes is not None else targets.values
+    columns = min(X.shape[1], MOST_COLUMNS_SHOWN)
+    return {
+        "planes": planes,
+        "before": before,
+        "after": after,
+        "rows": [str(name) for name in names[rows]],
+        "held_out": None if held_out is None else [int(flag) for flag in held_out],
+        "unusual": {str(int(np.flatnonzero(rows == row)[0])): place for place, row in enumerate(unusual)},
+        "codes": None if codes is None else [int(code) for code in codes[rows]],
+        "classes": None if targets is None else targets.classes,
+        "targets": None if numbers is None else [number(value) for value in numbers[rows]],
+        "columns": feature_names[:columns],
+        "values": [[number(value, 4) for value in row[:columns]] for row in X[rows]],
+        "n": len(X),
+    }
 
 
 def neighbors_among(images):
@@ -143,6 +181,7 @@ def outliers(method, X, names, row_names, fit_rows, seed, most=10):
     found = [
         {
             "row": str(row_names[rows[i]]),
+            "position": int(rows[i]),
             "log_density": number(log_densities[i] - volume),
             "p_value": number(detector.training_p_values_[i]),
             "outlier": bool(detector.labels_[i] == -1),
@@ -172,7 +211,8 @@ def _detector(density, candidate, X):
 def _reasons(detector, X, strangest, names):
     """The columns that make each of some rows strange given its others, with what was expected and found.
 
-    Where the density cannot tell, an LCA of the standardised columns does: its kernel knows the correlations.
+    Where the density cannot tell, an LCA of the standardised columns does: its kernel knows the correlations. Its penalty is
+    given: a search would take longer than everything else here.
     """
     from vicinal import LCA, DensityOutlierDetector
 
@@ -182,7 +222,7 @@ def _reasons(detector, X, strangest, names):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                stand_in = make_pipeline(StandardScaler(), LCA(tol=1e-5)).fit(X)
+                stand_in = make_pipeline(StandardScaler(), LCA(reg=0.1, tol=1e-5)).fit(X)
                 found = DensityOutlierDetector.from_density(stand_in).explain(None, rows=strangest)
         except (ValueError, np.linalg.LinAlgError):
             return [[] for _ in strangest]

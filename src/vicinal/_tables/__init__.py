@@ -11,7 +11,8 @@
 
 from vicinal._tables.column_type import KINDS, ColumnType, TableError, array_types, describe_types
 from vicinal._tables.dequantizer import Dequantizer
-from vicinal._tables.encoder import PARTS, TableEncoder
+from vicinal._tables.encoder import TableEncoder
+from vicinal._tables.encoding import PARTS
 from vicinal._tables.frames import column_types, nearest_names, parse_types
 from vicinal._tables.preparing import COMMAND_WORDS, Note, PreparedTable, prepare, prepare_table, refuse_infinite
 from vicinal._tables.scoring import N_DRAWS, dequantizer_of, draw_scores, log_volume, score_rows

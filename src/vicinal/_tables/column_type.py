@@ -29,8 +29,15 @@ _MANY_REPEATS, _COARSE = 0.05, 0.01
 _NEARLY_ALL = 0.95  # of the values must lie on a lattice
 # Fewer rows than this tell an amount from an identifier or a switch too rarely.
 _FEWEST_ROWS = 10
-_UNIQUE_NAME = re.compile(r"(^|[\W_])(id|uuid|key|index)([\W_]|$)")
+# "CustomerID" and "userId" are read as "customer_id" and "user_id".
+_WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _ID_NAME = re.compile(r"(^|[\W_])(id|uuid)([\W_]|$)")
+# These names tell an identifier where no value repeats. Words run together are listed, because many words end in "id".
+_UNIQUE_NAME = re.compile(
+    r"(^|[\W_])(key|index)([\W_]|$)|[a-z][\W_]+(no|nr|num|number)\.?$|^unnamed: \d+$"
+    r"|(account|case|client|customer|device|employee|event|invoice|item|member|object|order|passenger|patient|person"
+    r"|product|record|row|sample|session|store|student|subject|ticket|transaction|user|visit)(id|key|number|no|nr)$"
+)
 
 
 class TableError(ValueError):
@@ -132,10 +139,10 @@ def _counts_rows(values: np.ndarray, known: np.ndarray) -> bool:
 
 
 def _names_rows(name: str, found: np.ndarray, distinct: np.ndarray) -> bool:
-    """Whether whole numbers are called an id, or never repeat and fill a range without gaps (or are called a key)."""
+    """Whether whole numbers are called an id, or never repeat and fill a range without gaps (or have such a name)."""
     if len(found) < _FEWEST_ROWS:
         return False
-    name = name.casefold()
+    name = _WORD_BREAK.sub("_", name.strip()).casefold()
     if _ID_NAME.search(name):
         return True
     no_gaps = distinct[-1] - distinct[0] == len(found) - 1

@@ -8,12 +8,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag, check_integer, validate_data
+from vicinal._notebook import NotebookMixin
 from vicinal._tables.column_type import number_type
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Dequantizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Add uniform noise of one step to rounded columns: whole numbers, cents, tenths of a degree.
 
     A density of values that repeat can be made as high as one likes, by kernels as narrow as one likes around them.
@@ -180,7 +181,11 @@ class Dequantizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return steps.copy()
 
     def _noisy(self, X: np.ndarray, number: int, twin: np.ndarray) -> np.ndarray:
-        noisy = np.array(X)
+        # In float32 the noise of a fine step beside a large value would be rounded away.
+        lost = X.dtype == np.float32 and np.any(
+            self.steps_ < 2.0**-10 * np.nanmax(np.abs(X), axis=0) * (self.steps_ > 0)
+        )
+        noisy = np.array(X, dtype=np.float64 if lost else X.dtype)
         rows = _mixed(_mixed(_hash_of_rows(X, self.seed_) ^ np.uint64(number)) ^ twin)
         for j in np.flatnonzero(self.steps_):
             bits = _mixed(rows ^ _mixed(np.array(j + 1, dtype=np.uint64)))

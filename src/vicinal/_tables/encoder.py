@@ -9,30 +9,15 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag
-from vicinal._tables.column_type import ColumnType, TableError, number_type
+from vicinal._notebook import NotebookMixin
+from vicinal._tables.column_type import ColumnType, TableError
 from vicinal._tables.dequantizer import Dequantizer
-from vicinal._tables.frames import as_frame, as_numbers, column_types, is_numeric, nearest_names, read_dates
+from vicinal._tables.encoding import as_texts, differs, encoded, output_name, outputs_of
+from vicinal._tables.frames import as_frame, column_types, is_numeric, nearest_names
 from vicinal._words import count, shown
 
-_DAY = 86_400.0  # seconds
-# The parts of a date that come round again: the length of a round, and where in it a time is.
-_ROUNDS: dict[str, Any] = {
-    "month": lambda dates: (dates.dt.day_of_year - 1.0) / 366.0,
-    "weekday": lambda dates: (dates.dt.day_of_week + dates.dt.hour / 24.0) / 7.0,
-    "hour": lambda dates: (dates.dt.hour + dates.dt.minute / 60.0) / 24.0,
-}
-_VARIES: dict[str, Any] = {
-    "month": lambda dates: dates.dt.month,
-    "weekday": lambda dates: dates.dt.day_of_week,
-    "hour": lambda dates: dates.dt.hour,
-}
 
-
-# What may be made of a column, besides the 0/1 columns "=value" of a category.
-PARTS = ("number", "days", *(f"{name}_{function}" for name in _ROUNDS for function in ("sin", "cos")))
-
-
-class TableEncoder(TransformerMixin, BaseEstimator):
+class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
     """Turn the columns of a table into numbers, by what kind each is of.
 
     Numbers stay as they are. A date becomes days (since 1970-01-01) and, where they vary, the sine and cosine of its
@@ -56,6 +41,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     feature_types_ : list of ColumnType
         The kind of each column of the output. Those that are ``measured`` (continuous or on a lattice) are what
         densities and LCA can learn from.
+    constants_ : dict of str to str
+        The value of each raw column that held one value only. `broken_constants` finds rows that have another.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
@@ -112,12 +99,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         outputs = [
             (position, part, kind)
             for position, column_type in enumerate(found)
-            for part, kind in _outputs(frame.iloc[:, position], column_type, self.one_hot)
+            for part, kind in outputs_of(frame.iloc[:, position], column_type, self.one_hot)
         ]
+        made = [output_name(str(names[position]), part) for position, part, _ in outputs]
+        twice = next((name for name in made if made.count(name) > 1), None)
+        if twice is not None:
+            raise TableError(
+                f"two columns would be called {twice!r}: one of the table, and one that is made of a category. Rename the former."
+            )
         self._keep_types("column", found)
         self._sources = np.array([position for position, _, _ in outputs], dtype=np.int64)
         self._parts = np.array([part for _, part, _ in outputs], dtype=object)
         self._keep_types("feature", [kind for _, _, kind in outputs])
+        constant = [frame.iloc[:, position] for position, kind in enumerate(found) if kind.kind == "constant"]
+        self._keep_constants({str(column.name): as_texts(column).dropna().iloc[0] for column in constant})
         return self
 
     def _keep_types(self, what: str, types: list[ColumnType]) -> None:
@@ -168,7 +163,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "_columns")
         named = zip(self._sources, self._parts, strict=True)
-        return np.array([_output_name(str(self._columns[position]), part) for position, part in named], dtype=object)
+        return np.array([output_name(str(self._columns[position]), part) for position, part in named], dtype=object)
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the numbers, NaN where a value is missing.
@@ -186,7 +181,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         values = np.empty((len(frame), len(self._parts)))
         for j, (position, part) in enumerate(zip(self._sources, self._parts, strict=True)):
             name = str(self._columns[position])
-            values[:, j] = _encoded(frame[name], part, formats[name] or None)
+            values[:, j] = encoded(frame[name], part, formats[name] or None)
         return values
 
     def pick(self, X: Any) -> Any:
@@ -211,7 +206,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         used = self.used_columns
         absent = [name for name in used if name not in frame.columns]
         if absent:
-            near = list(dict.fromkeys(match for name in absent[:3] for match in nearest_names(name, frame.columns, 1)))
+            others = [name for name in frame.columns if name not in used]  # a column that is found is not misspelt
+            near = list(dict.fromkeys(match for name in absent[:3] for match in nearest_names(name, others, 1)))
             hint = f" Did you mean {shown(near)}?" if near else ""
             raise TableError(
                 f"the table lacks {count(len(absent), 'column')} of the model: {shown(absent)}.{hint} It has "
@@ -235,9 +231,42 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         for name in frame.columns:
             known = {part[1:] for part in self._parts_of(name) if part.startswith("=")}
             if known:
-                texts = _texts(frame[name]).dropna()
+                texts = as_texts(frame[name]).dropna()
                 found[name] = texts[~texts.isin(known)].tolist()
         return {name: values for name, values in found.items() if values}
+
+    def _keep_constants(self, constants: Mapping[str, str]) -> None:
+        self._constant_names = np.array(list(constants), dtype=object)
+        self._constant_texts = np.array([str(text) for text in constants.values()], dtype=object)
+
+    @property
+    def constants_(self) -> dict[str, str]:
+        """The value, as a text, of each raw column that held one value only."""
+        check_is_fitted(self, "_columns")
+        names = getattr(self, "_constant_names", ())  # older files have none
+        return {str(name): str(text) for name, text in zip(names, getattr(self, "_constant_texts", ()), strict=True)}
+
+    def broken_constants(self, X: Any) -> dict[str, np.ndarray]:
+        """Return, by column, which rows have another value than the one that all training rows had.
+
+        Parameters
+        ----------
+        X : DataFrame, or array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        dict of str to boolean ndarray of shape (n_samples,)
+            Without the columns that all rows agree in, and those that the table does not have. A missing value is none.
+        """
+        frame, found = as_frame(X), {}
+        for name, text in self.constants_.items():
+            if name not in frame.columns:
+                continue
+            column = frame[name]
+            broken = differs(column, text) & column.notna().to_numpy()
+            if broken.any():
+                found[name] = broken
+        return found
 
     def _parts_of(self, name: str) -> list[str]:
         return [part for p, part in zip(self._sources, self._parts, strict=True) if self._columns[p] == name]
@@ -311,6 +340,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         plain, coded = ColumnType("continuous"), ColumnType("boolean")
         encoder._keep_types("column", [plain] * len(columns))
         encoder._keep_types("feature", [plain if part == "number" else coded for _, part in outputs])
+        encoder._keep_constants({})
         return encoder
 
 
@@ -324,68 +354,6 @@ def _types_of(kinds: np.ndarray, lattices: np.ndarray) -> list[ColumnType]:
     ]
 
 
-def _outputs(column: Any, kind: ColumnType, one_hot: bool) -> list[tuple[str, ColumnType]]:
-    """What a raw column becomes: parts, each with its kind."""
-    if kind.kind in ("continuous", "lattice", "boolean"):
-        return [("number", kind)]
-    if kind.kind == "category" and one_hot:
-        return [(f"={value}", ColumnType("boolean")) for value in sorted(_texts(column).dropna().unique())]
-    if kind.kind != "date":
-        return []
-    dates = read_dates(column, kind.format)
-    days = number_type(_days(dates))
-    parts = [] if days.kind == "constant" else [("days", days)]
-    for name, varying in _VARIES.items():
-        if varying(dates).nunique() > 1:
-            parts += [(f"{name}_sin", kind._replace(format=None)), (f"{name}_cos", kind._replace(format=None))]
-    return parts
-
-
-def _output_name(column: str, part: str) -> str:
-    if part in ("number", "days"):
-        return column
-    return f"{column}{part}" if part.startswith("=") else f"{column}:{part}"
-
-
-def _encoded(column: Any, part: str, written: str | None) -> np.ndarray:
-    """One output of a raw column."""
-    if part == "number":
-        if not is_numeric(column):
-            raise TableError(f"1 column of the model must be numeric: {describe_text(column)}.")
-        return as_numbers(column).astype(np.float64)
-    if part.startswith("="):
-        texts = _texts(column)
-        coded = (texts == part[1:]).to_numpy(dtype=np.float64, na_value=np.nan)
-        coded[texts.isna().to_numpy()] = np.nan
-        return coded
-    dates = read_dates(column, written)
-    unreadable = dates.isna() & column.notna()
-    if unreadable.any():
-        culprit = str(column[unreadable].iloc[0])[:30]
-        raise TableError(
-            f"1 column of the model must hold dates: {str(column.name)!r} holds {culprit!r} in row "
-            f"{column.index[unreadable][0]}{f' (expected {written})' if written else ''}."
-        )
-    if part == "days":
-        return _days(dates)
-    name, _, function = part.partition("_")
-    angle = 2.0 * np.pi * _ROUNDS[name](dates).to_numpy(dtype=np.float64, na_value=np.nan)
-    return np.sin(angle) if function == "sin" else np.cos(angle)
-
-
-def _days(dates: Any) -> np.ndarray:
-    import pandas as pd
-
-    return ((dates - pd.Timestamp(0)).dt.total_seconds() / _DAY).to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def _texts(column: Any) -> Any:
-    """The values of a category as texts; whole numbers without a fraction, missing ones missing."""
-    if column.dtype.kind == "f":
-        column = column.astype("Int64") if (column.dropna() % 1 == 0).all() else column
-    return column.astype("string")
-
-
 def _column_and_part(frame: Any, name: str) -> tuple[str, str]:
     """The column, and what is to be made of it; of "column=value" only where the table has such a column of texts."""
     pieces = name.split("=")
@@ -395,21 +363,3 @@ def _column_and_part(frame: Any, name: str) -> tuple[str, str]:
             if column in frame.columns and not is_numeric(frame[column]):
                 return column, "=" + "=".join(pieces[cut:])
     return name, "number"
-
-
-def describe_text(column: Any) -> str:
-    """What kind of text a column holds; names the culprit where nearly all of it is numbers."""
-    import pandas as pd
-
-    name, values = repr(str(column.name)), column.dropna()
-    if not len(values):
-        return f"{name} (no value at all)"
-    texts = values.astype(str)
-    numbers = pd.to_numeric(texts, errors="coerce").notna()
-    if numbers.mean() > 0.5 and not numbers.all():
-        culprit = values[~numbers]
-        return (
-            f"{name} ({int(numbers.sum()):,} of {len(values):,} entries are numbers; row {culprit.index[0]} holds "
-            f"{str(culprit.iloc[0])[:30]!r})"
-        )
-    return f"{name} ({count(values.nunique(), 'value')}, as {str(values.iloc[0])[:20]!r})"

@@ -4,7 +4,9 @@ Reading values is left to pandas, which does it well: numbers, dates and times, 
 no library tells: whether numbers are rounded, count the rows, or name them.
 """
 
+import decimal
 import difflib
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,23 +15,32 @@ import numpy as np
 from vicinal._tables.column_type import ColumnType, TableError, asked_type, number_type
 from vicinal._words import shown
 
+_TRUTH = {"true": True, "false": False}
 MOST_LEVELS = 50  # more distinct texts than this are names or sentences, not categories
 _FEWEST_NAMES = 10
-# How dates are written, the first that fits all entries of a column. A date that fits both of the last pairs, as
-# 03/04/2024, is read with the month first, and said to be ambiguous.
-_DATE_FORMATS = (
-    "ISO8601",
+# How dates are written, the first that fits all entries of a column. A date that fits both formats of a pair, as 03/04/2024,
+# is read by the first of them, and said to be ambiguous.
+_DAYS = (
     "%d.%m.%Y",
-    "%d.%m.%Y %H:%M",
-    "%d.%m.%Y %H:%M:%S",
+    "%Y/%m/%d",
     "%m/%d/%Y",
     "%d/%m/%Y",
-    "%m/%d/%Y %H:%M",
-    "%d/%m/%Y %H:%M",
-    "%m/%d/%Y %H:%M:%S",
-    "%d/%m/%Y %H:%M:%S",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%m/%d/%y",
+    "%d/%m/%y",
+    "%d %b %Y",
+    "%d %B %Y",
+    "%d-%b-%Y",
+    "%b %d, %Y",
+    "%B %d, %Y",
 )
-_LOOKS_LIKE_A_DATE = r"\s*(?:\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{4}).*"
+_DATE_FORMATS = ("ISO8601", *(day + time for time in ("", " %H:%M", " %H:%M:%S") for day in _DAYS))
+_OTHER_READING = {"%m/%d": "%d/%m", "%d-%m": "%m-%d"}
+_LOOKS_LIKE_A_DATE = (
+    r"\s*(?:\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{4}|\d{1,2}/\d{1,2}/\d{2}|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{4}"
+    r"|[A-Za-z]{3,9} \d{1,2}, \d{4})\b.*"
+)
 
 
 def as_frame(table: Any) -> Any:
@@ -49,7 +60,38 @@ def as_frame(table: Any) -> Any:
     if frame.columns.has_duplicates:
         name = frame.columns[frame.columns.duplicated()][0]
         raise TableError(f"the table has two columns that are called {name!r}. Rename one of them.")
+    for name in frame.columns:
+        column = frame[name]
+        plain = _plain_values(column)
+        if plain is not column:
+            frame[name] = plain
     return frame
+
+
+def _plain_values(column: Any) -> Any:
+    """A column of objects that are numbers or truth values as such, a period as its start, and a duration in days."""
+    import pandas as pd
+    from pandas.api.types import is_timedelta64_dtype
+
+    if isinstance(column.dtype, pd.PeriodDtype):
+        return column.dt.to_timestamp()
+    if is_timedelta64_dtype(column):
+        return column.dt.total_seconds() / 86_400.0
+    if column.dtype != object and not isinstance(column.dtype, pd.StringDtype):
+        return column
+    known = column.dropna()
+    if not len(known):
+        return column
+    if isinstance(known.iloc[0], str):
+        written = known.unique() if known.map(type).eq(str).all() else ()
+        if len(written) and all(value.strip().casefold() in _TRUTH for value in written):
+            return column.map(lambda value: _TRUTH[value.strip().casefold()], na_action="ignore").astype("boolean")
+        return column
+    if known.map(lambda value: isinstance(value, (bool, np.bool_))).all():
+        return column.astype("boolean")
+    if known.map(lambda value: isinstance(value, (numbers.Real, decimal.Decimal))).all():
+        return column.astype(np.float64)
+    return column
 
 
 def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str, ColumnType]:
@@ -74,7 +116,8 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     "empty"         there is no value
     "constant"      there is one value
     "counter"       whole numbers count the rows: each is one more than the one above it
-    "identifier"    whole numbers are called an id, or never repeat and fill a range; texts never repeat
+    "identifier"    whole numbers are called an id, or never repeat and fill a range or are called a key or a number;
+                    texts never repeat
     "boolean"       there are two values, as numbers, or True and False
     "lattice"       nearly all values are ``offset + k * step``, and they repeat or are coarse beside their spread:
                     counts, and measurements that were rounded
@@ -123,10 +166,11 @@ def _found(column: Any) -> ColumnType:
         return ColumnType("empty")
     if is_datetime64_any_dtype(column):
         return ColumnType("date") if known.nunique() > 1 else ColumnType("constant")
-    if is_bool_dtype(column) or (column.dtype == object and known.map(lambda value: isinstance(value, bool)).all()):
+    if is_bool_dtype(column):
         return ColumnType("boolean" if known.nunique() > 1 else "constant")
     if is_numeric(column):
-        return number_type(as_numbers(column), str(column.name))
+        # The index of a table that pandas wrote has no name.
+        return number_type(as_numbers(column), str(column.name) or "Unnamed: 0")
     texts = known.astype(str)
     n_values = texts.nunique()
     if n_values == 1:
@@ -140,15 +184,26 @@ def _found(column: Any) -> ColumnType:
 
 
 def hidden_numbers(texts: Any) -> str | None:
-    """Whether most texts of a column are numbers: "some" (others are not), "commas" (with decimal commas) or None."""
+    """What most texts of a column are: "some" numbers (others are not), numbers with decimal "commas", numbers with "signs"
+    and separators of thousands, "times" or dates of another format, or None.
+    """
     import pandas as pd
 
     if not len(texts):
         return None
-    numbers = pd.to_numeric(texts, errors="coerce").notna()
-    if numbers.mean() > 0.5:
+
+    def most(pattern: str) -> bool:
+        return texts.str.fullmatch(pattern).mean() > 0.5
+
+    if pd.to_numeric(texts, errors="coerce").notna().mean() > 0.5:
         return "some"
-    return "commas" if texts.str.fullmatch(r"\s*[-+]?\d+,\d+\s*").mean() > 0.5 else None
+    if most(r"\s*[-+]?\d+,\d+\s*") and not most(r"\s*[-+]?\d{1,3}(,\d{3})+\s*"):
+        return "commas"
+    if most(r"\s*[-+(]?\s*[$€£¥]?\s*[-+]?\d[\d,' ]*(\.\d+)?\s*[%$€£¥)]?\s*"):
+        return "signs"
+    if most(r"\s*(\d{1,2}:\d{2}(:\d{2})?(\s*[AaPp][Mm])?|(\d{1,4}|[A-Za-z]{3,9})[-/ ]\w{1,9}[-/ ,]+\d{1,4}(\D.*)?)\s*"):
+        return "times"
+    return None
 
 
 def date_format(texts: Any) -> str | None:
@@ -158,10 +213,13 @@ def date_format(texts: Any) -> str | None:
     return next((written for written in _DATE_FORMATS if read_dates(texts, written).notna().all()), None)
 
 
-def is_ambiguous(texts: Any, written: str) -> bool:
-    """Whether dates with the month before the day could as well be read the other way round."""
-    other = written.replace("%m/%d", "%d/%m")
-    return other != written and bool(read_dates(texts, other).notna().all())
+def other_reading(texts: Any, written: str) -> str | None:
+    """The format with day and month exchanged, where it fits all texts as well; else None."""
+    for first, second in _OTHER_READING.items():
+        if first in written:
+            other = written.replace(first, second)
+            return other if read_dates(texts, other).notna().all() else None
+    return None
 
 
 def read_dates(column: Any, written: str | None) -> Any:

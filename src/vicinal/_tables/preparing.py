@@ -10,8 +10,9 @@ import numpy as np
 
 from vicinal._checks import check_choice
 from vicinal._tables.column_type import ColumnType, TableError, describe_types
-from vicinal._tables.encoder import TableEncoder, describe_text
-from vicinal._tables.frames import MOST_LEVELS, as_frame, hidden_numbers, is_ambiguous, nearest_names
+from vicinal._tables.encoder import TableEncoder
+from vicinal._tables.encoding import describe_text
+from vicinal._tables.frames import MOST_LEVELS, as_frame, hidden_numbers, is_numeric, nearest_names, other_reading
 from vicinal._words import count, shown
 
 LARGEST = 1e150  # what can be squared and summed in float64
@@ -221,7 +222,7 @@ def _check_columns(names: Any, columns: Any, option: str) -> None:
     """Refuse names that the table does not have, with the nearest ones that it has."""
     for name in names:
         if name not in columns:
-            near = nearest_names(name, columns, 3)
+            near = nearest_names(name, [column for column in columns if column not in names], 3)
             hint = f" Did you mean {shown(near)}?" if near else ""
             raise TableError(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
@@ -239,7 +240,8 @@ def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool
         notes.append(Note(f"Left out, because they never change: {shown(dict(of('constant')))}.", True))
     rows_named = of("identifier", "counter")
     if rows_named:
-        notes.append(Note(f"Left out, because they name or count the rows: {describe_types(rows_named)}.", True))
+        named = f"Left out, because they name or count the rows: {describe_types(rows_named)}."
+        notes.append(Note(named + _hints(features, rows_named, words), True))
     unread = of("text") if one_hot else of("text", "category")
     if unread:
         notes.append(Note(_unread(features, unread, one_hot, words), True))
@@ -251,11 +253,11 @@ def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool
             Note(f"Made days, and places in the year, week and day, of the dates in {shown(dict(of('date')))}.")
         )
     for name, kind in of("date"):
-        if kind.format is not None and is_ambiguous(features[name].dropna().astype(str), kind.format):
-            other = words.as_kind.format(name=name, kind="date:" + kind.format.replace("%m/%d", "%d/%m"))
+        other = None if kind.format is None else other_reading(features[name].dropna().astype(str), kind.format)
+        if other is not None:
             text = (
                 f"The dates of {name!r} can be read with the month or with the day first, and are read as {kind.format}. "
-                f"Pass {other} if the day is first."
+                f"Pass {words.as_kind.format(name=name, kind='date:' + other)} for the other reading."
             )
             notes.append(Note(text, True))
     return notes
@@ -276,15 +278,27 @@ def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool,
 
 
 def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -> str:
-    """How to read the numbers that stand among texts."""
+    """How to read numbers and times that are written as texts."""
     import pandas as pd
 
     hints = []
     for name, _ in columns:
+        if is_numeric(features[name]):
+            continue
         texts = features[name].dropna().astype(str)
         found = hidden_numbers(texts)
         if found == "commas":
             hints.append(f" Numbers as {texts.iloc[0][:20]!r} in {name!r}: {words.decimal} reads them.")
+        elif found == "signs":
+            example = f"{texts.iloc[0][:20]!r} in {name!r}"
+            hints.append(
+                f" Numbers as {example}: take the signs and the separators of thousands out of the table first."
+            )
+        elif found == "times":
+            kind = words.as_kind.format(name=name, kind="date:FORMAT")
+            hints.append(
+                f" If {name!r} holds dates or times, as {texts.iloc[0][:20]!r}, pass {kind} with the format of strptime."
+            )
         elif found == "some":
             others = texts[pd.to_numeric(texts, errors="coerce").isna()]
             culprit = others.iloc[0][:30] if len(others) else ""
@@ -368,5 +382,10 @@ def _without_constants(
         raise TableError(_all_constant(len(values)), notes)
     gone = [name for name, changes in zip(names, varies, strict=True) if not changes]
     notes.append(Note(f"Left out, because they never change over the rows that are kept: {shown(gone)}.", True))
-    kept = np.flatnonzero(varies)
-    return encoder.select(kept), values[:, kept], [names[j] for j in kept]
+    kept, narrow = np.flatnonzero(varies), encoder.select(np.flatnonzero(varies))
+    values_of = dict(zip(names, np.nanmax(values, axis=0), strict=True))
+    plain = {
+        name: repr(float(values_of[name])) for name in gone if name in encoder.sources and not np.isnan(values_of[name])
+    }
+    narrow._keep_constants(encoder.constants_ | plain)
+    return narrow, values[:, kept], [names[j] for j in kept]

@@ -5,7 +5,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from vicinal import LCA, DensityOutlierDetector, Engine, LCAGauss, ManifoldParzen, ParzenWindows, io
-from vicinal._density.trust import ScoreScale, scale_of_scores, strangest_of, trust_in_rows, weighted_quantile
+from vicinal._density import groups
+from vicinal._density.groups import ScoreScale, scale_of_scores, strangest_of, weighted_quantile
 
 
 def with_group(d, sd, *, n=300, size=20, seed=0):
@@ -19,14 +20,13 @@ def with_group(d, sd, *, n=300, size=20, seed=0):
 @pytest.mark.parametrize("d", [2, 5, 20])
 @pytest.mark.parametrize("sd", [0.0, 0.2, 0.7])
 def test_a_group_is_found_however_tight_it_is(d, sd):
-    """The members of a tight group are the densest rows of all, to a narrow kernel, and to one of 10 % perplexity."""
+    """The members of a tight group are the densest rows of all, to a narrow kernel."""
     X, is_outlier = with_group(d, sd)
     X[is_outlier] += 1e-6 * np.random.default_rng(1).normal(size=(20, d))  # exact twins have a warning of their own
     plain = DensityOutlierDetector(largest_group=None).fit(X)
     detector = DensityOutlierDetector().fit(X)
     # In 20 columns usual rows differ from each other nearly as much as from the group.
     assert roc_auc_score(is_outlier, -detector.training_scores_) > (0.9 if d == 20 else 0.98)
-    assert detector.trust_.min(axis=0)[is_outlier].max() < 0.1
     if sd < 0.5:
         assert roc_auc_score(is_outlier, -plain.training_scores_) < 0.8
     if d < 20:
@@ -36,76 +36,55 @@ def test_a_group_is_found_however_tight_it_is(d, sd):
         assert detector.predict(new).tolist() == [-1, 1]
 
 
-def test_scores_are_the_lowest_of_three_literally():
+def test_scores_are_the_lower_of_two_literally():
     X, _ = with_group(3, 0.3, n=80, size=6)
     X = np.vstack([X, np.random.default_rng(2).normal(size=(4, 3))])
-    density = ParzenWindows(0.6)
-    detector = DensityOutlierDetector(density).fit(X)
-    distances = np.square(X[:, None] - X[None]).sum(axis=2)
+    detector = DensityOutlierDetector(ParzenWindows(0.6), largest_group=0.12).fit(X)
+    new = np.random.default_rng(3).normal(size=(5, 3)) * 3
 
-    def left_out(width, trust):
-        kernel = np.exp(-0.5 * distances / width**2) * trust
-        np.fill_diagonal(kernel, 0.0)
-        norm = (2 * np.pi * width**2) ** 1.5 * (trust.sum() - trust)
-        return np.log(kernel.sum(axis=1) / norm)
+    def views(rows, left_out):
+        distances = np.sqrt(np.square(rows[:, None] - X[None]).sum(axis=2))
+        if left_out:
+            np.fill_diagonal(distances, np.inf)
+        kernel = np.exp(-0.5 * distances**2 / 0.36) / (2 * np.pi * 0.36) ** 1.5
+        # 12 % of 90 rows are 10.8: the eleventh neighbour is outside of a group of eleven rows.
+        return np.log(kernel.sum(axis=1) / (90 - left_out)), -0.5 * (np.sort(distances, axis=1)[:, 10] / 0.6) ** 2
 
-    views = [left_out(0.6, np.ones(90)), *(left_out(1.2, trust) for trust in detector.trust_)]
-    places = [np.sort(view)[[22, 45, 67]] for view in views]
-    (q1, q2, q3), z = places[0], []
-    for view, (low, median, high) in zip(views, places, strict=True):
-        z.append((view - median) / (high - low))
-    np.testing.assert_allclose(detector.training_scores_, q2 + (q3 - q1) * np.min(z, axis=0), rtol=1e-9)
+    scales = [np.sort(view)[[22, 45, 67]] for view in views(X, True)]
 
+    def score(views):
+        z = [(view - median) / (high - low) for view, (low, median, high) in zip(views, scales, strict=True)]
+        (low, median, high) = scales[0]
+        return median + (high - low) * np.min(z, axis=0)
 
-def test_trust_literally():
-    """Two wide kernels, trimmed rounds, and the square of the density below the median."""
-    X, _ = with_group(2, 0.2, n=60, size=5)
-    mixture = ParzenWindows(0.5).fit(X).mixture_
-    found = trust_in_rows(mixture, 0.1, None)
-    distances = np.square(X[:, None] - X[None]).sum(axis=2)
-    np.fill_diagonal(distances, np.inf)
-    for scale, trust in zip(("near", "far"), found, strict=True):
-
-        def share_of(width, scale=scale):
-            kernel = np.exp(-0.5 * distances / width**2)
-            if scale == "far":
-                return np.median(kernel.sum(axis=1)) / len(X)
-            p = kernel / kernel.sum(axis=1, keepdims=True)
-            return np.median(np.exp(-(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=1))) / len(X)
-
-        widths = np.geomspace(0.05, 20, 4000)
-        width = widths[np.searchsorted([share_of(w) for w in widths[::40]], 0.1) * 40 - 40 :][:41]
-        width = width[np.searchsorted([share_of(w) for w in width], 0.1)]
-        kept = np.ones(len(X), dtype=bool)
-        kernel = np.exp(-0.5 * distances / width**2)
-        for _ in range(5):
-            density = kernel @ kept / (kept.sum() - kept)
-            dense = density >= np.sort(density)[int(0.35 * len(X))]
-            if np.array_equal(dense, kept):
-                break
-            kept = dense
-        density = kernel @ kept / (kept.sum() - kept)
-        expected = np.minimum(density / np.sort(density)[len(X) // 2], 1.0) ** 2
-        np.testing.assert_allclose(trust, expected, atol=0.03)  # the width is found to a few per cent
+    np.testing.assert_allclose(detector.training_scores_, score(views(X, True)), rtol=1e-9)
+    np.testing.assert_allclose(detector.score_samples(new), score(views(new, False)), rtol=1e-9)
 
 
-def test_clean_rows_are_trusted():
-    X = np.random.default_rng(3).normal(size=(400, 4))
-    trust = DensityOutlierDetector().fit(X).trust_
-    assert trust.shape == (2, 400)
-    assert ((trust >= 0) & (trust <= 1)).all()
-    assert (trust == 1).mean() == pytest.approx(0.5, abs=0.01)
-    assert np.median(trust, axis=1).min() > 0.9
+@pytest.mark.parametrize(("n_clusters", "d", "n"), [(4, 20, 100), (4, 3, 60), (5, 5, 300)])
+def test_clusters_of_more_rows_than_a_group_are_usual(n_clusters, d, n):
+    """Trimmed rounds dropped the least dense cluster whole: of four equal ones, one was flagged to the last row."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        centres, labels = 4 * rng.normal(size=(n_clusters, d)), np.arange(n) % n_clusters
+        flagged = DensityOutlierDetector().fit(centres[labels] + rng.normal(size=(n, d))).labels_ == -1
+        assert max(flagged[labels == c].mean() for c in range(n_clusters)) < 0.3
+        assert flagged.mean() < 0.12
 
 
-def test_many_rows_are_spoken_for_by_some():
+def test_many_rows_are_spoken_for_by_some(monkeypatch):
     X, is_outlier = with_group(3, 0.2, n=1500, size=100)
     detector = DensityOutlierDetector(ParzenWindows(0.4)).fit(X)
-    assert roc_auc_score(is_outlier, -detector.training_scores_) > 0.98
+    assert len(detector._reference) == 400
+    monkeypatch.setattr(groups, "_MOST_REFERENCES", 1600)
+    by_all = DensityOutlierDetector(ParzenWindows(0.4)).fit(X)
+    assert np.corrcoef(detector.training_scores_, by_all.training_scores_)[0, 1] > 0.99
+    for one in (detector, by_all):
+        assert roc_auc_score(is_outlier, -one.training_scores_) > 0.97
 
 
 def test_left_out_scores_are_those_of_a_detector_without_the_row():
-    """The row itself moves trust, widths and quartiles by little: it counts as one row in a hundred."""
+    """The row itself moves medians and quartiles by little: it counts as one row in a hundred."""
     X, _ = with_group(2, 0.5, n=150, size=10)
     detector = DensityOutlierDetector(ParzenWindows(0.5)).fit(X)
     scale = scale_of_scores(detector.training_scores_, None)
@@ -128,7 +107,6 @@ def test_rows_of_weight_zero_vouch_for_nobody():
     weight = np.r_[np.ones(320), np.zeros(20)]
     one = DensityOutlierDetector(ParzenWindows(0.5)).fit(X)
     other = DensityOutlierDetector(ParzenWindows(0.5)).fit(doubled, sample_weight=weight)
-    np.testing.assert_allclose(other.trust_[:, :320], one.trust_, rtol=1e-9)
     np.testing.assert_allclose(other.training_scores_[:320], one.training_scores_, rtol=1e-9)
 
 
@@ -136,18 +114,18 @@ def test_rows_of_weight_zero_vouch_for_nobody():
 def test_other_densities_score_alone(density):
     X, _ = with_group(3, 0.5, n=60, size=4)
     detector = DensityOutlierDetector(density).fit(X)
-    assert detector.trust_ is None
+    assert detector._reference is None
     plain = DensityOutlierDetector(density, largest_group=None).fit(X)
     np.testing.assert_array_equal(detector.training_scores_, plain.training_scores_)
 
 
 def test_few_rows_and_rows_of_one_density_score_alone():
     X = np.random.default_rng(4).normal(size=(9, 2))
-    assert DensityOutlierDetector(ParzenWindows(1.0)).fit(X).trust_ is None
+    assert DensityOutlierDetector(ParzenWindows(1.0)).fit(X)._reference is None
     circle = np.column_stack([np.cos(np.arange(24)), np.sin(np.arange(24))]) * [[1.0]]
     grid = np.repeat(np.arange(4.0) * 100, 6)[:, None] + 0 * circle[:, :1]
     detector = DensityOutlierDetector(ParzenWindows(1.0)).fit(grid)  # all rows have the same neighbours
-    assert detector.trust_ is None
+    assert detector._reference is None
     assert np.isfinite(detector.training_scores_).all()
 
 

@@ -1,0 +1,230 @@
+"""How `score` and `report` judge rows: scores, p-values, and reasons."""
+
+from functools import partial
+
+import numpy as np
+
+from vicinal._app.console import count, one_line
+from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
+from vicinal._tables import N_DRAWS
+
+_BLOCK = 8192  # rows that are scored at a time
+
+
+def judge_rows(model, features, arguments, console, most):
+    """The judgement of `score` on some rows, and why the `most` strangest of them are strange: a list of texts per row.
+
+    Returns
+    -------
+    dict of arrays
+        "score", "p_value", "log_density", "outlier", and "strangest": positions.
+    list of list of str
+        Of the strangest; empty lists where the density cannot tell.
+    """
+    detector = detector_of(model, "auto")
+    versions = versions_of(model, features)
+    own = training_rows_of(model, versions[0])
+    mention_training_rows(own, console)
+    judged = judged_rows(model, detector, versions, own, in_blocks_of(arguments, console))
+    judged["outlier"] = judged["score"] < detector.offset_
+    judged["strangest"] = np.argsort(judged["score"], kind="stable")[:most]
+    try:
+        why = reasons_of(model, detector, features, own, np.isin(np.arange(len(own)), judged["strangest"]))
+    except ModelFailure:
+        return judged, [[] for _ in judged["strangest"]]
+    return judged, [why[i] for i in judged["strangest"]]
+
+
+def versions_of(model, features):
+    """The rows under each draw of the noise on rounded columns; the rows themselves where there is none."""
+    import pandas as pd
+
+    if features is None or model.noise is None:
+        return [features]
+    numbers = features.to_numpy()
+    return [
+        pd.DataFrame(model.noise.draw(numbers, draw), columns=features.columns, index=features.index)
+        for draw in range(N_DRAWS)
+    ]
+
+
+def mention_training_rows(own, console):
+    if (own >= 0).any():
+        console.say(
+            f"{count(int((own >= 0).sum()), 'row')} of {len(own):,} equal a training row exactly, and are scored under the model "
+            "without that row (--as-new scores them as new)."
+        )
+
+
+def ask(method, features):
+    """Call a method on rows; what it refuses is the data's fault, what it lacks the model's."""
+    from sklearn.exceptions import NotFittedError
+
+    rows = features if getattr(method.__self__, "feature_names_in_", None) is not None else features.to_numpy()
+    try:
+        return np.asarray(method(rows))
+    except NotFittedError as error:
+        raise ModelFailure(one_line(error)) from error
+    except (ValueError, TypeError) as error:
+        raise DataFailure(one_line(error)) from error
+
+
+def in_blocks_of(arguments, console):
+    """A function that applies another to blocks of rows, and tells how far it is."""
+
+    def in_blocks(versions, judge):
+        blocks = [(rows, start) for rows in versions for start in range(0, max(len(rows), 1), _BLOCK)]
+        found = []
+        for done, (rows, start) in enumerate(blocks):
+            arguments.check_interrupted()
+            if len(blocks) > 1:
+                console.progress(done, len(blocks), f"scoring {count(sum(map(len, versions)), 'row')}")
+            found.append(judge(rows.iloc[start : start + _BLOCK]))
+        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+
+    return in_blocks
+
+
+def judged_rows(model, detector, versions, own, in_blocks):
+    """Scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
+
+    Those of new rows are means over the draws of the noise on rounded columns. The training rows' scores are of one draw
+    each, so that the p-value of a draw is that of a training row.
+    """
+    from vicinal._density.training_rows import last_step, left_out_scores
+
+    known = own >= 0
+    if versions[0] is None:
+        judged = {name: np.empty(len(own)) for name in ("score", "p_value", "log_density")}
+    else:
+        found = in_blocks(versions, partial(_judged_as_new, model, detector))
+        judged = {name: values.reshape(len(versions), -1).mean(axis=0) for name, values in found.items()}
+    if known.any():
+        plain = left_out_scores(last_step(detector.density_))
+        of_training = {
+            "score": detector.training_scores_,
+            "p_value": detector.training_p_values_,
+            "log_density": detector.training_scores_ if plain is None else plain,  # None: they come from folds
+        }
+        judged = {name: np.where(known, of_training[name][own], values) for name, values in judged.items()}
+    return judged
+
+
+def _judged_as_new(model, detector, features):
+    """The same of rows that are all new; of what is known of them, where they have missing values."""
+    gaps = features.isna().to_numpy().any(axis=1)
+    if gaps.any() and hasattr(model.estimator, "score_incomplete"):
+        return _judged_with_gaps(model, detector, features, gaps)
+    scores = ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
+    return {
+        "score": scores,
+        "p_value": detector.p_values_from_scores(scores),
+        "log_density": ask(detector.density_.score_samples, _as_detector_sees(model, features)),
+    }
+
+
+def _judged_with_gaps(model, detector, features, gaps):
+    """The same where some rows have missing values: those are ranked by the columns that they have, the others as ever."""
+    from vicinal._density.incomplete import judge_incomplete
+
+    rows = features[gaps]
+    for _, step in getattr(model.whole, "steps", [])[:-1]:
+        rows = step.transform(rows)
+    found = judge_incomplete(detector, np.asarray(rows, dtype=np.float64))
+    judged = {name: np.empty(len(features)) for name in ("score", "p_value", "log_density")}
+    complete = {} if gaps.all() else _judged_as_new(model, detector, features[~gaps])
+    for name, values in zip(judged, found, strict=True):
+        judged[name][gaps] = values
+        if complete:
+            judged[name][~gaps] = complete[name]
+    return judged
+
+
+def reasons_of(model, detector, features, own, outliers):
+    """Why the outliers are outliers, a list of texts per row; empty for the others."""
+    flagged = np.flatnonzero(outliers)
+    why: list[list[str]] = [[] for _ in outliers]
+    new, known = flagged[own[flagged] < 0], flagged[own[flagged] >= 0]
+    try:
+        if len(new):
+            rows = _as_detector_sees(model, features).iloc[new]
+            found = detector.explain(rows if hasattr(detector, "feature_names_in_") else rows.to_numpy())
+            for place, i in enumerate(new):
+                why[i] = found.reasons(place)
+        if len(known):
+            found = detector.explain(None, rows=own[known])
+            for place, i in enumerate(known):
+                why[i] = found.reasons(place)
+    except TypeError as error:
+        raise ModelFailure(f"--explain: {one_line(error)}") from error
+    return why
+
+
+def _is_detector(model):
+    from vicinal import DensityOutlierDetector
+
+    return isinstance(model.estimator, DensityOutlierDetector)
+
+
+def _as_detector_sees(model, features):
+    """Rows as the detector takes them: after the steps before it, where it was saved as the end of a pipeline."""
+    import pandas as pd
+    from sklearn.pipeline import Pipeline
+
+    if not _is_detector(model) or not isinstance(model.whole, Pipeline) or len(model.whole) == 1:
+        return features
+    return pd.DataFrame(np.asarray(model.whole[:-1].transform(features)), index=features.index)
+
+
+def detector_of(model, contamination):
+    """The detector that was saved, or one of the density as it was fitted: nothing is fitted again."""
+    from sklearn.exceptions import NotFittedError
+
+    from vicinal import DensityOutlierDetector
+
+    if _is_detector(model):  # saved from Python
+        if contamination not in ("auto", model.estimator.contamination):
+            raise UsageFailure(
+                "--contamination: the model is a DensityOutlierDetector, whose threshold was chosen when it was fitted. Leave "
+                "--contamination out."
+            )
+        return model.estimator
+    try:
+        return DensityOutlierDetector.from_density(model.whole, contamination=contamination)
+    except NotFittedError as error:
+        raise ModelFailure(one_line(error)) from error
+    except (ValueError, TypeError) as error:
+        raise FitFailure(f"the training rows cannot be scored without themselves: {one_line(error)}") from error
+
+
+def training_rows_of(model, features):
+    """For each row the position of an equal training row, or -1.
+
+    The first draw of the noise on rounded columns is that of the first of equal training rows.
+    """
+    from sklearn.pipeline import Pipeline
+
+    from vicinal import DensityOutlierDetector
+    from vicinal._engine import prepare
+
+    density, rows = model.whole, features
+    while isinstance(density, (Pipeline, DensityOutlierDetector)):
+        if isinstance(density, Pipeline):
+            for _, step in density.steps[:-1]:
+                rows = step.transform(rows)
+            density = density[-1]
+        else:
+            density = density.density_
+    centres = getattr(getattr(density, "mixture_", None), "centres", None)
+    if centres is None:
+        return np.full(len(rows), -1)
+    rows = np.ascontiguousarray(rows, dtype=centres.dtype) + 0.0  # + 0.0 turns -0.0 into 0.0
+    if hasattr(density, "gaussian_components_"):
+        # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.
+        if not len(density.components_):
+            return np.full(len(rows), -1)
+        images = prepare("reference", centres @ density.components_.T, n_queries=len(rows)).at()
+        found = images.nearest(1, rows @ density.components_.T)
+        return np.where(np.sqrt(found.scores[:, 0]) < 1e-9, found.indices[:, 0], -1)
+    position = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(centres) + 0.0)}
+    return np.array([position.get(row.tobytes(), -1) for row in rows])

@@ -1,0 +1,89 @@
+"""`vicinal report`: what a model file learned, and the rows of a table as it sees them, on one page."""
+
+import numpy as np
+
+from vicinal._app.errors import DataFailure
+from vicinal._app.judging import judge_rows
+from vicinal._app.outputs import check_writable, write_json, write_text
+from vicinal._app.tables import check_columns
+from vicinal._app.use import open_model
+
+_MOST_UNUSUAL = 10
+_CODE = """\
+import pandas as pd
+from vicinal import io
+
+model = io.load({model!r})
+table = ...  # the rows of {data!r}, as a DataFrame
+{use}"""
+
+
+def report(arguments, console):
+    """Run the command."""
+    check_writable(arguments.output)
+    model, table, picked = open_model(arguments, console)
+    y = None
+    if arguments.target is not None:
+        check_columns([arguments.target], table.columns, "--target")
+        y = table[arguments.target].iloc[picked.rows]
+        if y.isna().any():
+            raise DataFailure(f"--target {arguments.target}: {int(y.isna().sum())} rows have no value. Leave them out.")
+        y = y.to_numpy()
+    X = picked.features.to_numpy(dtype=np.float64)
+    if np.isnan(X).any():
+        raise DataFailure("the table has missing values, which a plane cannot show. Pass --missing drop.")
+    if len(X) < 3:
+        raise DataFailure(f"a report needs at least 3 rows, got {len(X)}.")
+    names = [str(name) for name in picked.features.columns]
+    row_names = np.asarray(picked.rows) if arguments.id is None else _named_rows(arguments, table, picked)
+    outliers = None
+    if hasattr(model.whole, "score_samples"):
+        outliers = _outliers(model, picked.features, row_names, arguments, console)
+    from vicinal._report import model_report
+
+    use = "print(model.transform(table))" if hasattr(model.whole, "transform") else "print(model.score_samples(table))"
+    page = model_report(
+        model.whole,
+        X,
+        y,
+        title=f"vicinal: {arguments.model} on {'stdin' if arguments.data == '-' else arguments.data}",
+        feature_names=names,
+        row_names=row_names,
+        outliers=outliers,
+        notes=[f"Rows of {'stdin' if arguments.data == '-' else arguments.data}, as {arguments.model} takes them."],
+        code=_CODE.format(model=arguments.model, data=arguments.data, use=use),
+        seed=arguments.seed,
+    )
+    arguments.check_interrupted()
+    write_text(arguments.output, page.html())
+    console.say(f"wrote {arguments.output}.")
+    if arguments.json:
+        write_json(page.summary)
+
+
+def _named_rows(arguments, table, picked):
+    check_columns([arguments.id], table.columns, "--id")
+    return table[arguments.id].astype(str).to_numpy()[picked.rows]
+
+
+def _outliers(model, features, row_names, arguments, console):
+    """The least likely rows, as `vicinal score` judges them, with the reasons."""
+    judged, reasons = judge_rows(model, features, arguments, console, _MOST_UNUSUAL)
+    log_densities = judged["log_density"] - np.nan_to_num(model.log_scale)
+    return {
+        "density": model.kind,
+        "rows": [
+            {
+                "row": str(row_names[i]),
+                "position": int(i),
+                "log_density": float(log_densities[i]),
+                "p_value": float(judged["p_value"][i]),
+                "outlier": bool(judged["outlier"][i]),
+                "why": why,
+            }
+            for i, why in zip(judged["strangest"], reasons, strict=True)
+        ],
+        "flagged": int(judged["outlier"].sum()),
+        "n": len(features),
+        "typical": float(np.median(log_densities)),
+    }

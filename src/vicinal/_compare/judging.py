@@ -1,0 +1,83 @@
+"""From the outcomes of folds to intervals, differences and a verdict."""
+
+import numpy as np
+
+from vicinal._compare.intervals import corrected_interval
+from vicinal._compare.methods import Method
+from vicinal._compare.results import MethodResult, main_of
+
+
+def method_results(kind, chosen: list[Method], outcomes, share, discreteness=None):
+    """Intervals of each method, and of its differences from the best plain one."""
+    kept = {method.name: _gather(outcomes[kind, method.name]) for method in chosen}
+    reasons = {method.name: discreteness or kept[method.name][3] for method in chosen}
+    scored = [method for method in chosen if kept[method.name][1] is None]
+    # A method on whose scores no verdict may rest is neither the reference nor one of the claims.
+    judged = [method for method in scored if reasons[method.name] is None]
+    plain = [method for method in judged if not method.learned]
+    n_learned = max(1, sum(method.learned for method in judged))
+    reference = max(plain, key=lambda method: main_of(kind, kept[method.name][0]).mean(), default=None)
+    results = []
+    for method in chosen:
+        scores, failure, curve, note, seconds = kept[method.name]
+        intervals = {name: corrected_interval(values, share) for name, values in scores.items()}
+        differences = {}
+        if reference is not None and method is not reference:
+            at_once = n_learned if method.learned else max(1, len(plain) - 1)
+            differences = {
+                name: corrected_interval(values - kept[reference.name][0][name], share, n_comparisons=at_once)
+                for name, values in scores.items()
+                if name in kept[reference.name][0]
+            }
+        results.append(
+            MethodResult(
+                name=method.name,
+                label=method.label,
+                kind=kind,
+                learned=method.learned,
+                scores=scores,
+                intervals=intervals,
+                curve=curve,
+                differences=differences,
+                failure=failure,
+                note=note,
+                seconds=seconds,
+                not_judged=None if failure else reasons[method.name],
+            )
+        )
+    return results
+
+
+def _gather(outcomes):
+    """Scores by name over the folds, or the first reason why there are none."""
+    failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    if failures:
+        where = "" if len(failures) == len(outcomes) else f" (in {len(failures)} of {len(outcomes)} folds)"
+        return {}, f"{failures[0]}{where}", None, None, seconds
+    notes = []
+    unfinished = sum(not outcome.converged for outcome in outcomes)
+    if unfinished:
+        notes.append(f"stopped before convergence in {unfinished} of {len(outcomes)} fits")
+    names = [name for name in outcomes[0].scores if all(name in outcome.scores for outcome in outcomes)]
+    scores = {name: np.array([outcome.scores[name] for outcome in outcomes]) for name in names}
+    curve = None
+    if outcomes[0].curve is not None:
+        length = min(len(outcome.curve) for outcome in outcomes)
+        curve = np.mean([outcome.curve[:length] for outcome in outcomes], axis=0)
+    return scores, None, curve, "; ".join(notes) or None, seconds
+
+
+def judge(results):
+    """("helped" | "unclear" | "hurt" | None, best plain, best learned)."""
+    plain = [result for result in results if result.judged and not result.learned]
+    learned = [result for result in results if result.judged and result.learned]
+    best_plain = max(plain, key=lambda result: result.main.mean, default=None)
+    clear = [result for result in learned if result.difference is not None and result.difference.low > 0]
+    best = max(clear or learned, key=lambda result: result.main.mean, default=None)
+    names = (best_plain and best_plain.name, best and best.name)
+    if best is None or best_plain is None:
+        return None, *names
+    if clear:
+        return "helped", *names
+    return ("hurt" if best.difference.high < 0 else "unclear"), *names

@@ -1,0 +1,87 @@
+"""Outcomes of a comparison in a file, so that a run that was stopped can go on.
+
+The first line says what is compared: a digest of the rows, the folds and the settings. Each further line is one outcome, as
+JSON; Python writes and reads floats without loss. A line that was cut off by a kill is done again.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import hash as hash_of
+
+from vicinal._compare.estimator_code import CodeWriter
+from vicinal._compare.folds import Outcome
+from vicinal._compare.plan import Plan
+from vicinal._version import __version__
+
+_WHAT = "vicinal comparison"
+
+
+class KeptOutcomes:
+    """What is done of a plan, read from a file and added to it.
+
+    Parameters
+    ----------
+    path : path
+        Refused when it is the file of another comparison, or of anything else.
+    plan : Plan
+    """
+
+    def __init__(self, path: str | os.PathLike[str], plan: Plan) -> None:
+        self._path = Path(path)
+        self._known: dict[tuple[str, str, int], Outcome] = {}
+        header = json.dumps({"what": _WHAT, "version": __version__, "digest": _digest(plan)})
+        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True) if self._path.exists() else []
+        if lines and _kind_of(lines[0]) != _WHAT:
+            raise ValueError(
+                f"keep={str(path)!r} is not a file of a comparison, and is left as it is. Pass another path."
+            )
+        if lines and lines[0].strip() != header:
+            raise ValueError(
+                f"keep={str(path)!r} belongs to a comparison of other rows, or with other settings or another version of vicinal. "
+                "Delete it to begin anew."
+            )
+        whole = [line for line in lines if line.endswith("\n")]
+        for line in whole[1:]:
+            entry = json.loads(line)
+            self._known[entry["kind"], entry["name"], entry["fold"]] = _read(entry["outcome"])
+        if whole != lines or not whole:
+            self._path.write_text("".join(whole or [header + "\n"]), encoding="utf-8")
+
+    def get(self, kind: str, name: str, fold: int) -> Outcome | None:
+        """What a method reached in a fold, where that is known."""
+        return self._known.get((kind, name, fold))
+
+    def add(self, kind: str, name: str, fold: int, outcome: Outcome) -> None:
+        """Keep what a method reached in a fold; it is on the disk when this returns."""
+        entry = {"kind": kind, "name": name, "fold": fold, "outcome": _plain(outcome)}
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _kind_of(line: str) -> Any:
+    try:
+        header = json.loads(line)
+    except ValueError:
+        return None
+    return header.get("what") if isinstance(header, dict) else None
+
+
+def _digest(plan: Plan) -> str:
+    targets = None if plan.targets is None else (plan.targets.task, plan.targets.classes, plan.targets.y)
+    settings = {name: CodeWriter().expression(value) for name, value in plan.settings.items()}
+    kinds = [str(kind) for kind in plan.kinds]
+    return str(hash_of((plan.X, plan.names, kinds, targets, plan.splits, settings)))
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    return {**outcome._asdict(), "curve": None if outcome.curve is None else outcome.curve.tolist()}
+
+
+def _read(entry: dict[str, Any]) -> Outcome:
+    return Outcome(**{**entry, "curve": None if entry["curve"] is None else np.array(entry["curve"])})

@@ -1,0 +1,291 @@
+"""What a comparison will do: the rows, the folds, the methods and the notes, all checked before any work is done."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from vicinal._checks import check_array, check_choice, check_flag, check_integer, check_magnitude
+from vicinal._compare.folds import Rows, usable_dimensions
+from vicinal._compare.methods import (
+    Columns,
+    Method,
+    density_methods,
+    metric_dimensions,
+    metric_methods,
+    own_density,
+    own_metric,
+)
+from vicinal._compare.rows import ComparedTargets, make_folds, note_twins, read_targets, sample_rows
+from vicinal._engine import Engine, as_engine
+from vicinal._lca.imputer import DensityImputer
+from vicinal._tables import array_types, describe_types
+
+MISSING = ("refuse", "impute", "marginalise")
+_FEWEST_ROWS = 10
+# Dozens of fits follow: compiled kernels are worth loading well before they are for a single pass.
+_LOAD_COMPILED = 200
+_FAST_FOLDS, _FAST_ROWS, _FAST_FIT_ROWS = 5, 3_000, 500
+_FAST_NOTE = (
+    f"A fast comparison: one round of folds, at most {_FAST_ROWS:,} rows compared and {_FAST_FIT_ROWS} rows fitted. Leave "
+    "fast out for narrower intervals and for what the methods learn from more rows."
+)
+
+
+@dataclass
+class Options:
+    """The arguments of `compare`."""
+
+    task: Any
+    types: Any
+    missing: Any
+    metrics: Any
+    densities: Any
+    n_neighbors: Any
+    n_splits: Any
+    n_repeats: Any
+    max_rows: Any
+    fit_rows: Any
+    fast: Any
+    random_state: Any
+    engine: Any
+
+    def check(self) -> None:
+        """Refuse what is none of the choices; with `fast`, lower the numbers."""
+        check_choice(self.missing, "missing", MISSING)
+        for name in ("n_neighbors", "n_splits", "max_rows", "fit_rows"):
+            check_integer(getattr(self, name), name, least=2 if name == "n_splits" else 1)
+        if check_flag(self.fast, "fast"):
+            self.n_splits, self.n_repeats = min(self.n_splits, _FAST_FOLDS), 1
+            self.max_rows, self.fit_rows = min(self.max_rows, _FAST_ROWS), min(self.fit_rows, _FAST_FIT_ROWS)
+
+
+@dataclass
+class Plan:
+    """All that a comparison needs to know.
+
+    X : the rows that are compared, NaN where a value is missing
+    kept : their positions in the table
+    names, kinds : of the columns
+    targets : None without y
+    splits : (training rows, held-out rows) of each fold
+    metrics, densities : the chosen methods
+    settings : the arguments that give the same comparison again
+    notes : what is done to the rows
+    """
+
+    X: np.ndarray
+    kept: np.ndarray
+    names: list[str]
+    kinds: list[Any]
+    targets: ComparedTargets | None
+    options: Options
+    splits: list[tuple[np.ndarray, np.ndarray]]
+    notes: list[str]
+    metrics: list[Method] = field(default_factory=list)
+    densities: list[Method] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.columns = Columns.of(self.kinds)
+        # Imputing takes longer than copying.
+        self.rows_of = cache(self._rows_of) if np.isnan(self.X).any() else self._rows_of
+
+    @property
+    def n_train(self) -> int:
+        """The number of training rows of a fold."""
+        return len(self.splits[0][0])
+
+    @property
+    def n_fitted(self) -> int:
+        """The number of rows that costly methods are fitted to."""
+        return min(self.options.fit_rows, self.n_train)
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes; none where there are no classes."""
+        return [] if self.targets is None or self.targets.classes is None else self.targets.classes
+
+    @property
+    def left_out(self) -> str:
+        """The columns that densities and LCA do not see, by kind; empty text for none."""
+        return describe_types(
+            (name, kind) for name, kind in zip(self.names, self.kinds, strict=True) if not kind.measured
+        )
+
+    @property
+    def discreteness(self) -> str | None:
+        """Why no density is judged where continuous columns repeat their values; None where they do not."""
+        tied = [(n, kind.tied) for n, kind in zip(self.names, self.kinds, strict=True) if kind.measured and kind.tied]
+        if not tied:
+            return None
+        name, share = max(tied, key=lambda item: item[1])
+        return (
+            f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values have no common step: a density there can "
+            "be made as high as one likes"
+        )
+
+    def _rows_of(self, fold: int) -> Rows:
+        """The rows of a fold, without gaps but for densities that learn from gaps."""
+        train, test = self.splits[fold]
+        codes = None if self.targets is None else self.targets.codes
+        fit = np.arange(len(train))
+        if len(train) > self.options.fit_rows:
+            seed = self.options.random_state + fold
+            fit = sample_rows(len(train), None if codes is None else codes[train], self.options.fit_rows, seed, [])
+        X_train, X_test = self.X[train], self.X[test]
+        known_train, known_test, judged = X_train, X_test, ~np.isnan(X_test).any(axis=1)
+        if np.isnan(X_train).any() or not judged.all():
+            imputer = DensityImputer()
+            filled = np.array(X_train)
+            filled[fit] = imputer.fit_transform(X_train[fit])
+            rest = np.setdiff1d(np.arange(len(train)), fit)
+            if len(rest):
+                filled[rest] = imputer.transform(X_train[rest])
+            X_train, X_test = filled, imputer.transform(X_test)
+        if self.options.missing == "marginalise":
+            judged = ~np.isnan(known_test[:, self.columns.measured]).all(axis=1)
+        else:
+            known_train, known_test = X_train, X_test
+        y_train, y_test = (None, None) if self.targets is None else (self.targets.y[train], self.targets.y[test])
+        return Rows(X_train, X_test, y_train, y_test, fit, known_train, known_test, judged)
+
+
+def make_plan(X: Any, y: Any, options: Options) -> Plan:
+    """Check the arguments of `compare`, and decide what will be done."""
+    names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+    options.check()
+    finite = True if options.missing == "refuse" else "allow-nan"
+    X = check_array(X, dtype=np.float64, input_name="X", ensure_all_finite=finite)
+    if len(X) < _FEWEST_ROWS:
+        raise ValueError(f"a comparison needs at least {_FEWEST_ROWS} rows, got {len(X)}: fewer tell nothing apart.")
+    check_magnitude(np.nan_to_num(X))
+    names = [f"x{i}" for i in range(X.shape[1])] if names is None else names
+    kinds = array_types(X, names, options.types)
+    asked = {n: kind.spec for n, kind, other in zip(names, kinds, array_types(X, names), strict=True) if kind != other}
+    notes: list[str] = [_FAST_NOTE] if options.fast else []
+    seed = options.random_state
+    targets = None if y is None else read_targets(y, len(X), options.task, notes)
+    kept = sample_rows(len(X), None if targets is None else targets.codes, options.max_rows, seed, notes)
+    targets = None if targets is None else targets.take(kept)
+    X = X[kept]
+    note_twins(X[~np.isnan(X).any(axis=1)], notes)
+    splits, options.n_splits, options.n_repeats = make_folds(
+        X, None if targets is None else targets.codes, options.n_splits, options.n_repeats, seed, notes
+    )
+    plan = Plan(X, kept, names, kinds, targets, options, splits, notes)
+    if targets is not None:
+        options.n_neighbors = min(options.n_neighbors, plan.n_train)
+    asked_engine = as_engine(options.engine)
+    n_dimensions = _choose_methods(plan, _fit_engine(asked_engine, plan.n_train))
+    _note_what_is_done(plan, n_dimensions)
+    plan.settings = {
+        **({} if targets is None else {"task": targets.task}),
+        **({"types": asked} if asked else {}),
+        **({"missing": options.missing} if options.missing != "refuse" else {}),
+        "metrics": _wanted(options.metrics, plan.metrics),
+        "densities": _wanted(options.densities, plan.densities),
+        "n_neighbors": options.n_neighbors,
+        "n_splits": options.n_splits,
+        "n_repeats": options.n_repeats,
+        "max_rows": options.max_rows,
+        "fit_rows": options.fit_rows,
+        **({"fast": True} if options.fast else {}),
+        "random_state": seed,
+        **({} if asked_engine == Engine() else {"engine": asked_engine}),
+    }
+    return plan
+
+
+def _fit_engine(engine: Engine, n_train: int) -> Engine | None:
+    """The engine of the fits; None as in an estimator that nobody has set an engine for."""
+    if engine.kind == "auto" and n_train > _LOAD_COMPILED:
+        engine = replace(engine, kind="cpu")
+    return None if engine == Engine() else engine
+
+
+def _choose_methods(plan: Plan, engine: Engine | None) -> int:
+    """Set the methods of a plan; return how many dimensions densities see."""
+    options, columns, n_dimensions = plan.options, plan.columns, len(plan.columns.measured)
+    if plan.targets is not None:
+        known = metric_methods(columns, plan.n_fitted, options.random_state, engine, plan.targets.task)
+        plan.metrics = _choose(options.metrics, known, "metrics", own_metric)
+    if columns.measured and (options.densities is None or len(options.densities)):
+        if options.missing != "marginalise":  # where rows have gaps there are no principal components
+            # The smallest number over the folds: log-likelihoods in different dimensions have no common mean.
+            n_dimensions = min(
+                usable_dimensions(rows.X_train[rows.fit][:, columns.measured])
+                for rows in map(plan.rows_of, range(len(plan.splits)))
+            )
+        known = density_methods(columns, n_dimensions, options.random_state, engine)
+        own = partial(own_density, columns=columns, n_dimensions=n_dimensions, seed=options.random_state)
+        plan.densities = _choose(options.densities, known, "densities", own)
+    if not plan.metrics and not plan.densities:
+        why = "densities is empty" if columns.measured else f"no column holds amounts ({plan.left_out})"
+        raise ValueError(f"there is nothing to compare: metrics need y, and {why}.")
+    return n_dimensions
+
+
+def _choose(wanted, known, name, make_own):
+    """The methods to compare: all, some by name, or the plain ones besides the caller's own."""
+    if wanted is None:
+        return list(known.values())
+    if isinstance(wanted, Mapping):
+        plain = [method for method in known.values() if not method.learned]
+        return plain + [make_own(str(key), estimator) for key, estimator in wanted.items()]
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    unknown = [key for key in wanted if key not in known]
+    if unknown:
+        raise ValueError(f"{name} must be among {', '.join(known)}, got {', '.join(map(repr, unknown))}.")
+    return [known[key] for key in known if key in set(wanted)]
+
+
+def _wanted(wanted, chosen):
+    """The argument that chooses these methods again: names, or the caller's own estimators by name."""
+    if isinstance(wanted, Mapping) and chosen:
+        return {str(name): clone(estimator) for name, estimator in wanted.items()}
+    return [method.name for method in chosen]
+
+
+def _note_what_is_done(plan: Plan, n_dimensions: int) -> None:
+    """Say what is done about gaps, rounded columns and the cost."""
+    notes, n_train, n_fitted = plan.notes, plan.n_train, plan.n_fitted
+    n_features, n_measured = len(plan.names), len(plan.columns.measured)
+    incomplete = int(np.isnan(plan.X).any(axis=1).sum())
+    if incomplete:
+        judged = {
+            "impute": "densities are judged by the complete held-out rows",
+            "marginalise": "densities learned from what is known of the rows, and are judged by that",
+        }[plan.options.missing]
+        notes.append(
+            f"{incomplete:,} of the {len(plan.X):,} rows have missing values, which were filled in by DensityImputer, fitted to "
+            f"the training rows of each fold; {judged}."
+        )
+    costly = ", ".join(method.label for method in plan.metrics if method.costly)
+    if n_fitted < n_train and costly:
+        notes.append(
+            f"{costly} were fitted to {n_fitted:,} of the {n_train:,} training rows of each fold; neighbours were searched among "
+            "all."
+        )
+    if n_fitted < n_train and plan.densities:
+        notes.append(f"All densities were fitted to {n_fitted:,} of the {n_train:,} training rows of each fold.")
+    n_leading = metric_dimensions(n_features, n_fitted)
+    if plan.metrics and n_leading < n_features:
+        notes.append(
+            f"LCA, LCA-Gauss, NCA and PCA-whitening saw the {n_leading} leading principal components of the {n_features:,} "
+            "standardised columns, computed on the training rows."
+        )
+    if plan.densities and n_dimensions < n_measured:
+        notes.append(
+            f"Densities saw the {n_dimensions} leading principal components of the {n_measured:,} standardised columns (dependent "
+            "columns, or too few rows for so many columns)."
+        )
+    if plan.densities and any(plan.columns.steps):
+        notes.append(
+            f"{sum(map(bool, plan.columns.steps))} of the {n_measured:,} columns that densities saw are rounded, and got noise of "
+            "one step; log-likelihoods are means over 8 draws of it."
+        )

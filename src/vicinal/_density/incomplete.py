@@ -1,0 +1,50 @@
+"""Outliers among rows with missing values: each is ranked among the training rows by the columns that it has."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vicinal._density.training_rows import last_step, weights_in
+
+
+class Judged(NamedTuple):
+    """What is said of rows: scores (an outlier is below the detector's ``offset_``), p-values and log-densities."""
+
+    scores: np.ndarray
+    p_values: np.ndarray
+    log_densities: np.ndarray
+
+
+def judge_incomplete(detector: Any, X: np.ndarray) -> Judged:
+    """Judge rows with missing values as new rows.
+
+    A log-density of fewer columns is no smaller or larger sign of strangeness than one of all columns, so each row is
+    compared with the training rows under the marginal density of the columns that it has, these rows left out. The line
+    between outliers and others is drawn among the same scores, by the rule of the detector. A row of which nothing is
+    known is no outlier.
+
+    Parameters
+    ----------
+    detector : DensityOutlierDetector
+        Fitted, on a density that is a mixture.
+    X : array of shape (m, d)
+        Rows as the density sees them, NaN where a value is missing.
+    """
+    density = last_step(detector.density_)
+    mixture, weight = density._mixture(), weights_in(density)
+    rows = np.asarray(X)[:, density.active_features_]
+    judged = Judged(np.full(len(rows), detector.offset_ + 1.0), np.ones(len(rows)), np.zeros(len(rows)))
+    patterns, pattern_of = np.unique(np.isnan(rows), axis=0, return_inverse=True)
+    for p, gaps in enumerate(patterns):
+        mine, known = np.flatnonzero(pattern_of.reshape(-1) == p), np.flatnonzero(~gaps)
+        if not len(known):
+            continue
+        marginal = mixture.marginal(known) if gaps.any() else mixture
+        scores, training = marginal.score_samples(rows[np.ix_(mine, known)]), marginal.left_out_score_samples()
+        order = np.argsort(training)
+        cumulated = np.cumsum(np.ones(len(training)) if weight is None else weight[order])
+        below = np.append(0.0, cumulated)[np.searchsorted(training[order], scores, side="right")]
+        judged.p_values[mine] = (1.0 + below) / (len(training) + 1.0)
+        judged.scores[mine] = detector.offset_ + scores - detector._threshold(training[order], cumulated)
+        judged.log_densities[mine] = scores
+    return judged

@@ -1,0 +1,167 @@
+"""A journal of a fit: what each pass over the pairs found, in a file, so that a fit that was killed can go on.
+
+A fit is a deterministic function of its passes. To go on, it is begun again, and every pass that the journal holds is taken
+from there instead of being computed: the solver comes to the state in which it was, to the last bit, whatever solver it is.
+No solver has to know how to save itself.
+
+Functions that make a pass are decorated with `journaled`. They return numbers and arrays that are small beside the work. Outside
+of a `keep_journal` block the decoration does nothing.
+
+The file begins with a line of JSON that says which fit it belongs to. A record is a line of JSON (the function, a digest of its
+arrays, dtypes and shapes) and the bytes of its results. A record that was cut off is made again.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import wraps
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+
+from vicinal._version import __version__
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_WHAT = "vicinal fit"
+
+
+class OtherFitError(ValueError):
+    """The journal belongs to another fit."""
+
+
+class Journal:
+    """The passes of one fit.
+
+    Parameters
+    ----------
+    path : path
+    digest : str
+        Which fit it is: of the rows and the parameters.
+
+    Attributes
+    ----------
+    path : Path
+    n_replayed, n_computed : int
+        Passes that were taken from the file, and passes that were made.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], digest: str) -> None:
+        self.n_replayed = self.n_computed = 0
+        header = json.dumps({"what": _WHAT, "version": __version__, "digest": digest}).encode() + b"\n"
+        self.path = Path(path)
+        self._file: BinaryIO = open(path, "a+b")  # noqa: SIM115 (closed by keep_journal)
+        self._file.seek(0)
+        first = self._file.readline()
+        if first and first != header:
+            self._file.close()
+            raise OtherFitError(
+                f"{path} belongs to a fit of other rows, or with other parameters or another version of vicinal."
+            )
+        if not first:
+            self._file.write(header)
+            self._file.flush()
+        self._replaying = bool(first)
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):
+            self._file.close()
+
+    def passed(self, name: str, digest: str, compute: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """What a pass finds: from the file while there are records, else computed and added."""
+        if self._replaying:
+            place = self._file.tell()
+            found = self._read(name, digest)
+            if found is not None:
+                self.n_replayed += 1
+                return found
+            self._file.seek(place)
+            found = compute()  # a pass that raises an error has no record: what follows may still be of use
+            self._replaying = False
+            self._file.truncate(place)
+        else:
+            found = compute()
+        self.n_computed += 1
+        arrays = [np.asarray(value) for value in found]
+        head = {"pass": name, "digest": digest, "arrays": [(array.dtype.str, array.shape) for array in arrays]}
+        # A full disk costs what would have been kept, not the fit.
+        with suppress(OSError):
+            self._file.write(json.dumps(head).encode() + b"\n" + b"".join(array.tobytes() for array in arrays))
+            self._file.flush()
+        return found
+
+    def _read(self, name: str, digest: str) -> tuple[Any, ...] | None:
+        """The next record; None where there is no whole one."""
+        line = self._file.readline()
+        try:
+            head = json.loads(line)
+            kinds = [(np.dtype(kind), tuple(shape)) for kind, shape in head["arrays"]]
+        except (ValueError, TypeError, KeyError):
+            return None
+        if (head.get("pass"), head.get("digest")) != (name, digest):
+            return None
+        found: list[Any] = []
+        for dtype, shape in kinds:
+            size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+            data = self._file.read(size)
+            if dtype.hasobject or len(data) < size:
+                return None
+            array = np.frombuffer(data, dtype).reshape(shape).copy()
+            found.append(array.item() if shape == () else array)
+        return tuple(found)
+
+
+_JOURNAL: ContextVar[Journal | None] = ContextVar("journal of passes", default=None)
+
+
+@contextmanager
+def keep_journal(path: str | os.PathLike[str], digest: str) -> Iterator[Journal]:
+    """Keep the passes of the fit in this block in a file, and take those that are there already."""
+    journal = Journal(path, digest)
+    token = _JOURNAL.set(journal)
+    try:
+        yield journal
+    finally:
+        _JOURNAL.reset(token)
+        journal.close()
+
+
+def journaled(result: Callable[[Any], Any] = tuple) -> Callable[[_F], _F]:
+    """Decorate a function that makes a pass and returns a tuple of floats and arrays.
+
+    Parameters
+    ----------
+    result : callable
+        Makes what the function returns from the values: ``_make`` of a named tuple.
+    """
+
+    def decorate(function: _F) -> _F:
+        @wraps(function)
+        def make_pass(*args: Any, **kwargs: Any) -> Any:
+            journal = _JOURNAL.get()
+            if journal is None:
+                return function(*args, **kwargs)
+            found = journal.passed(
+                function.__qualname__, _digest([*args, *kwargs.values()]), lambda: function(*args, **kwargs)
+            )
+            return result(found)
+
+        return make_pass  # type: ignore[return-value]
+
+    return decorate
+
+
+def _digest(values: list[Any]) -> str:
+    """A digest of the arrays and floats among some values; rows and problems are those of the fit."""
+    found = blake2b(digest_size=16)
+    for value in values:
+        parts = value if isinstance(value, tuple) else (value,)
+        for part in parts:
+            if isinstance(part, (np.ndarray, float)):
+                part = np.asarray(part)
+                found.update(repr(part.shape).encode() + np.ascontiguousarray(part).tobytes())
+    return found.hexdigest()

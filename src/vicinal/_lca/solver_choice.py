@@ -1,0 +1,100 @@
+"""Which solver an LCA uses for how many rows, and the sweeps of the stochastic one."""
+
+import sys
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from vicinal._checks import check_integer, check_positive
+from vicinal._engine import Work, one_blas_thread_beside_pairs
+from vicinal._lca.levels import multilevel_start, predicted_pairs
+from vicinal._lca.options import StochasticEM
+from vicinal._lca.stochastic import SAMPLE, rows_per_sweep, stochastic_path
+
+# The most pairs of a pass of an exact fit, which takes seconds on two cores; the accelerated solver needs 10 to 30.
+_EXACT_PAIRS = 2e9
+# From here on an exact fit starts from fits of samples.
+_LEVELS_FROM_ROWS = 20_000
+# Passes (or sweeps) that a fit makes, about; the engine chooses by it.
+PASSES = 20
+
+
+class SolverChoiceMixin:
+    """The choice of a solver of LCA, which has the rest."""
+
+    # What LCA has.
+    solver: Any
+    solver_: str
+    init: Any
+    max_iter: int | None
+    tol: float | None
+    random_state: Any
+    verbose: Any
+
+    def _choose_solver(self, problem, start, structure, reference):
+        """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
+        n = len(problem.rows)
+        self.solver_ = self._pick_solver(n)
+        many = n > _LEVELS_FROM_ROWS and isinstance(self.init, str)
+        with one_blas_thread_beside_pairs(*problem.rows.shape):
+            unsure = self.solver == "auto" and self.solver_ == "stochastic" and many
+            if unsure and predicted_pairs(problem, start, structure, reference) <= _EXACT_PAIRS:
+                self.solver_ = "accelerated"
+            if self.verbose and self.solver == "auto":
+                self._say(f"solver={self.solver_!r} for {n} rows")
+            if many and self.solver_ == "accelerated":
+                return multilevel_start(problem, start, structure, reference, self._say if self.verbose else None)
+        return start
+
+    def _say(self, text):
+        if self.verbose:
+            print(f"[LCA] {text}", file=sys.stderr, flush=True)
+
+    def _stochastic_options(self):
+        """The options of minibatches: those of the solver if it is stochastic, else the defaults."""
+        return self.solver if isinstance(self.solver, StochasticEM) else StochasticEM()
+
+    def _seed(self):
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _pick_solver(self, n):
+        if isinstance(self.solver, StochasticEM):
+            return "stochastic"
+        if self.solver != "auto":
+            return self.solver
+        return "accelerated" if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
+
+    def _pair_work(self, n_samples, n_features):
+        """The pair work of a fit: all pairs in each pass, or those of a sweep."""
+        queries = n_samples
+        if self._pick_solver(n_samples) == "stochastic":
+            queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
+        return Work(queries, n_samples, n_features, PASSES)
+
+    def _limits(self, max_iter, tol):
+        """The user's max_iter and tol, or these."""
+        return {
+            "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
+            "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),
+        }
+
+    def _sweep(self, problem, start, structure, record, limits):
+        """Sweeps of minibatches; and a sample of rows as possible neighbours."""
+        options = self._stochastic_options()
+        rng = np.random.default_rng(self._seed())
+        path = stochastic_path(
+            problem,
+            start,
+            structure,
+            record,
+            n_candidates=options.n_candidates,
+            warm=isinstance(self.init, str),
+            rng=rng,
+            batch_size=options.batch_size,
+            discount=options.discount,
+            **limits,
+        )
+        n = len(problem.rows)
+        sample = np.sort(rng.choice(n, min(options.n_candidates or SAMPLE, n), replace=False))
+        return path, sample

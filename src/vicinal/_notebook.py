@@ -1,0 +1,123 @@
+"""What a notebook shows of a fitted estimator: what was learned, whether the fit converged, and a small picture.
+
+Texts are escaped, colours are those of the page, and nothing is loaded.
+"""
+
+from html import escape
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+_MOST_BARS = 10
+_BOX = "font:14px/1.45 system-ui,sans-serif;border:1px solid #8886;border-radius:8px;padding:8px 12px;margin:4px 0;max-width:720px"
+
+
+class NotebookMixin:
+    """Puts the facts of a fitted estimator above scikit-learn's diagram of its parameters.
+
+    Put it before ``BaseEstimator`` in the list of bases.
+    """
+
+    def _repr_html_inner(self) -> str:
+        return fitted_html(self) + super()._repr_html_inner()  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        if "text/html" in bundle:
+            bundle["text/html"] = fitted_html(self) + bundle["text/html"]
+        return bundle
+
+
+def fitted_html(estimator: Any) -> str:
+    """The facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted."""
+    try:
+        check_is_fitted(estimator)
+    except (NotFittedError, TypeError):
+        return ""
+    facts = "".join(f"<li>{escape(fact)}</li>" for fact in fitted_facts(estimator))
+    pictures = _shares(estimator) + sparkline(getattr(estimator, "objectives_", ()), "objective per row, pass by pass")
+    if not facts and not pictures:
+        return ""
+    name = escape(type(estimator).__name__)
+    return (
+        f'<div style="{_BOX}"><b>{name}</b><ul style="margin:2px 0 4px;padding-left:20px">{facts}</ul>{pictures}</div>'
+    )
+
+
+def fitted_facts(estimator: Any) -> list[str]:
+    """What was learned, in short sentences."""
+    facts = []
+    converged, n_iter = getattr(estimator, "converged_", None), getattr(estimator, "n_iter_", None)
+    if converged is not None:
+        passes = "" if n_iter is None else f" after {int(n_iter):,} passes"
+        facts.append(("converged" if converged else "did NOT converge: it stopped") + passes)
+    components = getattr(estimator, "components_", None)
+    if components is not None and np.ndim(components) == 2:
+        facts.append(f"{len(components)} directions of {components.shape[1]} columns")
+    neighbors = np.asarray(getattr(estimator, "effective_neighbors_", ()))
+    if neighbors.size:
+        low, middle, high = np.quantile(neighbors, [0.05, 0.5, 0.95])
+        facts.append(f"effective neighbours: {middle:.3g} (90 % of the rows: {low:.3g} to {high:.3g})")
+    for name, said in (
+        ("n_neighbors_", "neighbours that were chosen"),
+        ("noise_", "noise (a variance) that was chosen"),
+        ("shrinkage_", "shrinkage"),
+        ("offset_", "threshold of the scores"),
+    ):
+        value: Any = getattr(estimator, name, None)
+        if np.ndim(value) == 0 and isinstance(value, (int, float, np.number)):
+            facts.append(f"{said}: {value:.4g}")
+    labels = np.asarray(getattr(estimator, "labels_", ()))
+    if labels.size and labels.dtype.kind in "iu":
+        outliers = hasattr(estimator, "offset_")
+        facts.append(
+            f"{int((labels == -1).sum()):,} of {labels.size:,} training rows are outliers"
+            if outliers
+            else f"{len(np.unique(labels[labels >= 0])):,} clusters of {labels.size:,} rows"
+        )
+    if hasattr(estimator, "classes_"):
+        facts.append(f"{len(estimator.classes_):,} classes")
+    if not facts and hasattr(estimator, "n_features_in_"):
+        facts.append(f"fitted to {estimator.n_features_in_:,} columns")
+    return facts
+
+
+def _shares(estimator: Any) -> str:
+    """Bars: the share of each column in the squared length of the components, the largest first."""
+    components = getattr(estimator, "components_", None)
+    if components is None or np.ndim(components) != 2 or not np.size(components):
+        return ""
+    squares = np.square(np.asarray(components, dtype=np.float64)).sum(axis=0)
+    if not np.isfinite(squares).all() or squares.sum() == 0:
+        return ""
+    shares = squares / squares.sum()
+    names = getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(len(shares))])
+    rows = []
+    for i in np.argsort(-shares, kind="stable")[:_MOST_BARS]:
+        bar = f'<div style="height:8px;border-radius:4px;background:#0b8a7b;width:{100 * shares[i] / shares.max():.1f}%"></div>'
+        rows.append(
+            f'<tr><td style="text-align:left;padding:1px 8px 1px 0">{escape(str(names[i]))}</td><td style="width:180px">{bar}</td>'
+            f'<td style="padding:1px 0 1px 8px">{100 * shares[i]:.1f} %</td></tr>'
+        )
+    more = f" ({len(shares) - _MOST_BARS} more)" if len(shares) > _MOST_BARS else ""
+    caption = f'<caption style="text-align:left;opacity:.75">weight of each column in the metric{more}</caption>'
+    return f'<table style="border-collapse:collapse;font-size:13px">{caption}{"".join(rows)}</table>'
+
+
+def sparkline(values: Any, label: str, width: int = 260, height: int = 48) -> str:
+    """A small curve with its first and last value; empty text for fewer than two finite values."""
+    values = np.asarray(values, dtype=np.float64).ravel()
+    values = values[np.isfinite(values)]
+    if len(values) < 2:
+        return ""
+    low, span = values.min(), np.ptp(values) or 1.0
+    x = np.linspace(3, width - 3, len(values))
+    y = height - 4 - (height - 8) * (values - low) / span
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    said = escape(f"{label}: from {values[0]:.5g} to {values[-1]:.5g}", quote=True)
+    return (
+        f'<div style="font-size:13px;opacity:.85">{said}</div><svg width="{width}" height="{height}" role="img" aria-label="{said}">'
+        f'<polyline points="{points}" fill="none" stroke="#0b8a7b" stroke-width="2"/></svg>'
+    )

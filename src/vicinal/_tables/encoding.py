@@ -1,0 +1,118 @@
+"""What is made of one raw column of a table: numbers, days and places in the year, week and day, 0/1 columns."""
+
+from typing import Any
+
+import numpy as np
+
+from vicinal._tables.column_type import ColumnType, TableError, number_type
+from vicinal._tables.frames import as_numbers, is_numeric, read_dates
+from vicinal._words import count
+
+_DAY = 86_400.0  # seconds
+# The parts of a date that come round again: the length of a round, and where in it a time is.
+_ROUNDS: dict[str, Any] = {
+    "month": lambda dates: (dates.dt.day_of_year - 1.0) / 366.0,
+    "weekday": lambda dates: (dates.dt.day_of_week + dates.dt.hour / 24.0) / 7.0,
+    "hour": lambda dates: (dates.dt.hour + dates.dt.minute / 60.0) / 24.0,
+}
+_VARIES: dict[str, Any] = {
+    "month": lambda dates: dates.dt.month,
+    "weekday": lambda dates: dates.dt.day_of_week,
+    "hour": lambda dates: dates.dt.hour,
+}
+
+
+# What may be made of a column, besides the 0/1 columns "=value" of a category.
+PARTS = ("number", "days", *(f"{name}_{function}" for name in _ROUNDS for function in ("sin", "cos")))
+
+
+def outputs_of(column: Any, kind: ColumnType, one_hot: bool) -> list[tuple[str, ColumnType]]:
+    """What a raw column becomes: parts, each with its kind."""
+    if kind.kind in ("continuous", "lattice", "boolean"):
+        return [("number", kind)]
+    if kind.kind == "category" and one_hot:
+        return [(f"={value}", ColumnType("boolean")) for value in sorted(as_texts(column).dropna().unique())]
+    if kind.kind != "date":
+        return []
+    dates = read_dates(column, kind.format)
+    days = number_type(_days(dates))
+    parts = [] if days.kind == "constant" else [("days", days)]
+    for name, varying in _VARIES.items():
+        if varying(dates).nunique() > 1:
+            parts += [(f"{name}_sin", kind._replace(format=None)), (f"{name}_cos", kind._replace(format=None))]
+    return parts
+
+
+def output_name(column: str, part: str) -> str:
+    if part in ("number", "days"):
+        return column
+    return f"{column}{part}" if part.startswith("=") else f"{column}:{part}"
+
+
+def encoded(column: Any, part: str, written: str | None) -> np.ndarray:
+    """One output of a raw column."""
+    if part == "number":
+        if not is_numeric(column):
+            raise TableError(f"1 column of the model must be numeric: {describe_text(column)}.")
+        return as_numbers(column).astype(np.float64)
+    if part.startswith("="):
+        texts = as_texts(column)
+        coded = (texts == part[1:]).to_numpy(dtype=np.float64, na_value=np.nan)
+        coded[texts.isna().to_numpy()] = np.nan
+        return coded
+    dates = read_dates(column, written)
+    unreadable = dates.isna() & column.notna()
+    if unreadable.any():
+        culprit = str(column[unreadable].iloc[0])[:30]
+        raise TableError(
+            f"1 column of the model must hold dates: {str(column.name)!r} holds {culprit!r} in row "
+            f"{column.index[unreadable][0]}{f' (expected {written})' if written else ''}."
+        )
+    if part == "days":
+        return _days(dates)
+    name, _, function = part.partition("_")
+    angle = 2.0 * np.pi * _ROUNDS[name](dates).to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.sin(angle) if function == "sin" else np.cos(angle)
+
+
+def _days(dates: Any) -> np.ndarray:
+    import pandas as pd
+
+    return ((dates - pd.Timestamp(0)).dt.total_seconds() / _DAY).to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def as_texts(column: Any) -> Any:
+    """The values of a category as texts; whole numbers without a fraction, missing ones missing."""
+    if column.dtype.kind == "f":
+        column = column.astype("Int64") if (column.dropna() % 1 == 0).all() else column
+    return column.astype("string")
+
+
+def differs(column: Any, text: str) -> np.ndarray:
+    """Where a column holds another value than the one that is written so."""
+    if is_numeric(column):
+        try:
+            return ~np.isclose(
+                as_numbers(column), float({"True": 1.0, "False": 0.0}.get(text, text)), rtol=1e-7, atol=0.0
+            )
+        except ValueError:  # it held a text in the training rows
+            return np.ones(len(column), dtype=bool)
+    return (as_texts(column) != text).to_numpy(dtype=bool, na_value=False)
+
+
+def describe_text(column: Any) -> str:
+    """What kind of text a column holds; names the culprit where nearly all of it is numbers."""
+    import pandas as pd
+
+    name, values = repr(str(column.name)), column.dropna()
+    if not len(values):
+        return f"{name} (no value at all)"
+    texts = values.astype(str)
+    numbers = pd.to_numeric(texts, errors="coerce").notna()
+    if numbers.mean() > 0.5 and not numbers.all():
+        culprit = values[~numbers]
+        return (
+            f"{name} ({int(numbers.sum()):,} of {len(values):,} entries are numbers; row {culprit.index[0]} holds "
+            f"{str(culprit.iloc[0])[:30]!r})"
+        )
+    return f"{name} ({count(values.nunique(), 'value')}, as {str(values.iloc[0])[:20]!r})"

@@ -1,0 +1,176 @@
+"""A fit that was killed goes on from its journal: the same bits, and at most one pass is made again."""
+
+import json
+import signal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vicinal import LCA, NCA
+from vicinal._app.errors import DATA, INTERRUPTED, OK, OUTPUT, USAGE
+from vicinal._journal import Journal, OtherFitError, journaled, keep_journal
+from vicinal.cli import main
+from vicinal.datasets import make_machine_states
+
+METHODS = {
+    "lca": ["--method", "lca", "--drop", "state"],
+    "lca, given penalty": ["--method", "lca", "--drop", "state", "--set", "reg=0.1"],
+    "lca, stochastic": ["--method", "lca", "--drop", "state", "--set", "reg=0.1", "--set", "solver=stochastic"],
+    "lca-gauss": ["--method", "lca-gauss", "--drop", "state"],
+    "nca": ["--method", "nca", "--target", "state"],
+    "parzen": ["--method", "parzen", "--drop", "state"],
+    "manifold-parzen": ["--method", "manifold-parzen", "--drop", "state"],
+}
+
+
+class Killed(BaseException):
+    """Stands for a process that is killed in the middle of a pass."""
+
+
+def kill():
+    raise Killed
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X, y = make_machine_states(60, random_state=3)
+    pd.DataFrame(X[:, :3], columns=list("abc")).assign(state=y).to_csv("table.csv", index=False)
+    return tmp_path
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Counts the passes that are made; `kill` is the number of the one during which the process is killed."""
+    counts = {"made": 0, "kill": None, "how": kill}
+    passed = Journal.passed
+
+    def counted(self, name, digest, compute):
+        def compute_and_count():
+            counts["made"] += 1
+            if counts["made"] == counts["kill"]:
+                counts["how"]()
+            return compute()
+
+        return passed(self, name, digest, compute_and_count)
+
+    monkeypatch.setattr(Journal, "passed", counted)
+    return counts
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_fit_goes_on_with_the_same_bits(folder, passes, method):
+    command = ["learn", "table.csv", *METHODS[method], "-q", "-o"]
+    assert main([*command, "whole.v"]) == OK
+    total, passes["made"] = passes["made"], 0
+    assert not (folder / "whole.v.partial").exists()
+    assert total > 3
+    passes["kill"] = total - 1
+    with pytest.raises(Killed):
+        main([*command, "model.v"])
+    assert not (folder / "model.v").exists()
+    kept = folder / "model.v.partial"
+    kept.write_bytes(kept.read_bytes()[:-3])  # and the last record was being written
+    passes.update(made=0, kill=None)
+    assert main([*command, "model.v", "--resume"]) == OK
+    assert passes["made"] == 3  # the last two, and the record that was cut off
+    assert (folder / "model.v").read_bytes() == (folder / "whole.v").read_bytes()
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize("method", ["lca, given penalty", "lca", "nca"])
+def test_an_interrupted_fit_writes_the_best_model_so_far_or_says_that_nothing_was_written(
+    folder, passes, capsys, method
+):
+    """It once said that the best parameters so far were kept, and wrote no file."""
+    command = ["learn", "table.csv", *METHODS[method], "-o"]
+    assert main([*command, "whole.v"]) == OK
+    total = passes["made"]
+    capsys.readouterr()
+    for when in (1, total - 1):
+        passes.update(made=0, kill=when, how=interrupt)
+        assert main([*command, "model.v"]) == INTERRUPTED
+        said = capsys.readouterr().err
+        written = (folder / "model.v").exists()
+        assert written == (when > 1)
+        assert ("this is the best model so far" if written else "nothing was written to model.v.") in said
+        assert "--resume goes on from what is kept in model.v.partial." in said
+    assert (folder / "model.v").read_bytes() != (folder / "whole.v").read_bytes()
+    passes.update(made=0, kill=None)
+    assert main([*command, "model.v", "--resume"]) == OK
+    assert passes["made"] == 2
+    assert "passes were taken from model.v.partial." in capsys.readouterr().err
+    assert (folder / "model.v").read_bytes() == (folder / "whole.v").read_bytes()
+
+
+def test_a_journal_belongs_to_one_fit(folder, passes):
+    command = ["learn", "table.csv", *METHODS["lca"], "-q", "-o", "model.v"]
+    assert main([*command, "--resume"]) == USAGE  # there is nothing to go on from
+    passes["kill"] = 5
+    with pytest.raises(Killed):
+        main(command)
+    before = (folder / "model.v.partial").read_bytes()
+    assert json.loads(before.splitlines()[0])["what"] == "vicinal fit"
+    passes.update(made=0, kill=None)
+    assert main([*command, "--resume", "--set", "reg=0.5"]) == DATA
+    assert (folder / "model.v.partial").read_bytes() == before
+    assert passes["made"] == 0
+    assert main(command) == OK  # without --resume it begins anew
+    assert not (folder / "model.v.partial").exists()
+    (folder / "model.v.partial").write_text("my notes")
+    assert main(command) == OUTPUT
+    assert (folder / "model.v.partial").read_text() == "my notes"
+    (folder / "model.v").rename(folder / "other.v.partial")
+    assert main(["learn", "other.v.partial", *METHODS["lca"], "-o", "other.v"]) == USAGE  # it would replace the data
+
+
+def test_replayed_passes_are_those_that_were_made(tmp_path):
+    calls = []
+
+    @journaled()
+    def double(x):
+        calls.append(x)
+        if x[0] < 0:
+            raise ValueError("negative")
+        return float(x[0]), 2 * x
+
+    def fit(last):
+        found = [double(np.array([1.0, np.pi]))]
+        with pytest.raises(ValueError, match="negative"):
+            double(np.array([-1.0]))
+        return [*found, double(np.array([0.1], dtype=np.float32)), double(np.array([last]))]
+
+    def kept():
+        return keep_journal(tmp_path / "journal", "a")
+
+    with kept():
+        whole = fit(5.0)
+    assert len(calls) == 4
+    with kept() as journal:
+        again = fit(5.0)
+    assert (journal.n_replayed, journal.n_computed) == (3, 0)
+    assert len(calls) == 5  # a pass that raised is tried again, and what followed it is still replayed
+    for (value, array), (other, other_array) in zip(whole, again, strict=True):
+        assert (type(other), other) == (float, value)
+        assert array.dtype == other_array.dtype
+        np.testing.assert_array_equal(other_array, array)
+    with kept() as journal:
+        np.testing.assert_array_equal(fit(6.0)[-1][1], [12.0])
+    assert (journal.n_replayed, journal.n_computed) == (2, 1)
+    with pytest.raises(OtherFitError, match="other rows, or with other parameters"), keep_journal(journal.path, "b"):
+        pass
+    assert double(np.array([3.0]))[0] == 3.0  # without a journal nothing changes
+
+
+@pytest.mark.parametrize("estimator", [LCA(), NCA(random_state=0)])
+def test_a_journal_changes_no_fit(tmp_path, estimator):
+    X, y = make_machine_states(50, random_state=1)
+    plain = estimator.fit(X[:, :3], y).components_.copy()
+    for _ in range(2):
+        with keep_journal(tmp_path / "j", "one"):
+            np.testing.assert_array_equal(estimator.fit(X[:, :3], y).components_, plain)

@@ -1,0 +1,107 @@
+"""What notebooks show: facts that are true, texts that stay texts, and nothing before the fit."""
+
+import html.parser
+import inspect
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import config_context
+from sklearn.base import BaseEstimator
+
+import vicinal
+from vicinal._fit_loops import Recorder, fixed_point
+from vicinal._notebook import NotebookMixin, fitted_html, sparkline
+
+EVIL = "<script>window.hacked=1</script>"
+
+
+def estimator_classes():
+    return [
+        found
+        for name in vicinal.__all__
+        if name != "NeuralNCA"  # needs torch
+        and inspect.isclass(found := getattr(vicinal, name))
+        and issubclass(found, BaseEstimator)
+    ]
+
+
+@pytest.mark.parametrize("cls", estimator_classes(), ids=lambda cls: cls.__name__)
+def test_every_estimator_has_the_mixin_before_scikit_learns_own(cls):
+    order = cls.__mro__
+    assert order.index(NotebookMixin) < order.index(BaseEstimator)
+
+
+@pytest.fixture(scope="module")
+def lca():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 3)) * [1, 5, 0.2], columns=["a", EVIL, "c"])
+    return vicinal.LCA(reg=0.1).fit(X)
+
+
+def test_facts_of_a_fit(lca):
+    shown = lca._repr_mimebundle_()["text/html"]
+    assert shown.startswith("<div")
+    assert "<b>LCA</b>" in shown
+    assert f"converged after {lca.n_iter_} passes" in shown
+    assert "3 directions of 3 columns" in shown
+    assert f"effective neighbours: {np.median(lca.effective_neighbors_):.3g}" in shown
+    assert EVIL not in fitted_html(lca)
+    assert "&lt;script&gt;" in fitted_html(lca)
+    shares = np.square(lca.components_).sum(axis=0) / np.square(lca.components_).sum()
+    assert [float(text) for text in re.findall(r">([0-9.]+) %<", fitted_html(lca))] == pytest.approx(
+        100 * np.sort(shares)[::-1], abs=0.06
+    )
+    ET.fromstring(f"<all>{fitted_html(lca)}</all>")  # well-formed
+    with config_context(display="text"):
+        assert "text/html" not in lca._repr_mimebundle_()
+
+
+def test_nothing_before_the_fit_and_a_warning_after_one_that_failed():
+    assert fitted_html(vicinal.LCA()) == ""
+    assert vicinal.LCA()._repr_mimebundle_()["text/html"]
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.warns(Warning, match="did not converge"):
+        short = vicinal.LCA(reg=0.1, max_iter=2).fit(X)
+    assert "did NOT converge: it stopped after 2 passes" in fitted_html(short)
+
+
+def test_densities_detectors_and_clusters():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    detector = vicinal.DensityOutlierDetector(vicinal.ParzenWindows(0.5)).fit(X)
+    assert f"{(detector.labels_ == -1).sum()} of 40 training rows are outliers" in fitted_html(detector)
+    clusters = vicinal.ParzenMeanShift(vicinal.ParzenWindows(2.0)).fit(X)
+    assert f"{len(np.unique(clusters.labels_))} clusters of 40 rows" in fitted_html(clusters)
+    rca = vicinal.RCA().fit(X, np.arange(40) % 2)
+    assert "2 directions of 2 columns" in fitted_html(rca)
+
+
+class Tags(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+
+    def handle_data(self, text):
+        self.text += text
+
+
+def test_a_comparison_and_a_path():
+    rng = np.random.default_rng(0)
+    X, y = pd.DataFrame(rng.normal(size=(40, 2)), columns=[EVIL, "b"]), np.array([EVIL, "no"])[np.arange(40) % 2]
+    comparison = vicinal.compare(X, y, metrics=["euclidean", "rca"], densities=["gaussian"], n_splits=2, n_repeats=1)
+    found = Tags(comparison._repr_html_())
+    assert "script" not in found.tags
+    assert comparison.verdict in found.text
+    for result in [*comparison.metrics, *comparison.densities]:
+        assert result.label in found.text
+    assert found.tags.count("table") == 2
+    path = fixed_point(lambda x: (-(x**2), x / 2), 1.0, Recorder(), max_iter=50, tol=1e-3)
+    assert f"{path.n_iter} passes" in Tags(path._repr_html_()).text
+    assert "svg" in Tags(path._repr_html_()).tags
+    assert sparkline([1.0], "x") == sparkline([np.nan, np.inf], "x") == ""
