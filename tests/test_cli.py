@@ -919,7 +919,7 @@ SHARED = {
     ("learn", "key_file", "output"): "learn other.csv --method lca --key-file IN -o OUT",
     **{
         (name, "key_file", "output"): f"{name} other.vicinal other.csv --key-file IN -o OUT"
-        for name in ("transform", "score", "neighbors")
+        for name in ("transform", "score", "neighbors", "report")
     },
     ("compare", "data", "report"): "compare IN --target kind --report OUT",
     ("report", "model", "output"): "report IN other.csv -o OUT",
