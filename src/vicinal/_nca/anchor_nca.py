@@ -59,7 +59,8 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     n_components : int, optional
         Rows of the map; the default is the number of features.
     init : {"rca", "identity"} or array of shape (n_components, n_features), default="rca"
-        The start. "rca" whitens the differences within pairs, shrunk by a tenth in units of the columns.
+        The start. "rca" whitens the differences within pairs, shrunk by a tenth: in units of the columns, or towards the raw
+        metric where held-out pairs prefer that.
     similarity : {"cosine", "distance"}, default="cosine"
     temperature : float, default=0.05
         The smaller, the more the nearest wrong candidates count.
@@ -204,8 +205,8 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         )
         rows = _Rows(X, X if table is None else table)
         self._check_named_rows(rows, anchored)
-        start = self._start(rows, anchored, random)
-        path = _climb(rows, anchored, start, self, options, random)
+        starts = self._starts(rows, anchored, random)
+        path = _climb(rows, anchored, starts, self, options, random)
         self.components_ = path.parameters.astype(np.float64)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         self.held_out_pairs_ = path.more["held_out_pairs_"]
@@ -242,8 +243,8 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         if all(not table[some].any() for table, some in ((rows.anchors, left), (rows.X, right))):
             raise ValueError("all rows in pairs are zero: there is no direction to learn from.")
 
-    def _start(self, rows: "_Rows", anchored: AnchorPairs, random: RandomState) -> Array:
-        """The first matrix: of RCA (differences within pairs, whitened), the identity, or what the user gave."""
+    def _starts(self, rows: "_Rows", anchored: AnchorPairs, random: RandomState) -> list[Array]:
+        """Matrices to start from: of RCA (differences within pairs, whitened), the identity, or what the user gave."""
         d = rows.X.shape[1]
         k = check_size(self.n_components, d, False)
         if not isinstance(self.init, str):
@@ -255,9 +256,9 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
                 or not np.isfinite(A).all()
             ):
                 raise ValueError(f"init must be a finite matrix of shape ({k}, {d}), got shape {A.shape}.")
-            return A
+            return [A]
         if self.init == "identity":
-            return np.eye(k, d)
+            return [np.eye(k, d)]
         some = random.permutation(len(anchored.pairs))[: _START_ROWS // 2]
         left, right = rows.anchors[anchored.pairs[some, 0]], rows.X[anchored.pairs[some, 1]]
         both = np.concatenate([left, right]).astype(np.float64)
@@ -267,12 +268,22 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         spread = np.diag(total) + 1e-9 * np.trace(total) / d
         size = float(np.mean(np.diag(within) / spread)) if spread.all() else 0.0
         if size <= 0.0:
-            return np.eye(k, d)
-        # In units of the columns, so that a loud column does not drown the others.
-        within = (1.0 - _RAW_SHARE) * within + _RAW_SHARE * size * np.diag(spread)
+            return [np.eye(k, d)]
         reference = total + np.diag(spread - np.diag(total))
-        found = whitening(within, reference, n_components=k, tolerance=rank_tolerance(d), resolution=0.0)
-        return np.eye(k, d) if found is None else found.components
+        # Shrunk in units of the columns, so that a loud column does not drown the others; and towards the raw metric, which
+        # suits embeddings, whose columns have no units.
+        targets = (size * spread, np.full(d, np.trace(within) / d))
+        found = [
+            whitening(
+                (1.0 - _RAW_SHARE) * within + _RAW_SHARE * np.diag(target),
+                reference,
+                n_components=k,
+                tolerance=rank_tolerance(d),
+                resolution=0.0,
+            )
+            for target in targets
+        ]
+        return [one.components for one in found if one is not None] or [np.eye(k, d)]
 
 
 class _Rows:
@@ -295,16 +306,16 @@ class _Rows:
 
 
 def _climb(
-    rows: _Rows, anchored: AnchorPairs, start: Array, estimator: AnchorNCA, options: Adam, random: RandomState
+    rows: _Rows, anchored: AnchorPairs, starts: list[Array], estimator: AnchorNCA, options: Adam, random: RandomState
 ) -> FitPath:
-    """Adam over batches of pairs; after each round the held-out pairs decide what is kept.
+    """Adam over batches of pairs, from the best start; after each round the held-out pairs decide what is kept.
 
     A round that gains nothing returns to the best matrix and halves the step; `n_iter_no_change` of them in a row end the
     climb.
     """
     train, held_out = _held_out(anchored, options, random)
     look = None if held_out is None else _Look(rows, anchored, held_out, estimator.similarity, random)
-    A = start.astype(rows.dtype)
+    A = (starts[0] if look is None else max(starts, key=look.score)).astype(rows.dtype)
     size = float(np.sqrt(np.mean(np.square(A))))
     step, idle = options.learning_rate * size, 0
     settings: dict[str, Any] = {"similarity": estimator.similarity, "temperature": estimator.temperature}
