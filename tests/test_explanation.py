@@ -7,7 +7,7 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal import LCA, DensityOutlierDetector, LCAGauss, ManifoldParzen, ParzenWindows
+from vicinal import LCA, DensityImputer, DensityOutlierDetector, LCAGauss, ManifoldParzen, ParzenWindows
 from vicinal._density import explanation
 
 
@@ -113,3 +113,14 @@ def test_what_cannot_be_explained_is_an_error_that_says_so(table, density, named
     detector = DensityOutlierDetector(density).fit(table[:60])
     with pytest.raises(TypeError, match=named):
         detector.explain(table[:2])
+
+
+def test_rows_that_were_filled_in_are_explained_in_their_own_columns():
+    """A pipeline that scales and then fills gaps keeps its columns; explaining it was refused."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3)) * [1.0, 10.0, 100.0]
+    X[:, 2] += 5.0 * X[:, 1]
+    detector = DensityOutlierDetector(make_pipeline(StandardScaler(), DensityImputer(), LCA(reg=0.1))).fit(X)
+    found = detector.explain(np.array([[0.0, 10.0, -500.0]]))
+    assert found.shares[0, 1:].max() < 0.05
+    assert found.lows[0, 2] < 50.0 < found.highs[0, 2]

@@ -16,7 +16,8 @@ from vicinal._mixtures import LocalFrameMixture, SharedMixture, column_condition
 MOST_REFERENCE_ROWS = 4000
 _INTERVAL = (0.05, 0.5, 0.95)
 _LARGEST_SHARE = 0.1  # a column of a larger share is no reason
-# Scalers that treat every column by itself: what is expected can be said in the units of the data.
+# Scalers that treat every column by itself: what is expected can be said in the units of the data. Estimators of this library
+# that only fill gaps say so by `keeps_columns`.
 _COLUMNWISE = (StandardScaler, MinMaxScaler, RobustScaler, MaxAbsScaler)
 
 # The surprises of a detector's training rows, which are neither pickled nor saved.
@@ -141,13 +142,18 @@ def _parts(density: Any) -> tuple[Any, Any]:
 
 def acts_by_column(steps: Pipeline) -> bool:
     """Whether all steps treat every column by itself and can be undone."""
-    return all(step == "passthrough" or isinstance(step, _COLUMNWISE) for _, step in steps.steps)
+    return all(_is_left_alone(step) or isinstance(step, _COLUMNWISE) for _, step in steps.steps)
+
+
+def _is_left_alone(step: Any) -> bool:
+    """Whether a step leaves the known values of all columns as they are."""
+    return step == "passthrough" or getattr(step, "keeps_columns", False)
 
 
 def in_units_of_data(steps: Pipeline, table: np.ndarray) -> np.ndarray:
     """What the steps made of rows, as the rows were."""
     for _, step in reversed(steps.steps):
-        table = table if step == "passthrough" else step.inverse_transform(table)
+        table = table if _is_left_alone(step) else step.inverse_transform(table)
     return table
 
 

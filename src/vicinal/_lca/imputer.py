@@ -1,6 +1,6 @@
 """Missing values filled in from a density."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -87,6 +87,8 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
     >>> draws.shape
     (100, 1, 2)
     """
+
+    keeps_columns: ClassVar[bool] = True  # known values pass unchanged: what comes after speaks of the same columns
 
     def __init__(self, density: Any = None, *, sample: bool = False, random_state: Any = None):
         self.density = density

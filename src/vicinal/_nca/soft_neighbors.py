@@ -363,32 +363,39 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
 
         return score
 
-    def predict(self, X: ArrayLike | None = None, return_std: bool = False) -> Any:
+    def predict(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """The softmax mean of the training targets.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features), default=None
             None predicts the training rows (of positive weight), each without itself.
-        return_std : bool, default=False
-            Also return the standard deviation of the targets under the same softmax: how much the neighbours
-            disagree.
 
         Returns
         -------
         mean : array of shape (n,) or (n, n_outputs)
-        std : array of the same shape, only with ``return_std=True``
+        """
+        placed, queries = self._asked(X)
+        mean = placed.softmax_means(self._targets, queries).means * self._unit + self._mean
+        return mean[:, 0] if self._one_output else mean
+
+    def predict_std(self, X: ArrayLike | None = None) -> NDArray[Any]:
+        """The standard deviation of the training targets under the softmax of `predict`: how much the neighbours disagree.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features), default=None
+            None is the training rows (of positive weight), each without itself.
+
+        Returns
+        -------
+        std : array of shape (n,) or (n, n_outputs)
         """
         placed, queries = self._asked(X)
         k = self._targets.shape[1]
-        values = np.column_stack([self._targets, self._targets**2]) if return_std else self._targets
-        found = placed.softmax_means(values, queries).means
-        mean = found[:, :k] * self._unit + self._mean
-        answer = mean[:, 0] if self._one_output else mean
-        if not return_std:
-            return answer
+        found = placed.softmax_means(np.column_stack([self._targets, self._targets**2]), queries).means
         std = np.sqrt(np.maximum(found[:, k:] - found[:, :k] ** 2, 0.0)) * self._unit
-        return answer, std[:, 0] if self._one_output else std
+        return std[:, 0] if self._one_output else std
 
 
 def _image_width(metric, n_features):

@@ -392,7 +392,10 @@ class RCA(LinearMetricMixin, BaseEstimator):
                 f"({shown_columns(spread == 0, names)}). Drop them to silence this warning."
             )
         elif asked is None and rank < d:
-            said = f"{rank} of {d} directions are kept: along the others the rows do not vary, because columns depend on each other."
+            said = (
+                f"{rank} of {d} directions are kept: along the others the rows do not vary, because there are no more rows "
+                "than that, or because columns depend on each other."
+            )
         if said is not None:
             warnings.warn(said, UserWarning, stacklevel=4)
 
