@@ -50,7 +50,7 @@ def passes_to(objectives, level):
 
 
 def compare_passes(X, weight=None, reg=0.0):
-    """EM's passes and the accelerated solver's, to within 1e-6 nats a row of EM's limit."""
+    """EM's passes and the accelerated solver's, to within 1e-6 nats per row of EM's limit."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", (ConvergenceWarning, UserWarning))
         em = LCA(solver="em", reg=reg, tol=1e-12, max_iter=3000).fit(X, sample_weight=weight)
@@ -152,7 +152,7 @@ def usps(quick):
 
 
 def mnist(quick):
-    """Stochastic at 60,000 x 50 against exact EM, which stops as soon as a pass gains no more than 1e-5 nats a row."""
+    """Stochastic at 60,000 x 50 against exact EM, which stops as soon as a pass gains no more than 1e-5 nats per row."""
     data = datasets.load("mnist", download_if_missing=False).data.astype(np.float64).reshape(70_000, -1) / 255.0
     train, test = data[:60_000], data[60_000:62_000]
     centre = train.mean(axis=0)

@@ -130,7 +130,7 @@ def _lca_rows(report):
     """What was measured, and what came out."""
     found = report["passes"]
     yield (
-        f"passes of `accelerated` over those of EM to within 1e-6 nats a row of EM's limit, median of {len(found['sets'])} sets",
+        f"passes of `accelerated` over those of EM to within 1e-6 nats per row of EM's limit, median of {len(found['sets'])} sets",
         f"{found['median_ratio']:.2f}",
     )
     found = report["statsmodels"]

@@ -77,7 +77,7 @@ def negative_log_likelihood(log_density: ArrayLike) -> NegativeLogLikelihood:
     values = check_array(log_density, ensure_2d=False, ensure_all_finite=False, ensure_min_samples=0)
     if values.ndim != 1 or not values.size:
         raise ValueError(
-            f"log_density must hold one number a row, expected shape (n,) with n >= 1, got {values.shape}. "
+            f"log_density must hold one number per row, expected shape (n,) with n >= 1, got {values.shape}. "
             "Pass the output of score_samples."
         )
     values = values.astype(np.float64)

@@ -82,7 +82,7 @@ def density_words(comparison):
     scott, loo, lca = (comparison.result("density", name) for name in _DENSITIES)
     gain = lca.difference
     lines = [
-        f"{comparison.n_rows} rows along thin, slanted bars. Held-out log-likelihood, in nats a row (higher is better):",
+        f"{comparison.n_rows} rows along thin, slanted bars. Held-out log-likelihood, in nats per row (higher is better):",
         "",
         f"  Parzen windows, Scott's rule                  {scott.main.mean:6.2f}",
         f"  Parzen windows, one leave-one-out width       {loo.main.mean:6.2f}",

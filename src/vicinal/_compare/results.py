@@ -33,7 +33,7 @@ class MethodResult:
     learned : bool
         Whether it is judged against the best plain method.
     scores : dict of str to array
-        One value a fold: "accuracy", "recall@1", ..., "purity" for metrics, or "r2" and "mean_error" where the target is a
+        One value per fold: "accuracy", "recall@1", ..., "purity" for metrics, or "r2" and "mean_error" where the target is a
         number; "log_likelihood" for densities.
     intervals : dict of str to Interval
         Mean and 95 % interval of each score.

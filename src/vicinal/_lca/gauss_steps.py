@@ -243,7 +243,7 @@ def search_directions(run, path, tol, n, rounds=None, move=None):
     Returns
     -------
     FitPath
-        Of the best split found; its objectives are the best so far, one entry a pass of all runs.
+        Of the best split found; its objectives are the best so far, one entry per pass of all runs.
     """
     best, record, rough = path, [path.objectives], max(tol, ROUGH)
 

@@ -152,7 +152,7 @@ class LCA(
     constant_values_ : ndarray
         The values of the other columns.
     objectives_ : ndarray
-        The penalised objective per row, one entry a pass, the last one belonging to ``covariance_``.
+        The penalised objective per row, one entry per pass, the last one belonging to ``covariance_``.
     n_iter_ : int
         Passes over the pairs (sweeps over the rows for "stochastic").
     converged_ : bool

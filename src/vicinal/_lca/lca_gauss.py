@@ -122,7 +122,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
     constant_values_ : ndarray
         The values of the other columns.
     objectives_ : ndarray
-        The penalised objective per row, one entry a pass, the last one belonging to the fitted parameters;
+        The penalised objective per row, one entry per pass, the last one belonging to the fitted parameters;
         with ``reduce``, the best so far.
     n_iter_ : int
         Passes over the pairs.

@@ -40,7 +40,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         with one factor :math:`\\pi_l` as above.  "points": the source draws points, a chunklet enters with
         :math:`\\pi_l^{|C|}`, and the weights are shares of points.  Without constraints they are the same.
     tol : float, default=1e-4
-        Rise of the objective, in nats a row, at which a run stops.
+        Rise of the objective, in nats per row, at which a run stops.
     reg_covar : float, default=1e-6
         Variance added to the diagonals of the covariances.
     max_iter : int, default=300

@@ -3,7 +3,7 @@
 A *chunklet* is a set of two or more rows known to share a class, whichever class that is (Bar-Hillel et al.
 2005, sec. 2).  Labels, groups and pairs all say the same thing in different words; here each becomes one of
 
-- an integer array with one entry a row, -1 for a row in no chunklet (what the public functions return);
+- an integer array with one entry per row, -1 for a row in no chunklet (what the public functions return);
 - :class:`ChunkletRows`, positions and ids side by side, for chunklets that share rows (teachers who do not
   talk to each other).
 """

@@ -25,7 +25,7 @@ _PAPER = {
     "LCA - Gauss": (-400.28, 0.31),
     "LCA - Gauss - Red": (-400.26, 0.31),
 }
-_TOL = 3e-3  # nats a row and pass: the numbers move by about 0.05
+_TOL = 3e-3  # nats per row and pass: the numbers move by about 0.05
 
 
 def units(setting):
