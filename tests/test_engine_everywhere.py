@@ -63,6 +63,8 @@ _FRAMES = "batches of decompositions of k neighbours each, which are no sums ove
 OWN_BLOCKS = {
     "_mixtures/conditionals.py": "the log-sums of all columns but one share a square: one sum per column, which no verb gives",
     "_mixtures/frame_mixture.py": _FRAMES,
+    "_lca/local_kernels.py": _FRAMES,
+    "_retrieval/search.py": "blocks of a corpus that may be larger than memory; the engine searches each of them",
     "_manifold_parzen/held_out_frames.py": _FRAMES,
     "_manifold_parzen/manifold_parzen.py": _FRAMES,
     "_manifold_parzen/search.py": _FRAMES,

@@ -108,7 +108,8 @@ def test_screening_by_products_changes_nothing(kind, noise, monkeypatch):
     X = mixture.centres[:30] + 2.0 * np.sqrt(noise) * rng.normal(size=(30, 25))
     monkeypatch.setattr("vicinal._engine._arrays.ARRAY_BLOCK_PAIRS", 32 * 120)
     got, left_out = mixture.score_samples(X), mixture.left_out_score_samples()
-    monkeypatch.setattr("vicinal._engine._frames._SCREEN", -1.0)
+    for module in ("_frames", "_frame_scores"):
+        monkeypatch.setattr(f"vicinal._engine.{module}.LARGEST_SCREENED_ERROR", -1.0)
     np.testing.assert_allclose(got, mixture.score_samples(X), rtol=1e-11)
     np.testing.assert_allclose(left_out, mixture.left_out_score_samples(), rtol=1e-11)
     # By products alone the answer would be off.

@@ -176,6 +176,7 @@ def climb(problem, split, record, *, max_iter, tol):
             lost = factor > 1.0 and not gained > tol
             record.add(trial, new_objective, keep=not lost)
             if lost:
+                record.iterated(split)
                 factor = 1.0
                 continue
             record.iterated(trial)

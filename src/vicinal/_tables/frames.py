@@ -197,7 +197,7 @@ def hidden_numbers(texts: Any) -> str | None:
 
     if pd.to_numeric(texts, errors="coerce").notna().mean() > 0.5:
         return "some"
-    if most(r"\s*[-+]?\d+,\d+\s*") and not most(r"\s*[-+]?\d{1,3}(,\d{3})+\s*"):
+    if most(r"\s*[-+]?\d+,\d+\s*") and not most(r"\s*[-+]?[1-9]\d{0,2}(,\d{3})+\s*"):
         return "commas"
     if most(r"\s*[-+(]?\s*[$€£¥]?\s*[-+]?\d[\d,' ]*(\.\d+)?\s*[%$€£¥)]?\s*"):
         return "signs"
