@@ -170,7 +170,7 @@ def test_anisotropic_density_verdict():
     rng = np.random.default_rng(0)
     turn = np.array([[np.cos(0.6), -np.sin(0.6)], [np.sin(0.6), np.cos(0.6)]])
     X = np.concatenate([rng.normal(size=(150, 2)) * [1.5, 0.05] @ turn.T + centre for centre in ([0, 0], [0, 1.0])])
-    result = vicinal.compare(X, densities=["gaussian", "parzen-scott", "parzen-loo", "lca"], n_repeats=1)
+    result = vicinal.compare(X, densities=["gaussian", "parzen-scott", "parzen-loo", "lca"], n_repeats=1, n_splits=3)
     assert result.helped == {"metric": None, "density": "helped"}
     assert result.verdict.startswith("LCA helped: held-out log-likelihood rose from")
     assert result.metrics == []
@@ -514,8 +514,6 @@ def test_a_fast_comparison_says_what_it_left_out():
     assert (result.settings["n_repeats"], result.settings["fit_rows"]) == (1, 500)
     assert result.notes[0].startswith("A fast comparison: one round of folds, at most 3,000 rows compared and 500 rows")
     assert "LCA were fitted to 500 of the 960 training rows" in str(result)
-    again = vicinal.compare(X, y, **result.settings)
-    assert str(again) == str(result)
     fewer = vicinal.compare(X, y, metrics=["z-scored"], densities=[], fast=True, n_splits=3, max_rows=600)
     assert (fewer.n_folds, fewer.n_rows) == (3, 600)
     with pytest.raises(TypeError, match="fast must be True or False"):

@@ -26,7 +26,7 @@ FLAGS = [
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
 ]  # fmt: skip
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
-FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1}
+FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1, "n_splits": 3}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def pages(tmp_path_factory):
         folder / "evil.html"
     )
     bars = make_slanted_bars(random_state=0)[0]
-    alone = vicinal.compare(bars, densities=["gaussian", "lca"], n_repeats=1)
+    alone = vicinal.compare(bars, densities=["gaussian", "lca"], n_repeats=1, n_splits=3)
     vicinal.report(bars, comparison=alone).save(folder / "bars.html")
     numbers = vicinal.compare(X, X[:, 0], metrics=["euclidean", "rca"], densities=[], n_repeats=1)
     vicinal.report(named, X[:, 0], comparison=numbers).save(folder / "numbers.html")

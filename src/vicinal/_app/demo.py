@@ -107,7 +107,7 @@ def _report(arguments, console, engine, path):
 
     readings, y = make_machine_states(random_state=0)
     X = pd.DataFrame(readings, columns=[f"sensor {i}" for i in range(1, 9)])
-    comparison = run(X, y, console, arguments, engine=engine, fast=True)
+    comparison = run(X, y, console, arguments, engine=engine, fast=True, n_splits=3)
     report = vicinal.report(
         X,
         y,

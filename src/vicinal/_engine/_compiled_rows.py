@@ -34,6 +34,7 @@ from vicinal._engine._tuning import (
     FLOAT64,
     HALF_SUMS_FROM_ROWS,
     KEPT_POINTS,
+    LEAST_BLOCK_PAIRS,
     LEAST_BLOCKS,
     PRODUCT_ROWS,
     PRODUCTS_FROM,
@@ -336,13 +337,19 @@ class CompiledRows(Placed):
 
     def _blocks(self, pairs: CompiledPairs, group: int = KEPT_ROW_GROUP) -> Blocks:
         """Blocks of queries in whole groups: short enough to interrupt, enough for the threads."""
-        rows = min(COMPILED_BLOCK_PAIRS // pairs.n, -(-pairs.m // LEAST_BLOCKS))
+        rows = self._rows_of_block(pairs)
         return Blocks(pairs.m, max(rows // group, 1) * group)
+
+    @staticmethod
+    def _rows_of_block(pairs: CompiledPairs) -> int:
+        """Queries in a block: few enough to be interrupted and to keep the threads busy, but not fewer than pay for a call."""
+        shared = max(-(-pairs.m // LEAST_BLOCKS), LEAST_BLOCK_PAIRS // pairs.n)
+        return min(COMPILED_BLOCK_PAIRS // pairs.n, shared)
 
     def _product_blocks(self, pairs: CompiledPairs, kept_points: int | None) -> Blocks:
         """Blocks of queries for matrix products, within the memory for what they keep."""
         size = pairs.dtype.itemsize * (TILE if kept_points is None else kept_points)
-        rows = min(COMPILED_BLOCK_PAIRS // pairs.n, -(-pairs.m // LEAST_BLOCKS), self._memory // (4 * size))
+        rows = min(self._rows_of_block(pairs), self._memory // (4 * size))
         group = KEPT_ROW_GROUP
         return Blocks(pairs.m, max(min(rows, PRODUCT_ROWS) // group, 1) * group)
 
