@@ -173,9 +173,9 @@ def climb(problem, split, record, *, max_iter, tol):
             trial = stretched(split, following, factor) if factor > 1.0 else following
             new_objective, new_following = em_step(problem, trial)
             gained = new_objective - objective
-            lost = factor > 1.0 and not gained > tol
-            record.add(trial, new_objective, keep=not lost)
-            if lost:
+            overshot = factor > 1.0 and not gained > tol
+            record.add(trial, new_objective, keep=not overshot)
+            if overshot:
                 record.iterated(split)
                 factor = 1.0
                 continue

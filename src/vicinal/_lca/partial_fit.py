@@ -1,8 +1,9 @@
 """LCA on a stream of rows (sec. 5.1): ``partial_fit``."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from vicinal._checks import check_rows
 from vicinal._lca.checks import collapse_message
@@ -39,7 +40,7 @@ class PartialFitMixin:
     _keep: Any
     _keep_density: Any
 
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn from more rows of a stream (sec. 5.1), in bounded memory.
 
         The rows are taken in minibatches of ``batch_size``; each sees, as possible neighbours, itself and a uniform

@@ -314,14 +314,14 @@ def _climb(
     climb.
     """
     train, held_out = _held_out(anchored, options, random)
-    look = None if held_out is None else _Look(rows, anchored, held_out, estimator.similarity, random)
-    A = (starts[0] if look is None else max(starts, key=look.score)).astype(rows.dtype)
+    watched = None if held_out is None else _HeldOutPairs(rows, anchored, held_out, estimator.similarity, random)
+    A = (starts[0] if watched is None else max(starts, key=watched.score)).astype(rows.dtype)
     size = float(np.sqrt(np.mean(np.square(A))))
     step, idle = options.learning_rate * size, 0
     settings: dict[str, Any] = {"similarity": estimator.similarity, "temperature": estimator.temperature}
     record = Recorder.of(estimator, lambda found: as_matrix(found.astype(np.float64)))
-    if look is not None:
-        record.begin(A, look.score(A))
+    if watched is not None:
+        record.begin(A, watched.score(A))
     adam = _Moments(A)
     with record:
         for _ in range(estimator.max_iter):
@@ -337,14 +337,14 @@ def _climb(
                     A = A + step * adam.direction(found.gradient - options.weight_decay * A)
                     values.append(found.value)
                     last = left == 0 and number * options.batch_size >= len(train)
-                    if not last and (look is None or number % _STEPS_IN_ROUND):
+                    if not last and (watched is None or number % _STEPS_IN_ROUND):
                         continue
-                    value = float(np.mean(values)) if look is None else look.score(A)
+                    value = float(np.mean(values)) if watched is None else watched.score(A)
                     before, values = record.objective, []
                     record.add(A, value)
                     record.iterated(A)
                     idle = 0 if value > before + estimator.tol else idle + 1
-                    if idle and look is not None:
+                    if idle and watched is not None:
                         A, step = record.kept.copy(), 0.5 * step
                         adam = _Moments(A)
                     if idle >= options.n_iter_no_change:
@@ -379,7 +379,7 @@ def _held_out(anchored: AnchorPairs, options: Adam, random: RandomState) -> tupl
     return train, held_out
 
 
-class _Look:
+class _HeldOutPairs:
     """The held-out pairs among other rows, gathered once."""
 
     def __init__(

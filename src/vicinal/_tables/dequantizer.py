@@ -182,10 +182,10 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
 
     def _noisy(self, X: np.ndarray, number: int, twin: np.ndarray) -> np.ndarray:
         # In float32 the noise of a fine step beside a large value would be rounded away.
-        lost = X.dtype == np.float32 and np.any(
+        too_coarse = X.dtype == np.float32 and np.any(
             self.steps_ < 2.0**-10 * np.nanmax(np.abs(X), axis=0) * (self.steps_ > 0)
         )
-        noisy = np.array(X, dtype=np.float64 if lost else X.dtype)
+        noisy = np.array(X, dtype=np.float64 if too_coarse else X.dtype)
         rows = _mixed(_mixed(_hash_of_rows(X, self.seed_) ^ np.uint64(number)) ^ twin)
         for j in np.flatnonzero(self.steps_):
             bits = _mixed(rows ^ _mixed(np.array(j + 1, dtype=np.uint64)))
