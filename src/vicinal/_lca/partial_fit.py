@@ -63,19 +63,19 @@ class PartialFitMixin:
             ``effective_neighbors_`` and ``score_samples(None)`` are those of the sample. The callback is not called.
         """
         fresh = not hasattr(self, "components_")
-        X = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
-        structure, options = self._check_parameters(X.shape[1]), self._stochastic_options()
+        rows = check_rows(self, X, reset=fresh, min_rows=2 if fresh else 1).astype(np.float64, copy=False)
+        structure, options = self._check_parameters(rows.shape[1]), self._stochastic_options()
         if fresh:
-            X, reg = self._penalty(X, None, structure)
+            rows, reg = self._penalty(rows, None, structure)
             self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
         given = check_reg(self.reg, self.n_features_in_)
         reg = (self.reg_ if given is None else given)[np.ix_(self.active_features_, self.active_features_)]
-        X = X if fresh else self._active(X)
-        stream, objectives = self._open_stream(X, reg, structure, options.n_candidates or SAMPLE, fresh)
+        rows = rows if fresh else self._active(rows)
+        stream, objectives = self._open_stream(rows, reg, structure, options.n_candidates or SAMPLE, fresh)
         try:
             # The very first minibatch has two rows at least: a row alone has no neighbour.
-            cuts = range(max(options.batch_size, 2 - len(stream.reservoir)), len(X), options.batch_size)
-            for batch in np.split(X, cuts):
+            cuts = range(max(options.batch_size, 2 - len(stream.reservoir)), len(rows), options.batch_size)
+            for batch in np.split(rows, cuts):
                 objectives.append(
                     stream.learn(batch, reg=reg, structure=structure, discount=options.discount, engine=self.engine)
                 )
