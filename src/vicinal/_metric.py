@@ -45,7 +45,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
 
         Returns
         -------
-        Z : array of shape (n, n_components), float32 when X is float32 (and components_ fit into it), else float64
+        Z : array of shape (n, n_components), float32 when X is float32 (and ``components_`` fit into it), else float64
             A tensor on the same device when X is a tensor on a GPU.
         """
         check_is_fitted(self, "components_")
