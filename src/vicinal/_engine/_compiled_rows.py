@@ -342,7 +342,7 @@ class CompiledRows(Placed):
 
     @staticmethod
     def _rows_of_block(pairs: CompiledPairs) -> int:
-        """Queries in a block: few enough to be interrupted and to keep the threads busy, but not fewer than pay for a call."""
+        """Queries in a block: few enough to be interrupted and to keep the threads busy, but enough to be worth a call of the kernel."""
         shared = max(-(-pairs.m // LEAST_BLOCKS), LEAST_BLOCK_PAIRS // pairs.n)
         return min(COMPILED_BLOCK_PAIRS // pairs.n, shared)
 

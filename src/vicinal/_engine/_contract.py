@@ -321,8 +321,8 @@ class Placed(Protocol):
         if self.metric is None:
             return self._rows_of_pairs(queries)
         images: np.ndarray | None = None
-        many = queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES
-        if many and not self.holds_float64_images:
+        map_all = queries.count(n) >= SEARCH_FROM_QUERIES and 8 * n * k <= LISTED_BYTES
+        if map_all and not self.holds_float64_images:
             images = self.float64_images(Queries())
 
         def images_of(query: np.ndarray, point: np.ndarray) -> Iterator[ImagesOfPairs]:

@@ -13,7 +13,7 @@ from vicinal._engine import Engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Recorder, fixed_point
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.gauss_penalty import Penalties
-from vicinal._lca.gauss_steps import all_local, climb, em_step, local_metric, search_directions, whitened
+from vicinal._lca.gauss_steps import all_local, em_step, local_metric, relaxed_em, search_directions, whitened
 from vicinal._lca.penalty import Choice, choose_penalty, family_matrix, split_folds
 from vicinal._lca.steps import Steps, Structure, inverse_root, nearest_structured, one_pass
 from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
@@ -160,7 +160,7 @@ class LCAGaussFold:
         d = len(reg)
 
         def run(split, tol):
-            return climb(problem, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
+            return relaxed_em(problem, split, Recorder(), max_iter=2 * _MAX_PASSES, tol=tol)
 
         with one_blas_thread_beside_pairs(*problem.rows.shape):
             # From the start of Algorithm 1: EM hardly makes a direction local again that is Gaussian under a larger R.

@@ -157,7 +157,7 @@ def _kernel_covariance(split):
     return np.eye(len(split.local)) - (split.local * (1.0 - split.variances)) @ split.local.T
 
 
-def climb(problem, split, record, *, max_iter, tol):
+def relaxed_em(problem, split, record, *, max_iter, tol):
     """EM from a split, with moves that are made longer as long as that gains (adaptive over-relaxation, Salakhutdinov and
     Roweis, 2003): directions that are nearly Gaussian make EM slow.
 
@@ -229,7 +229,7 @@ def search_directions(run, path, tol, n, rounds=None, move=None):
     Parameters
     ----------
     run : callable
-        ``path = run(split, tol)``: a climb from a split.
+        ``path = run(split, tol)``: a run of `relaxed_em` from a split.
     path : FitPath
         EM's own answer.
     tol : float

@@ -26,11 +26,11 @@ from vicinal._lca.folds import LCAGaussFold, search_penalty
 from vicinal._lca.gauss_penalty import Penalties, choose_both, gaussian_rules, given_rule, local_rules
 from vicinal._lca.gauss_steps import (
     all_local,
-    climb,
     directions,
     em_step,
     left_out_scores,
     local_metric,
+    relaxed_em,
     search_directions,
     whitened,
 )
@@ -261,7 +261,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         if self.reduce and not path.reason.by_user:  # LCA-Gauss-Red (sec. 4)
 
             def run(split, tol):
-                return climb(problem, split, recorder(), max_iter=self.max_iter, tol=tol)
+                return relaxed_em(problem, split, recorder(), max_iter=self.max_iter, tol=tol)
 
             path = search_directions(run, path, self.tol, problem.weight.sum())
         self._keep(X, weight, rows, problem, path.parameters)

@@ -261,8 +261,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         if self.selection is not None:
             splits = self.selection.splits(X, np.zeros(len(X), dtype=int))
         else:
-            many = len(X) > _MANY_ROWS
-            parts = fixed_folds(X, 1 if many else _FOLDS, _HELD_OUT_ROWS if many else None)
+            held_out_once = len(X) > _MANY_ROWS
+            parts = fixed_folds(X, 1 if held_out_once else _FOLDS, _HELD_OUT_ROWS if held_out_once else None)
             splits = [(np.setdiff1d(everyone, part, assume_unique=True), part) for part in parts]
         folds = []
         for train, test in splits:

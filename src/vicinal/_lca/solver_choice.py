@@ -36,14 +36,14 @@ class SolverChoiceMixin:
         """Set `solver_`, and return a start for it: that of an exact fit of many rows comes from samples of them."""
         n = len(problem.rows)
         self.solver_ = self._pick_solver(n)
-        many = n > _LEVELS_FROM_ROWS and isinstance(self.init, str)
+        takes_levels = n > _LEVELS_FROM_ROWS and isinstance(self.init, str)
         with one_blas_thread_beside_pairs(*problem.rows.shape):
-            unsure = self.solver == "auto" and self.solver_ == "stochastic" and many
+            unsure = self.solver == "auto" and self.solver_ == "stochastic" and takes_levels
             if unsure and predicted_pairs(problem, start, structure, reference) <= _EXACT_PAIRS:
                 self.solver_ = "accelerated"
             if self.verbose and self.solver == "auto":
                 self._say(f"solver={self.solver_!r} for {n} rows")
-            if many and self.solver_ == "accelerated":
+            if takes_levels and self.solver_ == "accelerated":
                 return multilevel_start(problem, start, structure, reference, self._say if self.verbose else None)
         return start
 
