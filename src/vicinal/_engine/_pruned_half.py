@@ -12,7 +12,7 @@ are done row by row by the caller.
 """
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,8 +45,10 @@ class HalfScatter(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """Pairs of tiles that were taken: pieces of row tiles, the tiles that each met, the rows concerned, and how many."""
+    """Pairs of tiles that were taken: pieces of row tiles, the tiles that each met, the rows concerned, and how many; and
+    the levels that pairs were judged by."""
 
+    levels: np.ndarray
     pieces: list[tuple[int, int]]
     tile_of: list[np.ndarray]
     alive: list[np.ndarray]
@@ -207,7 +209,7 @@ class PrunedHalves:
             n_taken = int(found[slice(*piece)].sum())
             return given, tile_of[:n_taken].copy(), alive[:n_taken].copy(), found
 
-        taken = _Taken(pieces, [], [], [])
+        taken = _Taken(levels, pieces, [], [], [])
         for given, tile_of, alive, found in in_order(work, pieces, self._threads):
             columns += given
             taken.tile_of.append(tile_of)
@@ -230,19 +232,19 @@ class PrunedHalves:
         v = packed.shape[1]
         scatter, size, mass = np.zeros((v, v)), 0.0, np.zeros(tiles.n)
 
-        def work(
-            item: tuple[tuple[int, int], np.ndarray, np.ndarray, np.ndarray],
-        ) -> tuple[np.ndarray, float, np.ndarray]:
-            piece, tile_of, alive, counts = item
+        def work(item: tuple[Any, ...]) -> tuple[np.ndarray, float, np.ndarray]:
+            levels, piece, tile_of, alive, counts = item
             of_points, of_tiles, trace = np.zeros(tiles.n), np.zeros((v, v)), np.zeros(1)
             kernels.half_scatter(
-                tiles.images, self._left_out, self._log_weights, tiles.points, raised, packed, middles, factors,
+                tiles.images, self._left_out, levels, self._log_weights, tiles.points, raised, packed, middles, factors,
                 tile_of, alive, counts, *piece, of_points, of_tiles, trace,
             )  # fmt: skip
             return of_tiles, float(trace[0]), of_points
 
         items = [
-            item for part in taken for item in zip(part.pieces, part.tile_of, part.alive, part.counts, strict=True)
+            (part.levels, *item)
+            for part in taken
+            for item in zip(part.pieces, part.tile_of, part.alive, part.counts, strict=True)
         ]
         for of_tiles, trace, of_points in in_order(work, items, self._threads):
             scatter += of_tiles

@@ -11,7 +11,7 @@ both of its rows: ``s_ij + log b_i < min(A_i, A_j)``.  Four rows are judged toge
 import numpy as np
 from numba import boolean, float64, int64, njit, types, uint16, void
 
-from vicinal._engine._kernels import _OPTIONS, ROWS, _add_columns, _dot_all, _exp_in_place, _four_scores, _kernel
+from vicinal._engine._kernels import _OPTIONS, ROWS, _add_columns, _dot_all, _exp, _exp_in_place, _kernel
 from vicinal._engine._pruned_boxes import (
     _BINS,
     SLACK,
@@ -26,8 +26,9 @@ from vicinal._engine._pruned_boxes import (
 from vicinal._engine._pruned_sweep import _lower_bounds
 from vicinal._engine._tuning import PRUNED_TILE as TILE
 from vicinal._engine._tuning import QUERY_GROUP, TILE_SPAN
+from vicinal._engine._vectors import judged_products, lowest_bit, n_bits, products_of_one
 
-_GROUPS = TILE // ROWS
+_FEW = ROWS * TILE // 8  # up to so many pairs of four rows with a tile are done one by one
 
 
 def _types(real):
@@ -149,53 +150,87 @@ def count_later(images, plan, radius, widest, from_offset, to_offset, from_tile,
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _about(images, first, count, centres, t, shifted, half):
-    """The rows of a tile about the centre of another, and half their squares; past the last row, it again."""
-    for r in range(TILE):
-        i, square = first + min(r, count - 1), 0.0
-        for k in range(images.shape[1]):
-            x = images[i, k] - centres[t, k]
-            shifted[r, k] = x
-            square += float64(x) * float64(x)
-        half[r] = 0.5 * square
-
-
-@njit(fastmath={"contract"}, **_OPTIONS)
-def _leave_out(scores, first, g, in_group, left_out, start):
-    for r in range(in_group):
-        skip = left_out[first + g + r] - start
-        if 0 <= skip < TILE:
-            scores[r, skip] = -np.inf
-
-
-@njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
-def _reaches(scores, lift, own, others):
-    """Whether a score of a row reaches its own level, or that of its column."""
-    best = scores.dtype.type(-np.inf)
+def _open_tile(tile, rows, squares):
+    """The points of a tile as rows about its centre, and half their squares."""
     for j in range(TILE):
-        best = max(best, scores[j] - min(own, others[j]))
-    return best >= lift
+        square = 0.0
+        for k in range(tile.shape[0]):
+            x = tile[k, j]
+            rows[j, k] = x
+            square += float64(x) * float64(x)
+        squares[j] = 0.5 * square
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _group_matters(scores, in_group, rows, half, log_weights, levels, others):
-    """Whether a pair of four rows with a tile matters to one of its rows."""
-    real = scores.dtype.type
-    for r in range(in_group):
-        lift = half[r] - (log_weights[rows + r] if log_weights.shape[0] > 0 else 0.0)
-        if _reaches(scores[r], real(lift), real(levels[rows + r]), others):
-            return True
-    return False
+def _meet(points, t, u, squares, delta, half, start):
+    """What the scores of tile t with tile u begin with, start[0, j], and half[0, i], which they exceed the true ones by.
+
+    With x and y about the centres of their tiles and ``delta = c_t - c_u``, a row is ``x + delta`` about the centre of u:
+    ``(x + delta)'y = x'y + delta'y``, and half its square is ``|x|^2 / 2 + x'delta + |delta|^2 / 2``.
+    """
+    packed, centres, offsets, _, _ = points
+    square = 0.0
+    for k in range(centres.shape[1]):
+        x = centres[t, k] - centres[u, k]
+        delta[0, k] = x
+        square += float64(x) * float64(x)
+    products_of_one(delta, 0, packed[u], offsets[u], start)
+    products_of_one(delta, 0, packed[t], squares, half)
+    for j in range(TILE):
+        half[0, j] += 0.5 * square
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _exponentials(scores, in_group, half, raised, totals):
+def _judge(rows, g, first, count, points, u, own_tile, left_out, levels, log_weights, others, half, start, work):
+    """Scores of four rows with a tile, plus half, and which of them matter to one of their rows; return how many do."""
+    scores, own, lift, reached = work
+    weighted, total = log_weights.shape[0] > 0, 0
+    for r in range(ROWS):
+        i = first + min(r, count - 1)
+        own[r], lift[r] = levels[i], half[0, g + r] - (log_weights[i] if weighted else 0.0)
+    judged_products(rows, g, g + 1, g + 2, g + 3, points[0][u], start[0], scores, own, lift, others, reached)
+    for r in range(count):
+        if own_tile:
+            skip = left_out[first + r] - points[4][u]
+            if 0 <= skip < TILE:
+                scores[r, skip] = -np.inf
+                reached[r] &= ~(int64(1) << skip)
+        total += n_bits(reached[r])
+    return total
+
+
+@njit(**_OPTIONS)
+def _workspace(d, dtype_of):
+    """What the rows of a tile that meets others work in: themselves, their squares, what `_meet` and `_judge` fill."""
+    dtype = dtype_of.dtype
+    meeting = np.empty((TILE, d), dtype), np.empty(TILE, dtype), np.empty((1, d), dtype)
+    judged = np.empty((ROWS, TILE), dtype), np.empty(ROWS, dtype), np.empty(ROWS, dtype), np.zeros(ROWS, np.int64)
+    return meeting, np.empty((1, TILE), dtype), np.empty((1, TILE), dtype), judged
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _exponentials(scores, in_group, half, g, raised, totals):
     """scores <- K = exp(s + raised), zero for rows beyond the last; totals[r] += the sum of a row."""
     for r in range(ROWS):
         if r < in_group:
-            totals[r] += _exp_in_place(scores[r], scores.dtype.type(half[r] - raised))
+            totals[r] += _exp_in_place(scores[r], scores.dtype.type(half[0, g + r] - raised))
         else:
             scores[r, :] = 0
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _exponentials_of_some(scores, r, bits, shift, which, some):
+    """some[c] = exp(score - shift) of the columns whose bits are set, and these columns; return how many there are."""
+    count, below = 0, scores.dtype.type(shift)
+    while bits != 0:
+        j = lowest_bit(bits)
+        bits &= bits - 1
+        which[count] = j
+        some[count] = scores[r, j] - below
+        count += 1
+    for c in range(count):
+        some[c] = _exp(some[c])
+    return count
 
 
 def _sums_signature(real):
@@ -215,11 +250,12 @@ def half_sums(
     tile t was taken with go to `tile_of`, ``counts[t]`` of them, and which groups of four of its rows to the bits of
     `alive`.  The last two of `counts` are the pairs whose distances and whose exponentials were computed.
     """
-    packed, centres, offsets, _, starts = points
-    n_tiles, d, dtype = packed.shape[0], images.shape[1], images.dtype
-    shifted, half, scores = np.empty((TILE, d), dtype), np.empty(TILE), np.empty((ROWS, TILE), dtype)
+    starts, n_tiles, d, dtype = points[4], points[0].shape[0], images.shape[1], images.dtype
+    (rows_of_tile, squares, delta), half, start_scores, work = _workspace(d, images)
+    scores, reached = work[0], work[3]
     box, other_box, group_boxes = np.empty((2, d)), np.empty((2, d)), np.empty((TILE // QUERY_GROUP, 2, d))
     others, factors, column = np.empty(TILE, dtype), np.zeros(ROWS), np.empty(TILE)
+    which, some = np.empty(TILE, np.int64), np.empty(TILE, dtype)
     tiles, totals, place = np.empty(n_tiles, np.int64), np.empty(ROWS), 0
     for t in range(from_tile, to_tile):
         first, count = starts[t], starts[t + 1] - starts[t]
@@ -228,9 +264,10 @@ def half_sums(
             b = group_boxes[g // QUERY_GROUP]
             _box(images, first + g, first + min(g + QUERY_GROUP, count), b[0], b[1])
         counts[t] = 0
+        _open_tile(points[0][t], rows_of_tile, squares)
         for u in tiles[:listed]:
             start, width = starts[u], starts[u + 1] - starts[u]
-            _about(images, first, count, centres, u, shifted, half)
+            _meet(points, t, u, squares, delta, half, start_scores)
             _box_of_tile(plan, u, other_box)
             for j in range(TILE):
                 others[j] = levels[start + min(j, width - 1)]
@@ -244,19 +281,30 @@ def half_sums(
                     continue
                 in_group = min(ROWS, count - g)
                 counts[n_tiles] += in_group * TILE
-                _four_scores(shifted, g, packed[u], offsets[u], True, scores)
-                _leave_out(scores, first, g, in_group, left_out, start)
-                if not _group_matters(scores, in_group, first + g, half[g:], log_weights, levels, others):
+                n_pairs = _judge(
+                    rows_of_tile, g, first + g, in_group, points, u, u == t, left_out, levels, log_weights, others, half,
+                    start_scores, work,
+                )  # fmt: skip
+                if n_pairs == 0:
                     continue
-                counts[n_tiles + 1] += in_group * TILE
                 bits |= 1 << (g // ROWS)
                 totals[:] = 0.0
-                _exponentials(scores, in_group, half[g:], raised, totals)
+                _weights_of(log_weights, first + g, in_group, factors)
+                if n_pairs > _FEW:
+                    counts[n_tiles + 1] += in_group * TILE
+                    _exponentials(scores, in_group, half, g, raised, totals)
+                    if u > t:
+                        _add_columns(column, scores, factors)
+                else:
+                    counts[n_tiles + 1] += n_pairs
+                    for r in range(in_group):
+                        n_some = _exponentials_of_some(scores, r, reached[r], half[0, g + r] - raised, which, some)
+                        for c in range(n_some):
+                            totals[r] += some[c]
+                            if u > t:
+                                column[which[c]] += factors[r] * some[c]
                 for r in range(in_group):
                     sums[first + g + r] += totals[r]
-                if u > t:
-                    _weights_of(log_weights, first + g, in_group, factors)
-                    _add_columns(column, scores, factors)
             if bits:
                 tile_of[place], alive[place] = u, bits
                 place += 1
@@ -295,15 +343,15 @@ def _scatter_signature(real):
     a2, a3, doubles, ints, points, _ = _types(real)
     given = (a3, a2, doubles)
     return void(
-        a2, ints, doubles, points, float64, *given, ints, uint16[::1], ints, int64, int64, doubles, float64[:, ::1],
-        doubles,
+        a2, ints, doubles, doubles, points, float64, *given, ints, uint16[::1], ints, int64, int64, doubles,
+        float64[:, ::1], doubles,
     )  # fmt: skip
 
 
 @_kernel(_scatter_signature)
 def half_scatter(
-    images, left_out, log_weights, points, raised, values, middles, factors, tile_of, alive, counts, from_tile, to_tile,
-    mass, scatter, size,
+    images, left_out, levels, log_weights, points, raised, values, middles, factors, tile_of, alive, counts,
+    from_tile, to_tile, mass, scatter, size,
 ):  # fmt: skip
     """``sum m_ij (v_i - v_j)(v_i - v_j)'`` over the pairs that `half_sums` took, but for what `mass` tells.
 
@@ -312,24 +360,28 @@ def half_scatter(
     the caller of the mass of each point, those in x y' of what a tile gathers of all others, and those in z here, for
     each pair of tiles.  size[0] += the trace of the terms in z z', before they cancel.
     """
-    packed, centres, offsets, _, starts = points
-    d, dtype, v = images.shape[1], images.dtype, values.shape[1]
-    shifted, half, scores = np.empty((TILE, d), dtype), np.empty(TILE), np.empty((ROWS, TILE), dtype)
+    starts, d, dtype, v = points[4], images.shape[1], images.dtype, values.shape[1]
+    (rows_of_tile, squares, delta), half, start_scores, work = _workspace(d, images)
+    scores, reached = work[0], work[3]
     others, weights, ones, totals = np.zeros(TILE, dtype), np.zeros(ROWS), np.ones(ROWS), np.zeros(ROWS)
-    gathered, here, rows = np.empty((TILE, v)), np.empty((ROWS, v)), np.empty(TILE)
+    gathered, here, rows, theirs = np.empty((TILE, v)), np.empty((ROWS, v)), np.empty(TILE), np.empty(TILE, dtype)
+    which, some = np.empty(TILE, np.int64), np.empty(TILE, dtype)
     column, z, of_x, of_y = np.empty(TILE), np.empty(v), np.empty(v), np.empty(v)
     place = 0
     for t in range(from_tile, to_tile):
         first, count = starts[t], starts[t + 1] - starts[t]
         gathered[:, :] = 0.0
+        _open_tile(points[0][t], rows_of_tile, squares)
         for c in range(place, place + counts[t]):
             u, bits = tile_of[c], int64(alive[c])
             start, width = starts[u], starts[u + 1] - starts[u]
+            _meet(points, t, u, squares, delta, half, start_scores)
             both = 0.5 if u == t else 1.0  # a tile that meets itself holds each pair twice
-            _about(images, first, count, centres, u, shifted, half)
-            for j in range(width):
-                others[j] = factors[start + j]
             others[width:] = 0
+            for j in range(TILE):
+                theirs[j] = levels[start + min(j, width - 1)]
+                if j < width:
+                    others[j] = factors[start + j]
             column[:] = 0.0
             rows[:] = 0.0
             of_x[:] = 0.0
@@ -338,37 +390,59 @@ def half_scatter(
                 if not (bits >> (g // ROWS)) & 1:
                     continue
                 in_group = min(ROWS, count - g)
-                _four_scores(shifted, g, packed[u], offsets[u], True, scores)
-                _leave_out(scores, first, g, in_group, left_out, start)
-                _exponentials(scores, in_group, half[g:], raised, totals)
                 _weights_of(log_weights, first + g, in_group, weights)
-                for r in range(in_group):
-                    rows[g + r] = _to_both_ways(scores, r, both * weights[r], factors[first + g + r], others)
                 here[:, :] = 0.0
-                _dot_all(scores, values[u], here)
-                _add_columns(column, scores, ones)
+                n_pairs = _judge(
+                    rows_of_tile, g, first + g, in_group, points, u, u == t, left_out, levels, log_weights, theirs, half,
+                    start_scores, work,
+                )  # fmt: skip
+                if n_pairs > _FEW:
+                    _exponentials(scores, in_group, half, g, raised, totals)
+                    for r in range(in_group):
+                        rows[g + r] = _to_both_ways(scores, r, both * weights[r], factors[first + g + r], others)
+                    _dot_all(scores, values[u], here)
+                    _add_columns(column, scores, ones)
+                else:
+                    for r in range(in_group):
+                        n_some = _exponentials_of_some(scores, r, reached[r], half[0, g + r] - raised, which, some)
+                        for c in range(n_some):
+                            j = which[c]
+                            m = some[c] * both * weights[r] * (factors[first + g + r] + others[j])
+                            rows[g + r] += m
+                            column[j] += m
+                            for k in range(v):
+                                here[r, k] += m * values[u, k, j]
                 for r in range(in_group):
                     for k in range(v):
                         gathered[g + r, k] += here[r, k]
                         of_y[k] += here[r, k]
             total = 0.0
             for r in range(count):
-                mass[first + r] += rows[r]
-                total += rows[r]
+                if rows[r] != 0.0:
+                    mass[first + r] += rows[r]
+                    total += rows[r]
+                    if u > t:
+                        for k in range(v):
+                            of_x[k] += rows[r] * values[t, k, r]
             for j in range(width):
                 mass[start + j] += column[j]
-            if u == t:
-                continue
-            for k in range(v):
-                z[k] = float64(middles[u, k]) - float64(middles[t, k])
-                for r in range(count):
-                    of_x[k] += rows[r] * values[t, k, r]
-            for k in range(v):
-                size[0] += total * z[k] * z[k]
-                for m in range(v):
-                    scatter[k, m] += total * z[k] * z[m] + z[k] * (of_y[m] - of_x[m]) + (of_y[k] - of_x[k]) * z[m]
+            if u > t:
+                for k in range(v):
+                    z[k] = float64(middles[u, k]) - float64(middles[t, k])
+                    of_y[k] += 0.5 * total * z[k] - of_x[k]
+                    size[0] += total * z[k] * z[k]
+                _add_both(scatter, z, of_y)
         place += counts[t]
         _add_cross(scatter, values[t], gathered, count)
+
+
+@njit(fastmath={"contract"}, **_OPTIONS)
+def _add_both(scatter, a, b):
+    """scatter += a b' + b a'."""
+    for k in range(a.shape[0]):
+        x, y = a[k], b[k]
+        for m in range(a.shape[0]):
+            scatter[k, m] += x * b[m] + y * a[m]
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)

@@ -26,7 +26,7 @@ class _Rows:
         self._builder = builder
         array = context.make_array(kind)(context, builder, value)
         self.real = context.get_data_type(kind.dtype)
-        self.bytes = 8 if kind.dtype == types.float64 else 4
+        self.bytes = kind.dtype.bitwidth // 8
         self._data = array.data
         self.shape = cgutils.unpack_tuple(builder, array.shape, kind.ndim)
         self._strides = cgutils.unpack_tuple(builder, array.strides, kind.ndim)
@@ -63,14 +63,20 @@ def _loop(builder: Any, stop: Any, step: int = 1) -> Any:
     return cgutils.for_range_slice(builder, zero, stop, ir.Constant(stop.type, step), inc=True)
 
 
-def _rows_by_points(term: Callable[[Any, Any, Any, Any], Any]) -> _Emit:
-    """Code for ``out[r, j] = start_j + sum_k term(q_rk, z_kj)``; `term` adds to a sum."""
+def _rows_by_points(term: Callable[[Any, Any, Any, Any], Any], n_rows: int = 4, judged: bool = False) -> _Emit:
+    """Code for ``out[r, j] = start_j + sum_k term(q_rk, z_kj)``; `term` adds to a sum.
+
+    Where they are `judged`, bit j of reached[r] says whether ``out[r, j] - lift[r] >= min(own[r], others[j])``; there are
+    at most 64 of them.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        queries, tile, start, out = (_Rows(context, builder, signature.args[at], args[at]) for at in (0, 5, 6, 7))
-        rows = [builder.sext(row, ir.IntType(64)) if row.type.width < 64 else row for row in args[1:5]]
+        arrays = (0, n_rows + 1, n_rows + 2, n_rows + 3)
+        queries, tile, start, out = (_Rows(context, builder, signature.args[at], args[at]) for at in arrays)
+        rows = [builder.sext(row, ir.IntType(64)) if row.type.width < 64 else row for row in args[1 : n_rows + 1]]
         kind = ir.VectorType(tile.real, WIDE // tile.bytes)
         sums = [cgutils.alloca_once(builder, kind) for _ in rows]
+        judge = _Judge(context, builder, signature, args, kind) if judged else None
         with _loop(builder, tile.shape[1], kind.count) as (j, _):
             first = start.vector(None, j, kind)
             for total in sums:
@@ -80,11 +86,52 @@ def _rows_by_points(term: Callable[[Any, Any, Any, Any], Any]) -> _Emit:
                 for row, total in zip(rows, sums, strict=True):
                     query = _splat(builder, queries.number(row, k), kind)
                     builder.store(term(builder, query, points, builder.load(total)), total)
-            for r, total in enumerate(sums):
-                out.set_vector(ir.Constant(j.type, r), j, builder.load(total))
+            scores = [builder.load(total) for total in sums]
+            for r, score in enumerate(scores):
+                out.set_vector(ir.Constant(j.type, r), j, score)
+            if judge is not None:
+                judge.take(j, scores)
+        if judge is not None:
+            judge.finish()
         return context.get_dummy_value()
 
     return codegen
+
+
+class _Judge:
+    """Generated code that says which scores reach their levels: arguments 8 to 11 are own, lift, others and reached."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any, args: Any, kind: Any):
+        self._builder, bits = builder, ir.IntType(64)
+        # One register at a time: wider comparisons are taken apart number by number.
+        self._kind = kind = ir.VectorType(kind.element, kind.count * _NARROW // WIDE)
+        own, lift, self._others, self._reached = (
+            _Rows(context, builder, signature.args[at], args[at]) for at in (8, 9, 10, 11)
+        )
+        self._rows = [ir.Constant(bits, r) for r in range(4)]
+        self._own, self._lift = (
+            [_splat(builder, array.number(None, row), kind) for row in self._rows] for array in (own, lift)
+        )
+        self._masks = [cgutils.alloca_once(builder, bits) for _ in self._rows]
+        for mask in self._masks:
+            builder.store(ir.Constant(bits, 0), mask)
+
+    def take(self, j: Any, scores: list[Any]) -> None:
+        builder, width = self._builder, self._kind.count
+        for first in range(0, scores[0].type.count, width):
+            place = builder.add(j, ir.Constant(j.type, first))
+            theirs = self._others.vector(None, place, self._kind)
+            lanes = ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(first, first + width)))
+            for own, lift, wide, mask in zip(self._own, self._lift, scores, self._masks, strict=True):
+                score = builder.shuffle_vector(wide, wide, lanes)
+                level = builder.select(builder.fcmp_ordered("<", own, theirs), own, theirs)
+                reached = builder.fcmp_ordered(">=", builder.fsub(score, lift), level)
+                bits = builder.zext(builder.bitcast(reached, ir.IntType(width)), ir.IntType(64))
+                builder.store(builder.or_(builder.load(mask), builder.shl(bits, place)), mask)
+
+    def finish(self) -> None:
+        for row, mask in zip(self._rows, self._masks, strict=True):
+            self._reached.set_number(None, row, self._builder.load(mask))
 
 
 def _product(builder: Any, query: Any, points: Any, total: Any) -> Any:
@@ -101,6 +148,35 @@ def _minus_half_square(builder: Any, query: Any, points: Any, total: Any) -> Any
 def products(typing_context, queries, i0, i1, i2, i3, tile, start, out):  # type: ignore[no-untyped-def]
     """out[r, j] = start[j] + queries[i_r]'tile[:, j] for four rows."""
     return types.void(queries, i0, i1, i2, i3, tile, start, out), _rows_by_points(_product)
+
+
+@intrinsic
+def products_of_one(typing_context, queries, i, tile, start, out):  # type: ignore[no-untyped-def]
+    """out[0, j] = start[j] + queries[i]'tile[:, j]."""
+    return types.void(queries, i, tile, start, out), _rows_by_points(_product, n_rows=1)
+
+
+@intrinsic
+def judged_products(typing_context, queries, i0, i1, i2, i3, tile, start, out, own, lift, others, reached):  # type: ignore[no-untyped-def]
+    """`products`, and bit j of reached[r] says whether out[r, j] - lift[r] >= min(own[r], others[j]); 64 columns at most."""
+    signature = types.void(queries, i0, i1, i2, i3, tile, start, out, own, lift, others, reached)
+    return signature, _rows_by_points(_product, judged=True)
+
+
+@intrinsic
+def n_bits(typing_context, bits):  # type: ignore[no-untyped-def]
+    """How many bits of an integer are set."""
+    return bits(bits), lambda context, builder, signature, args: builder.ctpop(args[0])
+
+
+@intrinsic
+def lowest_bit(typing_context, bits):  # type: ignore[no-untyped-def]
+    """The place of the lowest bit that is set, of an integer that is not 0."""
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return bits(bits), codegen
 
 
 @intrinsic
