@@ -6,8 +6,6 @@ ROWS) and, in later tiles, to its column in `column_sums` (n_tiles, width, TILE)
 so memory traffic does not grow with n.  Rows shift by `bounds`; the caller finds those whose sum underflowed.
 `queries`, `bounds`, `left_out` and `values` are those of the block, everything else is of all points.  `weights` b, in
 tiles padded with zeros, are the last column of the values; where there are none, all weights are 1.
-
-After an edit of `_kernels.py` touch this file: a disk cache does not notice edits in other files.
 """
 
 import numpy as np

@@ -13,7 +13,8 @@ one load of a coordinate serves ROWS pairs.
 
 Rules that keep this correct:
 
-1. The disk cache does not notice edits in other files: after an edit of this file touch those above.
+1. Only whole kernels are cached on disk, and the cache knows them by all sources together (`_sources`): by itself it would not
+   notice edits in other files, and run a kernel with another size of its tiles.
 2. `_exp` is compiled without `reassoc`, which would cancel its round-to-integer trick; the reductions over j need
    `reassoc` to be vectorised.  LLVM keeps the flags of each instruction when it inlines one into the other.
 3. No `ninf` anywhere, because -inf is a legal score (a padded or left-out pair); `nnan` only where maxima are taken,
@@ -25,6 +26,8 @@ Rules that keep this correct:
 """
 
 from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,7 +54,23 @@ def _can_cache() -> bool:
     return True
 
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": _can_cache(), "error_model": "numpy", "no_cfunc_wrapper": True}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_CACHED = _can_cache()
+
+
+_COMPILED = ("*_kernels.py", "_vectors.py", "_pruned_boxes.py", "_pruned_sweep.py", "_order.py", "_tuning.py")
+
+
+def _sources(folder: Path = Path(__file__).parent) -> str:
+    """A short name of all sources that kernels are made of; empty where they cannot be read."""
+    try:
+        files = sorted(file for pattern in _COMPILED for file in folder.glob(pattern))
+        return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+    except OSError:
+        return ""
+
+
+_SOURCES = _sources()
 
 
 @intrinsic
@@ -137,7 +156,8 @@ class _Kernel:
     """
 
     def __init__(self, function: Callable[..., None], signature: Callable[[Any], Any]):
-        self._dispatcher = njit(fastmath={"contract"}, **_OPTIONS)(function)
+        function.__qualname__ += f"-{_SOURCES}"  # a part of the name of its file in the cache
+        self._dispatcher = njit(fastmath={"contract"}, cache=_CACHED, **_OPTIONS)(function)
         self._signature = signature
         self._ready: set[np.dtype[Any]] = set()
         self.__doc__ = function.__doc__

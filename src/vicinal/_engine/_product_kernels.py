@@ -1,7 +1,4 @@
-"""Compiled: the passes between matrix products, for many coordinates.
-
-After an edit of `_kernels.py` touch this file: a disk cache does not notice edits in other files.
-"""
+"""Compiled: the passes between matrix products, for many coordinates."""
 
 import numpy as np
 from numba import float64, int64, njit, types, void

@@ -1,7 +1,5 @@
 """Compiled: points against themselves, each pair once for both of its rows, over the pairs of tiles that matter.
 
-After an edit of `_kernels.py`, `_pruned_boxes.py` or `_pruned_sweep.py` touch this file: a disk cache does not notice edits in other files.
-
 With the scores ``s_ij = log b_j - |z_i - z_j|^2 / 2``, a pair that is seen by its row i as s_ij is seen by row j as
 ``s_ji = s_ij - log b_j + log b_i``.  A row has a threshold T_i for its scores, below which all of them together are within
 its error (`_pruned_half.py`).  With the levels ``A_i = T_i + log b_i``, a pair is skipped if it is below the thresholds of

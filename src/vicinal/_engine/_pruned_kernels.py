@@ -1,6 +1,5 @@
 """Compiled: what is done with the exponentials of a group of queries, and the one kernel that `_pruned.py` runs.
 
-After an edit of `_kernels.py`, `_pruned_boxes.py` or `_pruned_sweep.py` touch this file: a disk cache does not notice edits in other files.
 One kernel serves all sums, because compiling the sweep takes longer than all that follows it.
 """
 

@@ -1,7 +1,6 @@
 r"""Compiled: which tiles of points a group of queries visits, and its exponentials against them.
 
-The rules are those of `_kernels.py`, whose functions are used here: after an edit of that file or of `_pruned_boxes.py` touch this one, because a
-disk cache does not notice edits in other files.
+The rules are those of `_kernels.py`, whose functions are used here.
 
 The points of a tile are stored about the tile's centre c, and a score is taken by products there,
 ``(q - c)'(z - c) - |z - c|^2 / 2``, which is the score plus ``|q - c|^2 / 2``: the digits that are lost are those of the

@@ -1,7 +1,4 @@
-"""Compiled: whole reductions on a block of queries, fused, for few coordinates.
-
-After an edit of `_kernels.py` touch this file: a disk cache does not notice edits in other files.
-"""
+"""Compiled: whole reductions on a block of queries, fused, for few coordinates."""
 
 import numpy as np
 from numba import float64, int64, njit, types, void

@@ -104,9 +104,9 @@ NEAR_POINTS = 4096  # points of which that is counted
 # sums alone, for means and pulls, and for scatters; and pruned, for its distance, and for its exponential and all that
 # follows.  Pruned scatters see each pair once.
 # Pruned work must promise this share of the dense cost to be taken.  Measured.
-DENSE_COST = {"sums": (8.0, 0.5), "values": (13.0, 1.55), "scatter": (13.0, 1.55)}
-VISITED_COST = {"sums": (12.0, 1.35), "values": (12.0, 1.35), "scatter": (6.0, 0.3)}
-TAKEN_COST = {"sums": (15.0, 0.1), "values": (40.0, 2.2), "scatter": (30.0, 1.2)}
+DENSE_COST = {"sums": (8.0, 0.5), "values": (13.0, 1.55), "scatter": (21.0, 1.15)}
+VISITED_COST = {"sums": (12.0, 1.35), "values": (12.0, 1.35), "scatter": (6.0, 0.45)}
+TAKEN_COST = {"sums": (15.0, 0.1), "values": (40.0, 2.2), "scatter": (20.0, 1.0)}
 PRUNED_SAVING = 0.8
 ORDER_WEARS = 1.5  # an order is made again when a pass visits this many times the share that it did
 
