@@ -169,7 +169,7 @@ def test_scatters_that_see_each_pair_once(forced, weighted, dtype):
             tolerance = 3e-6 if dtype == "float64" else 3e-4
             np.testing.assert_allclose(got.log_sums, literal.log_sums, atol=tolerance)
             np.testing.assert_allclose(got.scatter, literal.scatter, atol=tolerance * np.trace(literal.scatter))
-            assert placed.placed.sweeps.shares.visited < 0.3
+            assert placed.placed.sweeps.shares.visited < 0.35  # of half of the pairs
             np.testing.assert_array_equal(again.scatter(row_weights, space=space).scatter, got.scatter)
 
 

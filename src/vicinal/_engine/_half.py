@@ -273,7 +273,7 @@ class _FusedSweep(_Sweep):
         """Yield what a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
         pairs = self._pairs
         n, n_tiles = pairs.n, len(pairs.points.packed)
-        row_tiles = min(max(n_tiles // 8, 1), 8)  # large pieces, but enough of them for the threads
+        row_tiles = min(max(n_tiles // 8, 1), 4)  # large pieces, but enough of them for the threads
         column_tiles = self._column_tiles(column_width)
         pieces = [
             (first, tile, min(tile + column_tiles, n_tiles))

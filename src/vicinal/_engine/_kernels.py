@@ -38,7 +38,7 @@ from numba.extending import intrinsic, overload
 from vicinal._engine._vectors import add_outer, differences, one_dot, products, two_dots
 
 ROWS = 4  # queries that share one load of a coordinate; the loops below are written out for four
-TILE = 128  # points in a tile: the coordinates of more would push each other out of the first cache
+TILE = 256  # points in a tile: the coordinates of more would push each other out of the first cache
 KEPT_ROW_GROUP = 8  # queries that share one visit of a tile where exponentials are kept
 ROW_GROUP = 32  # the same where nothing is kept: the points stream by less often
 
@@ -247,6 +247,12 @@ def _begin_log_sums(bounds, first, in_group, careful, top, total):
     for r in range(top.shape[0]):
         top[r] = bounds[first + r] if r < in_group and not careful else -np.inf
         total[r] = 0.0
+
+
+@njit(**_OPTIONS)
+def _back(then, now):
+    """What brings exponentials below an earlier shift of their row under its last."""
+    return 1.0 if then == now else np.exp(then - now)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)

@@ -122,10 +122,13 @@ class CompiledPairs:
         They are numbers of the working precision, because that is what kernels subtract: of another number the log-sums
         would not know.
         """
-        squares = self.half_squares[rows].astype(np.float64)
-        bounds = np.full(len(squares), self.points.heaviest - self.raised)
+        return self._bounds[rows]
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        bounds = np.full(self.m, self.points.heaviest - self.raised)
         if self.accurate:
-            bounds += squares + 1e-3
+            bounds += self.half_squares.astype(np.float64) + 1e-3
         return bounds.astype(self.dtype).astype(np.float64)
 
     def raise_scores(self, largest_value: float = 1.0) -> None:
@@ -142,6 +145,7 @@ class CompiledPairs:
         sample = CompiledPairs(self.points, self.points.take(rows), rows)
         nearest = -sample.scores(slice(0, len(rows))).max(axis=1)  # half a squared distance: there are no weights here
         self.raised = float(np.clip(nearest.max(), 0.0, most))
+        self.__dict__.pop("_bounds", None)
         self.mostly_underflows = bool(np.median(nearest) - self.raised > -np.log(self.smallest))
 
     def scores(self, rows: slice) -> np.ndarray:

@@ -141,12 +141,6 @@ def make_workspace(n_tiles, d, n_values, queries):
     return lists, scratch, kept, state, np.empty(_BINS)
 
 
-@njit(**_OPTIONS)
-def _back(then, now):
-    """What brings exponentials below an earlier shift of their row under its last."""
-    return 1.0 if then == now else np.exp(then - now)
-
-
 @njit(fastmath={"contract"}, **_OPTIONS)
 def sweep_group(
     queries, first, in_group, left_out, low, points, plan, heavy, rule, spans, n_spans, first_tile, last_tile, values,
