@@ -246,14 +246,16 @@ def _outer_products(context: Any, builder: Any, signature: Any, args: Any) -> An
     with _loop(builder, weights.shape[1], kind.count) as (j, _):
         theirs = [weights.vector(ir.Constant(j.type, r), j, kind) for r in range(4)]
         with _loop(builder, queries.shape[1]) as (k, _):
-            total = out.vector(k, j, kind)
+            before = out.vector(k, j, ir.VectorType(out.real, kind.count))
+            same = before.type == kind
+            total = before if same else ir.Constant(kind, [0.0] * kind.count)
             for row, weight in zip(args[2:6], theirs, strict=True):
                 total = _product(builder, _splat(builder, queries.number(row, k), kind), weight, total)
-            out.set_vector(k, j, total)
+            out.set_vector(k, j, total if same else builder.fadd(before, builder.fpext(total, before.type)))
     return context.get_dummy_value()
 
 
 @intrinsic
 def add_outer(typing_context, weights, queries, i0, i1, i2, i3, out):  # type: ignore[no-untyped-def]
-    """out[k, j] += sum_r queries[i_r, k] weights[r, j] for four rows; all of one precision."""
+    """out[k, j] += sum_r queries[i_r, k] weights[r, j] for four rows; `out` may be of a higher precision."""
     return types.void(weights, queries, i0, i1, i2, i3, out), _outer_products
