@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns, validate_data
+from vicinal._dask import answers_collections, float_numbers
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
 from vicinal._notebook import NotebookMixin
@@ -142,6 +143,7 @@ class MixtureDensityMixin(NotebookMixin):
         self.mixture_.engine = self.engine
         return self.mixture_
 
+    @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 
@@ -154,7 +156,8 @@ class MixtureDensityMixin(NotebookMixin):
         Returns
         -------
         ndarray of shape (n_samples,)
-            A tensor on the same device when X is a tensor on a GPU, unless `engine` names another backend.
+            A tensor on the same device when X is a tensor on a GPU, unless `engine` names another backend. A lazy Dask array
+            when X is a Dask collection.
         """
         mixture = self._mixture()
         if X is None:

@@ -23,9 +23,9 @@ class Engine(Record):
 
     Parameters
     ----------
-    kind : {"auto", "cpu", "reference", "torch"}, default="auto"
-        The backend. "cpu" is compiled (Numba and BLAS), "reference" is plain NumPy, and "torch" runs on a torch
-        device. "auto" uses "reference" for small problems and "cpu" for larger ones; see
+    kind : {"auto", "cpu", "reference", "dask", "torch"}, default="auto"
+        The backend. "cpu" is compiled (Numba and BLAS), "reference" is plain NumPy, "dask" is "cpu" on the workers of
+        the active Dask client, and "torch" runs on a torch device. "auto" uses "reference" for small problems and "cpu" for larger ones; see
         :func:`vicinal.which_engine`.
     threads : int, optional
         The number of threads. The default is what the process may use: CPU affinity, cgroup limits, joblib's share

@@ -15,6 +15,7 @@ from vicinal._checks import (
     check_rows,
     check_weights,
 )
+from vicinal._dask import fits_collections
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, fit_engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
@@ -254,6 +255,7 @@ class LCA(
         tags.input_tags.allow_nan = True
         return tags
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric and the density of the rows of X.
 
