@@ -24,6 +24,7 @@ __all__ = [
     "fits_collections",
     "float_numbers",
     "gather",
+    "in_memory",
     "is_collection",
     "is_distant",
     "on_cluster",
@@ -57,7 +58,7 @@ def on_cluster(there: bool = True) -> Iterator[None]:
 
 def is_distant(density: Any) -> bool:
     """Whether the rows of a fitted density, or of one inside it, are on the workers of a cluster."""
-    return any(getattr(mixture, "is_distant", False) for _, mixture in _mixtures_of(density))
+    return any(getattr(type(mixture), "is_distant", False) for _, mixture in _mixtures_of(density))
 
 
 def _mixtures_of(estimator: Any) -> list[tuple[Any, Any]]:
@@ -75,14 +76,20 @@ def fits_collections(fit: _Method) -> _Method:
 
     @wraps(fit)
     def fit_there(self: Any, X: Any, *args: Any, **options: Any) -> Any:
+        if hasattr(self, "_before_fit"):
+            self._before_fit()
         if not any(map(is_collection, (X, *args, *options.values()))):
-            return fit(self, X, *args, **options)
+            fit(self, X, *args, **options)
+            if hasattr(self, "_after_fit"):
+                self._after_fit()
+            return self
         from vicinal._dask.cluster import has_client
-        from vicinal._dask.rows import in_memory
 
         X, args, options = in_memory(X, args, options)
         with on_cluster(has_client()):
             fit(self, X, *args, **options)
+        if hasattr(self, "_after_fit"):
+            self._after_fit()
         if has_client():
             leave_there(self)
         return self
@@ -90,20 +97,31 @@ def fits_collections(fit: _Method) -> _Method:
     return cast(_Method, fit_there)
 
 
+def in_memory(X: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a fit, with Dask collections in memory; refuses labels and weights that are not aligned with X."""
+    if not any(map(is_collection, (X, *args, *options.values()))):
+        return X, args, options
+    from vicinal._dask.rows import tables_in_memory
+
+    return tables_in_memory(X, args, options)
+
+
 def leave_there(estimator: Any) -> None:
     """Move the densities of a fitted estimator to the workers."""
     from vicinal._dask.distant import DistantMixture
 
     for density, mixture in _mixtures_of(estimator):
-        if hasattr(mixture, "centres"):
+        if "centres" in vars(mixture):
             density.mixture_ = DistantMixture.of(mixture)
 
 
 def gather(estimator: Any) -> Any:
     """Bring the densities of a fitted estimator home; nothing changes where they are here."""
     for density, mixture in _mixtures_of(estimator):
-        if getattr(mixture, "is_distant", False):
+        if getattr(type(mixture), "is_distant", False):
             density.mixture_ = mixture.gather()
+        elif isinstance(vars(mixture).get("centres"), np.memmap):
+            mixture.centres = np.array(mixture.centres)
     return estimator
 
 

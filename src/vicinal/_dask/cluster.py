@@ -1,10 +1,11 @@
 """The active Dask client, and what is done when workers are lost."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
+import dask
 from distributed import Client, Future, KilledWorker, get_client, get_worker, wait
 
 PATIENCE = 20.0  # seconds without any worker before a call gives up
@@ -70,23 +71,24 @@ def broadcast(client: Client, things: dict[str, Any]) -> dict[str, Future]:
         raise LostError(f"{type(error).__name__}: {error}") from error
 
 
-def answer_of(client: Client, future: Future, explain: Callable[[], str]) -> Any:
-    """What a task returned; never waits for workers that do not come.
+def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) -> Iterator[tuple[Future, Any]]:
+    """Wait until some tasks are done, and yield them with what they returned; never waits for workers that do not come.
 
     Parameters
     ----------
     explain : callable
         What a worker needs memory for, for the message where several in a row die.
     """
-    while not future.done():
+    while not any(task.done() for task in tasks):
         try:
-            wait([future], timeout=2.0)
+            wait(tasks, timeout=2.0, return_when="FIRST_COMPLETED")
         except (TimeoutError, CancelledError):
             wait_for_a_worker(client)
+    done = [task for task in tasks if task.done()]
     try:
-        if future.status in ("cancelled", "lost"):
+        if any(task.status in ("cancelled", "lost") for task in done):
             raise LostError("a task was cancelled")
-        return future.result(timeout=PATIENCE)
+        answers = client.sync(client._gather, done, callback_timeout=2 * PATIENCE)
     except KilledWorker as error:
         raise RuntimeError(
             f"several Dask workers in a row died at the same task, most likely for want of memory: {error} {explain()} Give "
@@ -94,3 +96,30 @@ def answer_of(client: Client, future: Future, explain: Callable[[], str]) -> Any
         ) from error
     except (CancelledError, TimeoutError, OSError) as error:
         raise LostError(f"{type(error).__name__}: {error}") from error
+    yield from zip(done, answers, strict=True)
+
+
+def computed(tasks: list[Any]) -> list[Any]:
+    """The results of delayed tasks; on the workers of the active client where there is one."""
+    if not has_client():
+        return list(dask.compute(*tasks))
+    client = active_client()
+    wait_for_a_worker(client)
+    futures = client.compute(tasks, optimize_graph=True)
+    answers: dict[Future, Any] = {}
+    try:
+        while len(answers) < len(set(futures)):
+            left = [future for future in futures if future not in answers]
+            answers |= dict(finished(client, left, lambda: "A task holds a partition and what is made of it."))
+    except LostError as error:
+        raise RuntimeError(
+            f"Dask workers that held parts of the data are gone ({error}). Load the data again."
+        ) from None
+    finally:
+        client.cancel([future for future in futures if future not in answers], force=True)
+    return [answers[future] for future in futures]
+
+
+def answer_of(client: Client, task: Future, explain: Callable[[], str]) -> Any:
+    """What one task returned."""
+    return next(answer for _, answer in finished(client, [task], explain))

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 
 from vicinal._dask.cluster import LostError, active_client, answer_of, broadcast, has_client, threads_of_workers
-from vicinal._dask.rows import _blocks
+from vicinal._dask.rows import delayed_blocks
 
 _LARGE_MODEL = 2**20  # bytes of an estimator that is put on the workers rather than into the graph of tasks
 _ROWS_PER_TASK = 2**14
@@ -80,7 +80,7 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) ->
         da.from_delayed(
             apply(model, asked, block, width, dtype), shape=(n,) if width is None else (n, width), dtype=dtype
         )
-        for n, block in zip(lengths, _blocks(X, "X"), strict=True)
+        for n, block in zip(lengths, delayed_blocks(X, "X"), strict=True)
     ]
     return da.concatenate(parts, allow_unknown_chunksizes=True)
 

@@ -8,27 +8,61 @@ import numpy as np
 from dask.delayed import Delayed
 
 from vicinal._dask import is_collection
+from vicinal._dask.cluster import computed
 
 
-def in_memory(X: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def tables_in_memory(
+    X: Any, args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The arguments of a fit with Dask collections in memory; refuses those that are not aligned with X."""
-    names = ("y", *(f"argument {i}" for i in range(3, len(args) + 2)))
-    others = {**dict(zip(names, args, strict=False)), **options}
-    asked = {"X": X, **others}
-    blocks = {name: _blocks(value, name) for name, value in asked.items() if is_collection(value)}
+    names = ("y", "sample_weight", *(f"argument {i}" for i in range(3, len(args) + 1)))[: len(args)]
+    asked = {"X": X, **dict(zip(names, args, strict=True)), **options}
+    blocks = _aligned_blocks(asked)
+    computed_blocks = iter(computed([block for parts in blocks.values() for block in parts]))
+    found = {name: [next(computed_blocks) for _ in parts] for name, parts in blocks.items()}
+    lengths = {name: [len(block) for block in parts] for name, parts in found.items()}
+    n = sum(lengths["X"]) if "X" in lengths else len(X)
+    if n == 0:
+        raise ValueError(f"X has no rows: all of its {len(lengths['X'])} partitions are empty. Check how it was read.")
+    for name, counts in lengths.items():
+        _check_lengths(name, counts, lengths.get("X"), n)
+    tables = {name: _together(parts) for name, parts in found.items()}
+    whole = [tables.get(name, value) for name, value in zip(names, args, strict=True)]
+    return tables.get("X", X), tuple(whole), {name: tables.get(name, value) for name, value in options.items()}
+
+
+def partitions(X: Any, y: Any) -> tuple[list[Delayed], list[int], Any]:
+    """The partitions of X as delayed tables, their numbers of rows, and y in memory; refuses a y that is not aligned."""
+    blocks = _aligned_blocks({"X": X, "y": y})
+    length = dask.delayed(len, pure=True)
+    labels = blocks.get("y", [])
+    found = computed([*(length(part) for part in blocks["X"]), *labels])
+    lengths = [int(n) for n in found[: len(blocks["X"])]]
+    if sum(lengths) == 0:
+        raise ValueError(f"X has no rows: all of its {len(lengths)} partitions are empty. Check how it was read.")
+    if labels:
+        parts = found[len(lengths) :]
+        _check_lengths("y", [len(part) for part in parts], lengths, sum(lengths))
+        y = _together(parts)
+    return blocks["X"], lengths, y
+
+
+def table_of(X: Any) -> Any:
+    """A table of one row of zeros, with the columns of a collection."""
+    if not hasattr(X, "columns"):
+        return np.zeros((1, X.shape[1]))
+    import pandas as pd
+
+    return pd.DataFrame(np.zeros((1, len(X.columns))), columns=list(X.columns))
+
+
+def _aligned_blocks(asked: dict[str, Any]) -> dict[str, list[Delayed]]:
+    """The partitions of those arguments that are collections; refuses those that cannot be aligned with X."""
+    blocks = {name: delayed_blocks(value, name) for name, value in asked.items() if is_collection(value)}
     for name in blocks:
         if name != "X" and "X" in blocks:
-            _check_partitions(X, asked[name], name)
-    computed = dict(zip(blocks, dask.compute(*blocks.values()), strict=True))
-    lengths = {name: [len(block) for block in parts] for name, parts in computed.items()}
-    if "X" in computed and sum(lengths["X"]) == 0:
-        raise ValueError(f"X has no rows: all of its {len(lengths['X'])} partitions are empty. Check how it was read.")
-    n = sum(lengths["X"]) if "X" in lengths else len(X)
-    for name, found in lengths.items():
-        _check_lengths(name, found, lengths.get("X"), n)
-    tables = {name: _together(parts) for name, parts in computed.items()}
-    whole = [tables.get(name, value) for name, value in zip(names, args, strict=False)]
-    return tables.get("X", X), tuple(whole), {name: tables.get(name, value) for name, value in options.items()}
+            _check_partitions(asked["X"], asked[name], name)
+    return blocks
 
 
 def _check_partitions(X: Any, other: Any, name: str) -> None:
@@ -65,7 +99,7 @@ def _length(collection: Any) -> int | None:
     return int(collection.shape[0])
 
 
-def _blocks(collection: Any, name: str) -> list[Delayed]:
+def delayed_blocks(collection: Any, name: str) -> list[Delayed]:
     """The partitions of a collection, whole rows each."""
     if hasattr(collection, "chunks"):  # an array
         if collection.ndim not in (1, 2) or (name == "X" and collection.ndim != 2):
@@ -99,8 +133,8 @@ class DaskRows:
     """
 
     def __init__(self, collection: Any):
-        self._parts = _blocks(collection, "X")
-        self._lengths = list(dask.compute(*(dask.delayed(len)(part) for part in self._parts)))
+        self._parts = delayed_blocks(collection, "X")
+        self._lengths = computed([dask.delayed(len, pure=True)(part) for part in self._parts])
         self._starts = np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64)
         columns = getattr(collection, "columns", None)
         self.columns = None if columns is None else [str(name) for name in columns]
@@ -113,7 +147,7 @@ class DaskRows:
         for i, part in enumerate(self._parts):
             first = max(start - int(self._starts[i]), 0)
             if first < self._lengths[i]:
-                yield np.asarray(part.compute()[first:], dtype=self.dtype)
+                yield np.asarray(computed([part])[0][first:], dtype=self.dtype)
 
     def take(self, positions: np.ndarray) -> np.ndarray:
         """Return the rows at some positions: only those travel."""
@@ -126,7 +160,7 @@ class DaskRows:
             for i, places in zip(some, where, strict=True)
         ]
         rows = np.empty((len(positions), self.shape[1]), dtype=self.dtype)
-        for places, found in zip(where, dask.compute(*asked), strict=True):
+        for places, found in zip(where, computed(asked), strict=True):
             rows[places] = found
         return rows
 

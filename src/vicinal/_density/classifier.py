@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_weights, validate_data
-from vicinal._dask import answers_collections, fits_collections, float_numbers
+from vicinal._dask import answers_collections, fits_collections, float_numbers, gather
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._leave_one_out import scatter_of_rows
@@ -116,6 +116,11 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
             X[counted], codes, None if weight is None else weight[counted]
         )
         return self
+
+    def gather(self) -> Self:
+        """Bring the training rows of the densities home that were fitted to a Dask collection; see `LCA.gather`."""
+        check_is_fitted(self)
+        return gather(self)
 
     def _constant_variances(self, X, codes, weight):
         """The variances of columns that the densities of classes ignore, (n_classes, n_features)."""

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_positive, check_weights, validate_data
-from vicinal._dask import answers_collections, fits_collections, float_numbers
+from vicinal._dask import answers_collections, fits_collections, float_numbers, gather
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.explanation import Explanation, explain, forget_reference
 from vicinal._density.groups import (
@@ -247,6 +247,11 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         counted = rows if weight is None else rows[weight > 0]
         self._remember(np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64), rows)
         return self._judge_training_rows(scores, weight, last)
+
+    def gather(self) -> Self:
+        """Bring the training rows of the density home that was fitted to a Dask collection; see `LCA.gather`."""
+        check_is_fitted(self)
+        return gather(self)
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None

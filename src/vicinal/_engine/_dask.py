@@ -22,7 +22,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from distributed import Client, Future
 
-from vicinal._dask.cluster import LostError, active_client, answer_of, broadcast, threads_of_workers
+from vicinal._dask.cluster import LostError, active_client, broadcast, finished, threads_of_workers
 from vicinal._engine._backends import backend_class
 from vicinal._engine._choice import numba_is_missing
 from vicinal._engine._contract import Placed, Points, Queries
@@ -142,7 +142,7 @@ class ClusterSharing:
         """Yield the levels and sums of consecutive nodes of the tree over the pieces."""
         if pieces:
             wanted, level = _tasks_wanted(active_client()), 0
-            while len(pieces) // FAN ** (level + 1) >= wanted:
+            while -(-len(pieces) // FAN ** (level + 1)) >= wanted:
                 level += 1
             groups = [pieces[first : first + FAN**level] for first in range(0, len(pieces), FAN**level)]
             for sums in self._answers(work, groups, filled, as_node=True):
@@ -158,21 +158,22 @@ class ClusterSharing:
         code = packed.dumps((work, filled.rows))
         shapes = [(array.shape, array.dtype) for array in filled.arrays]
         job = Job(__version__, code, packed.used, shapes, list(packed.data))
-        done, attempts = 0, 0
-        while done < len(groups):
+        answers: dict[int, Answer] = {}
+        attempts, following = 0, 0
+        while following < len(groups):
             client = active_client()
-            futures: list[Future] = []
+            tasks: dict[Future, int] = {}
             try:
                 data = self._data(client, packed.data)
-                futures = [self._submit(client, work, job, group, as_node, data) for group in groups[done:]]
-                for future in futures:
-                    answer: Answer = answer_of(client, future, lambda: _MEMORY)
-                    future.release()
-                    for array, part in zip(filled.arrays, answer.filled, strict=True):
-                        if array.size:
-                            array[answer.start : answer.start + len(part)] = part
-                    done += 1
-                    yield answer.results
+                for i in range(following, len(groups)):
+                    if i not in answers:
+                        tasks[self._submit(client, work, job, groups[i], as_node, data)] = i
+                while following < len(groups):
+                    while following not in answers:
+                        for future, answer in finished(client, list(tasks), lambda: _MEMORY):
+                            answers[tasks.pop(future)] = answer
+                    yield self._taken(answers.pop(following), filled)
+                    following += 1
             except LostError as error:
                 attempts += 1
                 if attempts >= _ATTEMPTS:
@@ -183,8 +184,16 @@ class ClusterSharing:
                 self._held.clear()
                 _sent.clear()
             finally:
-                if done < len(groups) and futures:
-                    client.cancel(futures[-(len(groups) - done) :], force=True)
+                if tasks:
+                    client.cancel(list(tasks), force=True)
+
+    @staticmethod
+    def _taken(answer: Answer, filled: Filled) -> Any:
+        """The results of a task; what it filled is put where it belongs."""
+        for array, part in zip(filled.arrays, answer.filled, strict=True):
+            if array.size:
+                array[answer.start : answer.start + len(part)] = part
+        return answer.results
 
     @staticmethod
     def _submit(

@@ -102,6 +102,11 @@ class Writer:
             return self._sparse(value, place)
         if kind is np.random.RandomState:
             return self._random_state(value, place)
+        if getattr(kind, "is_distant", False):
+            raise TypeError(
+                f"{_where(place)} is on the workers of a Dask cluster, and a model file never holds a reference. Call gather() "
+                "on the estimator to bring its training rows home, or fit a metric with engine=Engine(keep='metric')."
+            )
         if isinstance(value, BaseEstimator):
             return self.estimator(value, place)
         if is_network(value):
