@@ -11,7 +11,7 @@ import numpy as np
 from vicinal._dask.cluster import LostError, active_client, answer_of, broadcast, has_client, threads_of_workers
 from vicinal._dask.rows import delayed_blocks
 
-_LARGE_MODEL = 2**20  # bytes of an estimator that is put on the workers rather than into the graph of tasks
+_LARGE = 2**20  # bytes of what is put on the workers rather than into the graph of tasks
 _ROWS_PER_TASK = 2**14
 
 
@@ -54,11 +54,7 @@ def _packed(estimator: Any) -> tuple[bytes, list[Any]]:
 def _model(estimator: Any) -> Any:
     """The estimator as one node of a graph, which every worker has once."""
     code, futures = _packed(estimator)
-    if len(code) > _LARGE_MODEL and has_client():
-        client = active_client()
-        key = f"vicinal-model-{dask.base.tokenize(code)}"
-        code = broadcast(client, {key: code})[key]
-    return dask.delayed(_made_whole, pure=True)(code, *futures)
+    return dask.delayed(_made_whole, pure=True)(_shared(code), *futures)
 
 
 def _rows_answered(estimator: Any, asked: Any, rows: Any, width: int | None, dtype: Any) -> np.ndarray:
@@ -83,6 +79,37 @@ def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) ->
         for n, block in zip(lengths, delayed_blocks(X, "X"), strict=True)
     ]
     return da.concatenate(parts, allow_unknown_chunksizes=True)
+
+
+def searched_lazily(search: Any, queries: Any, corpus: Any, k: int, **options: Any) -> tuple[Any, Any]:
+    """Positions (integers) and scores (n, k) of what a search finds for the rows of a collection, as lazy Dask arrays."""
+    lengths = queries.chunks[0] if hasattr(queries, "chunks") else (np.nan,) * queries.npartitions
+    where, how = _shared(np.asarray(corpus)), dask.delayed(options, pure=True)
+    run = dask.delayed(_found, pure=True, name="vicinal.search")
+    found = [run(search, block, where, k, how) for block in delayed_blocks(queries, "queries")]
+    answers = []
+    for place, dtype in enumerate((np.int64, np.float64)):
+        parts = [da.from_delayed(one[place], (n, k), dtype) for n, one in zip(lengths, found, strict=True)]
+        answers.append(da.concatenate(parts, allow_unknown_chunksizes=True))
+    return answers[0], answers[1]
+
+
+def _found(
+    search: Any, rows: Any, corpus: np.ndarray, k: int, options: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    if len(rows) == 0:
+        return np.empty((0, k), dtype=np.int64), np.empty((0, k))
+    found = search(np.asarray(rows), corpus, k, **options)
+    return found[0], found[1].astype(np.float64)
+
+
+def _shared(thing: Any) -> Any:
+    """An array or bytes as one node of a graph, which every worker has once: put there beforehand if it is large."""
+    size = len(thing) if isinstance(thing, bytes) else thing.nbytes
+    if size <= _LARGE or not has_client():
+        return dask.delayed(thing, pure=True)
+    key = f"vicinal-shared-{dask.base.tokenize(thing)}"
+    return dask.delayed(broadcast(active_client(), {key: thing})[key])
 
 
 def answered(estimator: Any, asked: Any, X: Any) -> Any:

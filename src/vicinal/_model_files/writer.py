@@ -213,7 +213,12 @@ def _without_rows(estimator):
 
 
 def _holds_rows(value):
-    return name_of_class(type(value)) in ("FrameMixture", "LocalFrameMixture", "LocalMixture", "SharedMixture")
+    return getattr(type(value), "is_distant", False) or name_of_class(type(value)) in (
+        "FrameMixture",
+        "LocalFrameMixture",
+        "LocalMixture",
+        "SharedMixture",
+    )
 
 
 def _memory_order(array):
