@@ -1,6 +1,7 @@
 """Dask: the same bits on workers as in one process, whatever happens to the workers; collections go in and come out."""
 
 import copy
+import itertools
 import os
 import pickle
 import signal
@@ -21,7 +22,6 @@ distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 
-import itertools
 
 from vicinal import (  # noqa: E402
     LCA,

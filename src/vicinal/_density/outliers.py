@@ -44,6 +44,16 @@ class TrainingRowsWarning(UserWarning):
     """`predict` was given the training table, whose rows it treats as new: `fit_predict` judges them left out."""
 
 
+def _labels_in_blocks(detector: Any) -> Any:
+    """The dtype of predictions for the blocks of a collection; refuses those that need all rows together."""
+    if detector.fdr is not None:
+        raise ValueError(
+            "fdr judges all rows together, and the blocks of a Dask collection are judged one by one. Pass "
+            "p_values(X).compute() to scipy.stats.false_discovery_control, or set fdr=None."
+        )
+    return np.dtype(np.int64)
+
+
 class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
     r"""Call a row an outlier when its density is low.
 
@@ -275,7 +285,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         """Return ``score_samples(X) - offset_``: negative for outliers."""
         return self.score_samples(X) - self.offset_
 
-    @answers_collections(dtype=lambda self: np.dtype(np.int64))
+    @answers_collections(dtype=_labels_in_blocks)
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return for each row of X, as a new row, 1, or -1 for an outlier.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 
-_INLINE_BYTES = 2**15  # larger arrays travel apart from the code, once to each worker
+_INLINE_BYTES = 2**12  # larger arrays travel apart from the code, once to each worker
 
 
 class Recipe(NamedTuple):
