@@ -5,7 +5,6 @@ import itertools
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -47,7 +46,7 @@ from vicinal._engine._sharing import FAN, Touched, TreeSum  # noqa: E402
 @pytest.fixture(scope="module")
 def client():
     """Two workers, each a process of its own with one thread."""
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
     with (
         dask.config.set({"distributed.worker.profile.enabled": False}),
         distributed.LocalCluster(**options) as cluster,
@@ -63,6 +62,12 @@ def clustered(n, d, seed=0):
 
 X, Y = clustered(240, 3)
 FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
+NEW = FRAME + 0.01
+
+
+def test_without_a_client_the_error_names_the_remedy():  # before the first test that makes one
+    with pytest.raises(RuntimeError, match=r"needs an active Dask client.*distributed\.Client\('tcp"):
+        prepare("dask", X)
 
 
 # -- the tree of sums -------------------------------------------------------------------------------------------------
@@ -105,9 +110,7 @@ def sums_of(engine, rows, metric, codes, log_weights):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("n", "d", "scale", "weighted"), [(3200, 5, 1.0, False), (3200, 5, 1.0, True), (6400, 2, 30.0, False)]
-)
+@pytest.mark.parametrize(("n", "d", "scale", "weighted"), [(3200, 5, 1.0, False), (6400, 2, 30.0, True)])
 def test_workers_give_the_bits_of_one_process(client, n, d, scale, weighted):
     """Dense, weighted, and pruned: the plan depends on the data alone, and workers run the kernels of the local engine."""
     rows, codes = clustered(n, d)
@@ -116,16 +119,6 @@ def test_workers_give_the_bits_of_one_process(client, n, d, scale, weighted):
     for one, other in zip(local, there, strict=True):
         np.testing.assert_array_equal(one, other)
     assert sum(client.run(lambda: len(sys.modules["vicinal._engine._dask_worker"]._made._things)).values()) > 0
-
-
-def test_without_a_client_the_error_names_the_remedy():
-    with pytest.raises(RuntimeError, match=r"needs an active Dask client.*distributed\.Client\('tcp"):
-        prepare("dask", X)
-
-
-def test_importing_vicinal_imports_no_dask():
-    code = "import sys, vicinal; vicinal.LCA().fit; sys.exit(any(m.split('.')[0] in ('dask', 'distributed') for m in sys.modules))"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------
@@ -189,7 +182,7 @@ def test_all_workers_restart_in_the_middle_of_a_fit(client, fitted_here):
 
 def test_without_workers_there_is_an_error_and_no_hang(client, monkeypatch):
     monkeypatch.setattr(cluster_module, "PATIENCE", 1.0)
-    options = {"n_workers": 0, "dashboard_address": None, "processes": False, "protocol": "tcp"}
+    options = {"n_workers": 0, "dashboard_address": ":0", "processes": False, "protocol": "tcp"}
     with distributed.LocalCluster(**options) as nobody, distributed.Client(nobody).as_current():
         start = time.monotonic()
         with pytest.raises(RuntimeError, match=r"no Dask worker has been there.*Start workers"):
@@ -198,18 +191,18 @@ def test_without_workers_there_is_an_error_and_no_hang(client, monkeypatch):
 
 
 def test_an_interrupted_fit_keeps_the_best_so_far(client, fitted_here):
-    threads = []
+    timer = threading.Timer(0.005, lambda: os.kill(os.getpid(), signal.SIGINT))
 
     def interrupt(_, iteration):
         if iteration == 2:
-            threads.append(while_busy(client, lambda worker: os.kill(os.getpid(), signal.SIGINT)))
+            timer.start()  # no pass is over so soon
 
     with pytest.warns(ConvergenceWarning, match="it was interrupted"):
         model = exact_lca("dask", callback=interrupt).fit(ROWS)
-    threads[0].join()
-    n = model.n_iter_
-    assert 2 <= n < fitted_here.n_iter_
-    np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_[:n])
+    timer.join()
+    assert model.n_iter_ == 2
+    np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_[:2])
+    assert not any(client.processing().values())  # nothing goes on behind the user's back
 
 
 # -- collections ------------------------------------------------------------------------------------------------------
@@ -231,7 +224,7 @@ ASKED = ("transform", "score_samples", "decision_function", "predict", "predict_
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 def test_collections_go_in_and_come_out(client, estimator):
     table, labels = dd.from_pandas(FRAME, npartitions=3), dd.from_pandas(pd.Series(Y), npartitions=3)
-    rows = da.from_array(X.astype(np.float32), chunks=(100, 2))
+    asked, rows = dd.from_pandas(NEW, npartitions=3), da.from_array(X.astype(np.float32) + 1, chunks=(100, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         here, there = clone(estimator).fit(FRAME, Y), clone(estimator).fit(table, labels)
@@ -239,15 +232,15 @@ def test_collections_go_in_and_come_out(client, estimator):
     if hasattr(here, "components_"):
         np.testing.assert_array_equal(here.components_, there.components_)
     for name in [name for name in ASKED if hasattr(here, name)]:
-        expected, lazy = getattr(here, name)(FRAME), getattr(there, name)(table)
+        expected, lazy = getattr(here, name)(NEW), getattr(there, name)(asked)
         assert isinstance(lazy, da.Array)
         assert lazy.dtype == expected.dtype
         assert lazy.shape[1:] == expected.shape[1:]
         np.testing.assert_array_equal(lazy.compute(), expected)
-        np.testing.assert_array_equal(getattr(there, name)(FRAME), expected)  # rows in memory, a density on the workers
+        np.testing.assert_array_equal(getattr(there, name)(NEW), expected)  # rows in memory, a density on the workers
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # rows without names
-            of_array, expected = getattr(there, name)(rows), getattr(here, name)(X.astype(np.float32))
+            of_array, expected = getattr(there, name)(rows), getattr(here, name)(X.astype(np.float32) + 1)
         assert of_array.shape == expected.shape
         assert of_array.dtype == expected.dtype
 

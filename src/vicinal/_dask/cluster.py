@@ -43,9 +43,10 @@ def active_client() -> Client:
 
 
 def threads_of_workers(client: Client) -> dict[str, int]:
-    """The workers and their threads; nobody where the scheduler does not answer."""
+    """The workers that take tasks and their threads: not those that pause for want of memory, and nobody where the
+    scheduler does not answer."""
     try:
-        return dict(client.sync(client.scheduler.ncores, workers=None, callback_timeout=5.0))
+        return dict(client.sync(client.scheduler.ncores_running, workers=None, callback_timeout=5.0))
     except (OSError, TimeoutError, CancelledError, AttributeError):
         return {}
 
@@ -56,8 +57,8 @@ def wait_for_a_worker(client: Client) -> None:
     while not threads_of_workers(client):
         if time.monotonic() - since > PATIENCE or client.status == "closed":
             raise RuntimeError(
-                f"no Dask worker has been there for {PATIENCE:.0f} s, so that nothing can be computed. Start workers "
-                "(dask worker tcp://scheduler:8786), or look at the logs of those that left."
+                f"no Dask worker has been there for {PATIENCE:.0f} s, or all pause for want of memory, so that nothing can be "
+                "computed. Start workers (dask worker tcp://scheduler:8786), or look at the logs of those that left."
             )
         time.sleep(0.5)
 

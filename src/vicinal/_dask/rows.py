@@ -149,6 +149,10 @@ class DaskRows:
             if first < self._lengths[i]:
                 yield np.asarray(computed([part])[0][first:], dtype=self.dtype)
 
+    def kept(self) -> np.ndarray:
+        """All rows in memory, as the components of a density."""
+        return np.concatenate([np.empty((0, self.shape[1]), dtype=self.dtype), *self.blocks()])
+
     def take(self, positions: np.ndarray) -> np.ndarray:
         """Return the rows at some positions: only those travel."""
         positions = np.asarray(positions, dtype=np.int64)
