@@ -19,18 +19,6 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-__all__ = [
-    "answers_collections",
-    "fits_collections",
-    "float_numbers",
-    "gather",
-    "in_memory",
-    "is_collection",
-    "is_distant",
-    "on_cluster",
-    "rows_on_cluster",
-]
-
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 _rows_on_cluster: ContextVar[bool] = ContextVar("vicinal_rows_on_cluster", default=False)
