@@ -12,7 +12,9 @@ from vicinal._checks import (
     check_rows,
     check_spread,
     check_weights,
+    has_gaps,
     is_positive_definite,
+    own_rows,
 )
 from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, gaussian_start, narrowed
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
@@ -122,7 +124,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         rows = check_rows(self, X, reset=True, gaps=True)
         weight = check_weights(sample_weight, rows)
         self.__dict__.pop("_left_out_scores", None)
-        gaps = bool(np.isnan(rows).any())
+        gaps = has_gaps(rows)
         given = not isinstance(self.bandwidth, str)  # then the kernel has a width along constant columns too
         if gaps:
             self._constants = None
@@ -141,7 +143,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         # p(x) = sum_j w_j N(x; x_j, Sigma)
-        self.mixture_ = SharedMixture(rows.copy(), self.covariance_, log_weights, self.engine, self._active_names)
+        self.mixture_ = SharedMixture(own_rows(rows, X), self.covariance_, log_weights, self.engine, self._active_names)
         return self
 
     def _fit_to_gaps(self, X, weight):
