@@ -73,7 +73,9 @@ def check_source(estimator: Any, source: RowSource, *, min_rows: int = 1) -> Col
     """Validate the rows that a source holds, as `check_rows` does for a fit, block by block; return their ranges."""
     n, d = source.shape
     if n < min_rows:
-        raise ValueError(f"Found array with {n} sample(s) (shape={source.shape}) while a minimum of {min_rows} is required.")
+        raise ValueError(
+            f"Found array with {n} sample(s) (shape={source.shape}) while a minimum of {min_rows} is required."
+        )
     estimator.n_features_in_ = d
     check_names(estimator, source.columns, reset=True)
     least, most = np.full(d, np.inf, source.dtype), np.full(d, -np.inf, source.dtype)
@@ -81,7 +83,9 @@ def check_source(estimator: Any, source: RowSource, *, min_rows: int = 1) -> Col
         low, high = block.min(axis=0), block.max(axis=0)
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             found = "NaN" if np.isnan(low).any() else "infinity or a value too large for dtype('float64')"
-            message = _culprits(f"Input X contains {found}.", ArrayRows(block, source.columns), type(estimator).__name__)
+            message = _culprits(
+                f"Input X contains {found}.", ArrayRows(block, source.columns), type(estimator).__name__
+            )
             raise ValueError(message)
         np.minimum(least, low, out=least)
         np.maximum(most, high, out=most)

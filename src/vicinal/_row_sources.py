@@ -51,6 +51,10 @@ class RowSource(Protocol):
         """Return the rows at some positions, in the order asked for, shape (m, d): a copy in memory."""
         ...
 
+    def kept(self) -> Any:
+        """Return all rows as a fitted density refers to them: an array that is not in memory."""
+        ...
+
 
 class ArrayRows:
     """An array, or a memory map, as a source of rows; nothing is copied but what is yielded from a memory map.
@@ -252,7 +256,9 @@ def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) ->
         _refuse_columns(columns, found)
         rows = np.load(found, mmap_mode="r", allow_pickle=False)
         if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-            raise ValueError(f"{found} holds an array of {rows.dtype}, shape {rows.shape}; expected a table of numbers.")
+            raise ValueError(
+                f"{found} holds an array of {rows.dtype}, shape {rows.shape}; expected a table of numbers."
+            )
         return ArrayRows(rows)
     if found.suffix == ".zarr":
         _refuse_columns(columns, found)
@@ -314,6 +320,12 @@ def all_rows(source: RowSource) -> np.ndarray:
     if isinstance(source, ArrayRows):
         return source.kept()
     return by_blocks(lambda block: block, source)
+
+
+def mapped(X: Any) -> Any:
+    """X as it is, but a source that is read in blocks as a memory map of a temporary copy: for fits in another order."""
+    source = None if isinstance(X, (np.ndarray, ArrayRows)) else as_source(X)
+    return X if source is None else ArrayRows(source.kept(), source.columns)
 
 
 def by_blocks(function: Callable[[Any], np.ndarray], source: RowSource) -> np.ndarray:

@@ -13,6 +13,7 @@ from vicinal._checks import check_device_rows, check_rows, constant_columns, sho
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
 from vicinal._notebook import NotebookMixin
+from vicinal._row_sources import as_source, by_blocks
 from vicinal._tensors import on_device
 
 
@@ -147,8 +148,8 @@ class MixtureDensityMixin(NotebookMixin):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features) or None
-            None scores each training row under the density of the *other* training rows (leave-one-out): what is known
+        X : array-like of shape (n_samples, n_features), a source of rows, or None
+            A source is read block by block; see :func:`vicinal.io.open_rows`. None scores each training row under the density of the *other* training rows (leave-one-out): what is known
             of it, where it has missing values.
 
         Returns
@@ -162,6 +163,9 @@ class MixtureDensityMixin(NotebookMixin):
             return mixture.left_out_score_samples() if left_out is None else left_out.copy()
         if on_device(X) and works_there(self.engine):
             return mixture.score_samples(self._active(check_device_rows(self, X)))
+        source = as_source(X)
+        if source is not None:
+            return by_blocks(self.score_samples, source)
         return mixture.score_samples(self._active(check_rows(self, X, reset=False)))
 
     def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:

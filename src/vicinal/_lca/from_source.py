@@ -93,7 +93,7 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
     of_counted = weight if weight is None or counted is None else weight[counted]
     rows = _SourceRows(source, counted)
     # The candidates of a step: as many rows as the working memory takes.
-    most = min(resident_rows(estimator.engine, *_width_and_dtype(source)), len(rows))
+    most = min(resident_rows(estimator.engine, source.shape[1], source.dtype), len(rows))
     drawn = np.sort(np.random.default_rng(estimator._seed()).choice(len(rows), most, replace=False))
     sample, shares = rows[drawn], None if of_counted is None else of_counted[drawn]
     sample, reg = estimator._penalty(sample, shares, structure, LCA_REMEDIES, varies=ranges.least < ranges.most)
@@ -120,10 +120,6 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
     estimator.mixture_ = SharedMixture(
         source.kept(), estimator.covariance_, log_weights, estimator.engine, estimator._active_names
     )
-
-
-def _width_and_dtype(source: RowSource) -> tuple[int, np.dtype]:
-    return source.shape[1], source.dtype
 
 
 def _problem(rows: _SourceRows, weight: np.ndarray | None, estimator: Any, most: int, reg: np.ndarray) -> LeaveOneOut:

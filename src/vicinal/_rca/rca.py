@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from vicinal._checks import check_columns_spread, check_integer, check_magnitude, shown_columns, validate_data
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._rca.raw_shrinkage import choose_raw_shrinkage, held_out_score
+from vicinal._row_sources import mapped
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import read_chunklets
 
@@ -146,8 +147,10 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, n_features)
-            All rows, also those in no chunklet: they count for the total covariance.
+        X : array-like of shape (n, n_features), or a source of rows
+            All rows, also those in no chunklet: they count for the total covariance.  A memory map stays on disk, and
+            other sources (:func:`vicinal.io.open_rows`) are copied to a temporary file, because chunklets are not read in
+            the order of the rows.
         y : chunklets
             One of: an id a row (integers, strings, a pandas column; -1, None or NaN for none; full labels
             make this supervised RCA); pairs of row positions, of shape (p, 2); a list of lists of row
@@ -159,6 +162,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self
         """
         self._check_parameters()
+        X = mapped(X)
         sums, report = self._sum(X, y, reset=True, min_rows=2)
         if sums.n_contrasts == 0:
             raise ValueError(
