@@ -89,9 +89,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
     Notes
     -----
-    Time O(n d^2 + d^3), memory O(d^2) beyond the data; X is copied once if it is not floats in row-major order
-    (most DataFrames are column-major).  Data far from the origin lose no digits: rows are
-    centred in blocks that fit the cache, and no moment about zero is ever taken.
+    Time O(n d^2 + d^3), memory O(d^2) beyond the data; X is copied once if it is not floats in row-major order (most
+    DataFrames are column-major).  Data far from the origin lose no digits: no moment about zero is ever taken.
 
     Departures from the paper:
 
@@ -148,9 +147,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, n_features), or a source of rows
-            All rows, also those in no chunklet: they count for the total covariance.  A memory map stays on disk, and
-            other sources (:func:`vicinal.io.open_rows`) are copied to a temporary file, because chunklets are not read in
-            the order of the rows.
+            All rows, also those in no chunklet: they count for the total covariance.  A memory map stays on disk; other
+            sources (:func:`vicinal.io.open_rows`) go through a temporary file.
         y : chunklets
             One of: an id a row (integers, strings, a pandas column; -1, None or NaN for none; full labels
             make this supervised RCA); pairs of row positions, of shape (p, 2); a list of lists of row
