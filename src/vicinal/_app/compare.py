@@ -52,7 +52,7 @@ def compare(arguments, console):
 def run(X, y, console, arguments, **settings):
     """`vicinal.compare` with progress, interruptible, and with its refusals as failures of the data."""
     import vicinal
-    from vicinal._compare.rows import TargetError
+    from vicinal._compare.rows import ComparisonError
 
     def progress(done, total, text):
         arguments.check_interrupted()
@@ -66,8 +66,9 @@ def run(X, y, console, arguments, **settings):
         found = vicinal.compare(
             X, y, random_state=arguments.seed, progress=progress, first_results=first_results, **settings
         )
-    except TargetError as error:
-        raise DataFailure(one_line(error.worded(y="--target", task="--task"))) from error
+    except ComparisonError as error:
+        words = {"y": "--target", "task": "--task", "keep": "--resume", "metrics": "--methods", "densities": "--methods"}
+        raise DataFailure(one_line(error.worded(**words))) from error
     except ValueError as error:
         raise DataFailure(one_line(error)) from error
     except OSError as error:  # of the file that keeps what is done

@@ -60,7 +60,7 @@ def write_table(frame, output):
     """Write a DataFrame to a file by its ending, or to stdout as CSV when `output` is None or "-"."""
     if output in (None, "-"):
         with _to_stdout() as stdout:
-            frame.to_csv(stdout, index=False)
+            _without_formulas(frame).to_csv(stdout, index=False)
         return
     kind = output_format(output)
     text = [str(name) for name in frame if frame[name].dtype.kind not in "iufb"]

@@ -2,7 +2,7 @@
 
 import argparse
 
-from vicinal._app.adapt_options import add_adapt
+from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -295,7 +295,7 @@ def _general_options():
     )
     group.add_argument(
         "--memory",
-        type=_memory,
+        type=size_text,
         metavar="SIZE",
         help="memory for pair work beyond the data, as in '2 GB'; default 128 MB",
     )
@@ -323,6 +323,7 @@ def _table_options():
         metavar="NAME",
         help="which array of an NPZ file, or sheet of an XLSX file, is the table; default X, or the only one, or the first",
     )
+    group.add_argument("--max-unpacked", type=size_text, metavar="SIZE", help=MAX_UNPACKED_HELP)
     group.add_argument(
         "--missing",
         choices=("refuse", "drop", "impute", "marginalise"),
@@ -429,11 +430,3 @@ def _rate(text):
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
     return value
-
-
-def _memory(text):
-    import re
-
-    if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):
-        raise argparse.ArgumentTypeError(f"expected a size such as '512 MB' or '2 GB', got {text!r}")
-    return text
