@@ -52,7 +52,11 @@ def adapt(arguments: Any, console: Any) -> None:
     engine = make_engine(arguments)
     options = TableOptions(max_unpacked=arguments.max_unpacked)
     known = _read(arguments, console, options)
-    texts = None if arguments.texts is None else read_column(arguments.texts, console, options, len(known.corpus), "--texts")
+    texts = (
+        None
+        if arguments.texts is None
+        else read_column(arguments.texts, console, options, len(known.corpus), "--texts")
+    )
     models, seconds = {"raw": None}, {"raw": 0.0}
     for done, name in enumerate(names, 1):
         arguments.check_interrupted()
@@ -86,7 +90,9 @@ def _read(arguments: Any, console: Any, options: TableOptions) -> Known:
         labels = read_column(arguments.labels, console, options, len(corpus), "--labels")
         codes, parts = _parts_of_labels(labels, arguments.seed)
     else:
-        pairs = read_pairs(arguments.pairs, console, options, (len(corpus if queries is None else queries), len(corpus)))
+        pairs = read_pairs(
+            arguments.pairs, console, options, (len(corpus if queries is None else queries), len(corpus))
+        )
         parts = _parts_of_pairs(pairs, len(corpus), queries, arguments.seed)
     if min(map(len, parts)) < 1 or sum(map(len, parts)) < _LEAST_PAIRS:
         raise DataFailure(

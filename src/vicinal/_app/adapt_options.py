@@ -17,9 +17,7 @@ and the answer says so.
 Vectors are .npy (not read into memory at once), .npz, Parquet with a column of vectors, or CSV of numbers.
 """
 
-MAX_UNPACKED_HELP = (
-    "the most that a packed table (.gz, Parquet, XLSX, NPZ) may unpack to, as in '4 GB'; default 256 MB, or 100 times its size"
-)
+MAX_UNPACKED_HELP = "the most that a packed table (.gz, Parquet, XLSX, NPZ) may unpack to, as in '4 GB'; default 256 MB, or 100 times its size"
 
 
 def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:

@@ -67,7 +67,13 @@ def run(X, y, console, arguments, **settings):
             X, y, random_state=arguments.seed, progress=progress, first_results=first_results, **settings
         )
     except ComparisonError as error:
-        words = {"y": "--target", "task": "--task", "keep": "--resume", "metrics": "--methods", "densities": "--methods"}
+        words = {
+            "y": "--target",
+            "task": "--task",
+            "keep": "--resume",
+            "metrics": "--methods",
+            "densities": "--methods",
+        }
         raise DataFailure(one_line(error.worded(**words))) from error
     except ValueError as error:
         raise DataFailure(one_line(error)) from error

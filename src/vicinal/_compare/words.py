@@ -210,9 +210,7 @@ def difference_text(result, comparison):
 
 def _table(head, lines):
     """Columns aligned with spaces; only the last one may be long, and is cut."""
-    lines = [
-        [*line[:-1], line[-1] if len(line[-1]) <= _WIDEST else line[-1][: _WIDEST - 3] + "..."] for line in lines
-    ]
+    lines = [[*line[:-1], line[-1] if len(line[-1]) <= _WIDEST else line[-1][: _WIDEST - 3] + "..."] for line in lines]
     widths = [max(len(row[i]) for row in [head, *lines]) for i in range(len(head))]
     rule = ["-" * width for width in widths]
     return "\n".join(
