@@ -10,7 +10,7 @@ from vicinal._app.adapt_report import adapt_page
 from vicinal._app.console import count, one_line
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import make_engine, save_model
-from vicinal._app.outputs import check_writable, write_json, write_lines, write_text
+from vicinal._app.outputs import write_json, write_lines, write_text
 from vicinal._app.tables import TableOptions
 from vicinal._app.vectors import read_column, read_pairs, read_vectors
 
@@ -41,9 +41,6 @@ class Known(NamedTuple):
 
 def adapt(arguments: Any, console: Any) -> None:
     """Run the command."""
-    for path in (arguments.output, arguments.report):
-        if path is not None:
-            check_writable(path)
     names = [name.strip() for name in arguments.methods.split(",") if name.strip()]
     if not names or set(names) - set(METHODS):
         raise UsageFailure(f"--methods: expected some of {', '.join(METHODS)}, got {arguments.methods!r}.")

@@ -6,7 +6,7 @@ from vicinal._app.columns import prepare
 from vicinal._app.console import one_line
 from vicinal._app.errors import DataFailure, UsageFailure
 from vicinal._app.models import make_engine
-from vicinal._app.outputs import check_writable, output_failure, partial_file, write_json, write_lines, write_text
+from vicinal._app.outputs import output_failure, partial_file, write_json, write_lines, write_text
 from vicinal._app.reading_code import loading_code
 from vicinal._app.tables import ColumnChoice, TableOptions, read_table, table_format
 from vicinal._compare.words import score_name, shown
@@ -14,8 +14,6 @@ from vicinal._compare.words import score_name, shown
 
 def compare(arguments, console):
     """Run the command."""
-    if arguments.report is not None:
-        check_writable(arguments.report)
     keep = partial_file(arguments, arguments.report, "--report FILE")
     chosen = _chosen(arguments)
     engine = make_engine(arguments)

@@ -11,7 +11,7 @@ from vicinal._app.columns import measured, note_dependence, prepare
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import engine_for, make_engine, make_estimator, read_key, save_model, set_engine, set_parameter
-from vicinal._app.outputs import check_writable, output_failure, partial_file, write_json
+from vicinal._app.outputs import output_failure, partial_file, write_json
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table
 from vicinal._app.words import in_command_words
 from vicinal._journal import OtherFitError, keep_journal
@@ -29,7 +29,6 @@ def learn(arguments, console):
     """Run the command."""
     method = arguments.method
     _check_supervision(arguments)
-    check_writable(arguments.output)
     arguments.kept = partial_file(arguments, arguments.output, "-o MODEL")
     engine = make_engine(arguments)
     paired = method == "nca" and arguments.pairs is not None

@@ -202,7 +202,7 @@ def make_parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_output(
-        demo, "--folder", files=DEMO_FILES, default=".", metavar="DIR",
+        demo, "--folder", folder=True, files=DEMO_FILES, default=".", metavar="DIR",
         help="where to write; default: the current folder",
     )  # fmt: skip
 
@@ -220,9 +220,9 @@ def make_parser():
     size.add_argument(
         "--full", dest="full", action="store_true", help="the papers' own sizes and data sets; an hour on 2 cores"
     )
-    add_input(papers, "--data", metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
+    add_input(papers, "--data", folder=True, metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
     add_output(
-        papers, "-o", "--output", metavar="DIR", default="vicinal-papers",
+        papers, "-o", "--output", folder=True, metavar="DIR", default="vicinal-papers",
         help="folder for results, pictures and pages; a run that was interrupted goes on from it; default vicinal-papers",
     )  # fmt: skip
     papers.add_argument("--fresh", action="store_true", help="measure anew what has been measured")
@@ -388,7 +388,7 @@ def _add_resume(parser, output):
 
 
 def _add_table_output(parser):
-    add_output(parser, "-o", "--output", metavar="OUT", help="a table to write, by its ending; default: CSV on stdout")
+    add_output(parser, "-o", "--output", stdout=True, metavar="OUT", help="a table to write, by its ending; default: CSV on stdout")
 
 
 def _number(text, convert, least, what):
