@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 from joblib import hash as hash_of
 
-from vicinal._app.columns import measured, prepare
+from vicinal._app.columns import measured, note_dependence, prepare
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import engine_for, make_engine, make_estimator, read_key, save_model, set_engine, set_parameter
-from vicinal._app.outputs import check_writable, output_failure, partial_file, write_json
+from vicinal._app.outputs import output_failure, partial_file, write_json
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table
 from vicinal._app.words import in_command_words
 from vicinal._journal import OtherFitError, keep_journal
@@ -29,7 +29,6 @@ def learn(arguments, console):
     """Run the command."""
     method = arguments.method
     _check_supervision(arguments)
-    check_writable(arguments.output)
     arguments.kept = partial_file(arguments, arguments.output, "-o MODEL")
     engine = make_engine(arguments)
     paired = method == "nca" and arguments.pairs is not None
@@ -54,7 +53,9 @@ def learn(arguments, console):
             console.say(
                 f"{method} learns without labels: {prepared.labels.name!r} is left out of the features and not used."
             )
-    prepared = _sample(prepared, arguments, console)
+    prepared, dependent = _sample(prepared, arguments, console), []
+    if method in _UNSUPERVISED:
+        prepared, dependent = note_dependence(prepared, console)
     supervision = {}
     if method not in _UNSUPERVISED:
         pairs = None if arguments.pairs is None else _read_pairs(arguments, table, prepared.rows, console)
@@ -67,7 +68,7 @@ def learn(arguments, console):
     model = _fit_and_keep(estimator, prepared, supervision, engine, arguments, console)
     seconds = time.perf_counter() - start
     save_model(model, arguments.output, key)
-    summary = _summary(arguments, estimator, prepared, seconds)
+    summary = _summary(arguments, estimator, prepared, dependent, seconds)
     console.say(_sentence(summary))
     if arguments.interrupted():
         console.say("this is the best model so far, not the end of the fit." + _how_to_resume(arguments))
@@ -181,7 +182,7 @@ def _labels(method, labels, estimator, console):
 
 def _read_pairs(arguments, table, rows, console):
     """Pairs of positions among the kept rows."""
-    frame = read_table(arguments.pairs, TableOptions(), console)
+    frame = read_table(arguments.pairs, TableOptions(max_unpacked=arguments.max_unpacked), console)
     if frame.shape[1] < 2:
         raise DataFailure(f"--pairs {arguments.pairs}: expected two columns, got one.")
     if frame.shape[1] > 2:
@@ -263,7 +264,7 @@ def _fit(estimator, prepared, supervision, engine, arguments):
     return Pipeline([*steps, (type(estimator).__name__.lower(), estimator)])
 
 
-def _summary(arguments, estimator, prepared, seconds):
+def _summary(arguments, estimator, prepared, dependent, seconds):
     objectives = np.asarray(getattr(estimator, "objectives_", []))
     return {
         "method": arguments.method,
@@ -272,6 +273,8 @@ def _summary(arguments, estimator, prepared, seconds):
         "rows": len(prepared.X),
         "columns": list(prepared.X.columns),
         "types": {name: str(kind) for name, kind in prepared.types.items()},
+        "unused": {name: kind.kind for name, kind in prepared.types.items() if name not in prepared.encoder.sources},
+        "dependent": dependent,
         "scaled": not arguments.no_scale,
         "converged": bool(getattr(estimator, "converged_", True)),
         "passes": int(getattr(estimator, "n_iter_", 0)),
@@ -285,7 +288,10 @@ def _summary(arguments, estimator, prepared, seconds):
 def _sentence(summary):
     passes = f" in {count(summary['passes'], 'pass')}" if summary["passes"] else ""
     components = "" if summary["components"] is None else f", {count(summary['components'], 'component')}"
+    unused = [f"{name} ({kind})" for name, kind in summary["unused"].items()]
+    what = f" Not used: {', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}." if unused else ""
+    what += f" Linear combinations of others: {shown(summary['dependent'])}." if summary["dependent"] else ""
     return (
         f"learned {summary['method']} from {count(summary['rows'], 'row')} and {count(len(summary['columns']), 'column')}{passes} "
-        f"({summary['seconds']:.1f} s{components}); wrote {summary['model']} ({summary['bytes']:,} bytes)."
+        f"({summary['seconds']:.1f} s{components}); wrote {summary['model']} ({summary['bytes']:,} bytes).{what}"
     )

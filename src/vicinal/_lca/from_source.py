@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vicinal._checks import check_callback, check_source, check_weights
+from vicinal._density.gaps import forget_gaps
 from vicinal._engine import Problem, Work, fit_engine, prepare, resident_rows, resolved_engine
 from vicinal._fit_loops import Recorder
 from vicinal._lca.checks import LCA_REMEDIES, check_two_rows
@@ -88,7 +89,7 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
     ranges = check_source(estimator, source, min_rows=2)
     weight = check_two_rows(check_weights(sample_weight, np.broadcast_to(0.0, source.shape)))
     estimator._stream = None
-    estimator.__dict__.pop("_left_out_scores", None)
+    forget_gaps(estimator)
     counted = None if weight is None or weight.all() else np.flatnonzero(weight)
     of_counted = weight if weight is None or counted is None else weight[counted]
     rows = _SourceRows(source, counted)

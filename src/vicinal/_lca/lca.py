@@ -17,6 +17,7 @@ from vicinal._checks import (
     has_gaps,
     own_rows,
 )
+from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, fit_engine, large_source, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
@@ -291,7 +292,7 @@ class LCA(
         """Fit, with the remedies that the caller's users have; return the path."""
         given = X
         X, weight, structure = self._check_input(X, sample_weight)
-        self.__dict__.pop("_left_out_scores", None)  # of an earlier fit to rows with missing values
+        forget_gaps(self)
         X, reg = self._penalty(X, weight, structure, remedies)
         return self._fit_under_penalty(
             lambda reg: self._fit_metric(X, weight, reg, structure, given), X, weight, reg, remedies
