@@ -95,7 +95,7 @@ def test_what_is_no_table_in_a_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"shape \(2, 2, 2\); expected a table"):
         open_rows(tmp_path / "cube.npy")
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="cannot|can be read in blocks"):
+    with pytest.raises(ValueError, match="can be read in blocks"):
         open_rows(tmp_path / "rows.csv")
     np.save(tmp_path / "rows.npy", np.zeros((2, 2)))
     with pytest.raises(ValueError, match="Leave columns out"):

@@ -1,20 +1,15 @@
 """Reading tables: CSV, TSV, Parquet, XLSX, NPY, NPZ, from a file or from stdin ("-")."""
 
-import codecs
-import contextlib
-import csv
 import gzip
 import io
 import sys
-import warnings
 import zlib
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vicinal._app.console import count, one_line, shown
-from vicinal._app.errors import DataFailure, Failure, UsageFailure, need
+from vicinal._app.errors import DataFailure, UsageFailure, need
+from vicinal._app.text_tables import decoding, text_table
 from vicinal._app.unpacking import read_parquet, refuse_gzip_bomb, refuse_zip_bomb
 
 FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
@@ -30,8 +25,6 @@ _ENDINGS = {
     ".npz": "npz",
 }
 _NAME_ARRAYS = ("names", "feature_names", "columns")
-_SEPARATORS = (",", ";", "\t", "|")
-_SAMPLE = 1 << 16  # bytes by which the separator is found
 
 
 class TableOptions(NamedTuple):
@@ -181,153 +174,10 @@ def _opened(source, options):
 def _read_text(file, name, kind, options, console, choice):
     import pandas as pd
 
-    sep = {"\\t": "\t", "tab": "\t", None: None}.get(options.sep, options.sep)
-    if sep is None:
-        sep = "\t" if kind == "tsv" else _separator(file, options.encoding)
-        if kind == "csv" and sep != "," and console is not None:
-            console.say(f"the columns of {name} are separated by {sep!r}.")
-    if len(sep) != 1:
-        raise UsageFailure(f"--sep must be one character, got {sep!r}. Write 'tab' for a tab.")
-    decimal = options.decimal or "."
-    if len(decimal) != 1 or decimal == sep:
-        raise UsageFailure(f"--decimal must be one character other than the separator {sep!r}, got {decimal!r}.")
-    try:
-        codecs.lookup(options.encoding)
-    except LookupError as error:
-        raise UsageFailure(f"--encoding {options.encoding!r} is not known to Python.") from error
-    # The float that Python reads: pandas 2 errs in the last digit, and `score` would not know its training rows. Pandas 4
-    # knows no other way.
-    exact = {"float_precision": "round_trip"} if int(pd.__version__.partition(".")[0]) < 4 else {}
-    named = (UnicodeError, pd.errors.EmptyDataError, pd.errors.ParserError, pd.errors.ParserWarning)
-    try:
-        header = _header(file, sep, options.encoding)
-        if header is None:
-            raise DataFailure(f"{name} is empty.")
-        _check_header(header, name, sep, options.no_header, console)
-        names = [f"x{i}" for i in range(len(header))] if options.no_header else header
-        chosen = choice.of(names, name)
-        file.seek(0)
-        with warnings.catch_warnings(), _decoding(name, kind.upper(), but=named):
-            # A row with more fields than the header would otherwise lose them with a ParserWarning.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            warnings.filterwarnings("ignore", message="The 'float_precision' argument is deprecated")
-            frame = pd.read_csv(
-                file,
-                sep=sep,
-                encoding=options.encoding,
-                header=None if options.no_header else 0,
-                index_col=False,
-                low_memory=False,
-                decimal=decimal,
-                na_values=options.na,
-                skipinitialspace=True,
-                usecols=None if chosen is None else sorted(names.index(column) for column in chosen),
-                **exact,
-            )
-    except UnicodeError as error:
-        raise DataFailure(f"{name} is not {options.encoding} text: {_undecodable(error)}.") from error
-    except pd.errors.EmptyDataError as error:
-        raise DataFailure(f"{name} is empty.") from error
-    except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:
-        reason = one_line(error).removeprefix("Error tokenizing data. C error: ")
-        raise DataFailure(
-            f"{name} is not a table: {reason}. Every line needs as many fields as the first one, separated by {sep!r} "
-            "(--sep changes it)."
-        ) from error
-    if options.no_header:
-        frame.columns = [f"x{i}" for i in range(frame.shape[1])] if chosen is None else chosen
-    frame.attrs["sep"] = sep
-    return frame
-
-
-def _separator(file, encoding):
-    """The character that cuts the first lines into the same number of fields: a comma where it does, else the one of most."""
-    sample = file.read(_SAMPLE).decode(_decoder(encoding), errors="replace")
-    file.seek(0)
-    lines = sample.splitlines()[:50]
-    if len(sample) >= _SAMPLE // 4 and len(lines) > 1:
-        lines = lines[:-1]  # which may be cut
-    found = {}
-    for sep in _SEPARATORS:
-        widths = {len(fields) for fields in csv.reader(lines, delimiter=sep) if any(fields)}
-        if len(widths) == 1:
-            found[sep] = widths.pop()
-    best = max(found, key=lambda sep: found[sep], default=",")
-    return "," if found.get(",", 0) > 1 or found.get(best, 0) < 2 else best
-
-
-def _decoder(encoding):
-    return "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
-
-
-def _header(file, sep, encoding):
-    """The fields of the first line that is not blank, or None."""
-    text = io.TextIOWrapper(file, encoding=_decoder(encoding), newline="")
-    try:
-        for line in csv.reader(text, delimiter=sep):
-            if any(field.strip() for field in line):
-                return [field.strip() for field in line]
-    finally:
-        text.detach()
-    return None
-
-
-def _check_header(header, name, sep, no_header, console):
-    """Say what is odd about the first line."""
-    if len(header) == 1:
-        for other in (";", "\t", "|", ","):
-            if other != sep and other in header[0]:
-                spelled = "tab" if other == "\t" else other
-                raise DataFailure(
-                    f"{name} has one column, {header[0][:60]!r}, when it is cut at {sep!r}. Pass --sep '{spelled}' if "
-                    f"{other!r} separates the columns."
-                )
-    if no_header or console is None:
-        return
-    if all(_is_number(field) for field in header):
-        console.warn(
-            f"the first line of {name} holds only numbers, and is read as column names. Pass --no-header if it is data."
-        )
-    repeated = [field for field, times in Counter(header).items() if times > 1 and field]
-    if repeated:
-        console.warn(f"{name} repeats the column names {shown(repeated)}: later ones are numbered (name.1, name.2).")
-
-
-def _is_number(field):
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
-
-
-def _undecodable(error):
-    start = getattr(error, "start", None)
-    data = getattr(error, "object", b"")
-    where = (
-        f"byte 0x{data[start]:02x} at position {start}"
-        if isinstance(start, int) and start < len(data)
-        else one_line(error)
-    )
-    return f"{where}. Convert the file to UTF-8, or pass its encoding, as in --encoding latin-1 or --encoding utf-16"
-
-
-@contextlib.contextmanager
-def _decoding(name: str, kind: str, more: str = "", but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Whatever the reader of a format raises over bytes that are not of it, in one sentence that names the file.
-
-    On damaged bytes NumPy, zipfile, pyarrow and pandas raise nearly every built-in exception, so all are taken here.
-    """
-    clear: tuple[type[BaseException], ...] = (Failure, MemoryError, zlib.error, EOFError, *but)
-    try:
-        yield
-    except clear:
-        raise
-    except Exception as error:
-        reason = one_line(error)[:300].rstrip(".") or type(error).__name__
-        if not isinstance(error, (ValueError, OSError)):  # such as KeyError, whose text is a name alone
-            reason = f"{type(error).__name__}: {reason}"
-        raise DataFailure(f"cannot read {name} as {kind}: {reason}.{more}") from error
+    text = text_table(file, name, kind, options, console, choice)
+    with text.errors():
+        frame = pd.read_csv(file, **text.arguments)
+    return text.named(frame)
 
 
 def _read_excel(file, name, options):
@@ -335,7 +185,7 @@ def _read_excel(file, name, options):
     import pandas as pd
 
     need("openpyxl", "reading .xlsx", "xlsx")
-    with _decoding(name, "a workbook"):
+    with decoding(name, "a workbook"):
         refuse_zip_bomb(file, name, options.max_unpacked)
         sheets = pd.ExcelFile(file, engine="openpyxl")
         if options.array is not None and options.array not in sheets.sheet_names:
@@ -353,7 +203,7 @@ def _read_excel(file, name, options):
 
 def _read_parquet(file, name, options, choice):
     need("pyarrow", "reading Parquet")
-    with _decoding(name, "a Parquet table"):
+    with decoding(name, "a Parquet table"):
         table = read_parquet(file.read(), name, options.max_unpacked, lambda columns: choice.of(columns, name))
         return table.to_pandas().reset_index(drop=True)
 
@@ -367,7 +217,7 @@ def _read_numpy(file, name, kind, options):
         # Without this check np.load would take the file for a pickle, and say how to load it unsafely.
         raise DataFailure(f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
     more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
-    with _decoding(name, kind.upper(), more):
+    with decoding(name, kind.upper(), more):
         if start.startswith(b"PK"):
             refuse_zip_bomb(file, name, options.max_unpacked)
         content = np.load(file, allow_pickle=False)
