@@ -148,7 +148,7 @@ def test_names_of_columns_are_compared(tmp_path):
 def test_lca_of_a_map_that_fits_into_the_memory_is_that_of_the_array(tmp_path):
     X = clusters(400)[0]
     for solver in ("accelerated", StochasticEM(n_candidates=100)):
-        fitted, expected = (LCA(solver=solver, random_state=0).fit(rows) for rows in (as_map(X, tmp_path), X))
+        fitted, expected = (LCA(solver=solver, reg=0.0, random_state=0).fit(rows) for rows in (as_map(X, tmp_path), X))
         np.testing.assert_array_equal(fitted.covariance_, expected.covariance_)
         assert in_file(fitted.mixture_.centres)
         assert not in_file(expected.mixture_.centres)
@@ -156,15 +156,16 @@ def test_lca_of_a_map_that_fits_into_the_memory_is_that_of_the_array(tmp_path):
 
 
 def test_lca_of_a_large_map_learns_the_kernel_of_its_candidates(tmp_path, small_blocks):
-    X = clusters(40_000)[0]
+    X = clusters(20_000)[0]
     fitted = LCA(solver="stochastic", engine=SMALL, random_state=0).fit(as_map(X, tmp_path))
-    n_candidates = 2**20 // (5 * 3 * 8)
-    expected = LCA(solver="accelerated").fit(X[:n_candidates])
     assert fitted.solver_ == "stochastic"
     assert fitted.converged_
     assert fitted.mixture_.centres.shape == X.shape
     assert in_file(fitted.mixture_.centres)
-    np.testing.assert_allclose(np.diag(fitted.covariance_), np.diag(expected.covariance_), rtol=0.2)
+    # A density of as many rows as there are candidates is as good under this kernel as under the one of an exact fit to it.
+    some = X[: 2**20 // (5 * 3 * 8)]
+    best = LCA(solver="accelerated").fit(some).score()
+    assert best - 0.01 < ParzenWindows(fitted.covariance_).fit(some).score() < best
     # All rows are components, and are scored from the file.
     plain = ParzenWindows(fitted.covariance_).fit(X)
     np.testing.assert_allclose(fitted.score_samples(X[:50]), plain.score_samples(X[:50]), rtol=1e-9)
@@ -265,17 +266,14 @@ def large_map(tmp_path, small_blocks):
     return as_map(X, tmp_path), y  # 9.6 MB
 
 
+@pytest.mark.filterwarnings("ignore:.*max_iter")
 def test_memory_of_fits_does_not_grow_with_the_file(large_map):
     X, y = large_map
-    lca = LCA(solver=StochasticEM(n_candidates=500), engine=SMALL, random_state=0, max_iter=1, tol=1e9)
-    lca.set_params(init=0.1 * np.eye(20), solver__batch_size=20_000)
-    nca = NCA(1, solver=StochasticGradient(n_neighbors=5), engine=SMALL, max_iter=1, init=np.eye(1, 20), random_state=0)
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert peak_of(lambda: nca.fit(X, y)) < 0.7 * X.nbytes
-        assert peak_of(lambda: RCA().fit(X, y)) < 0.7 * X.nbytes
+    lca = LCA(engine=SMALL, random_state=0, max_iter=1, init=0.1 * np.eye(20), solver=StochasticEM(batch_size=500))
+    nca = NCA(1, engine=SMALL, random_state=0, max_iter=1, init=np.eye(1, 20), solver=StochasticGradient(n_neighbors=5))
+    assert peak_of(lambda: lca.fit(X)) < 0.7 * X.nbytes
+    assert peak_of(lambda: nca.fit(X, y)) < 0.7 * X.nbytes
+    assert peak_of(lambda: RCA().fit(X, y)) < 0.7 * X.nbytes
 
 
 def test_memory_of_scores_does_not_grow_with_the_file(large_map):

@@ -1,9 +1,11 @@
 """Reading tables: CSV, TSV, Parquet, XLSX, NPY, NPZ, from a file or from stdin ("-")."""
 
+import contextlib
 import gzip
 import io
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,7 +72,7 @@ class ColumnChoice(NamedTuple):
         return [column for column in columns if column in {*wanted, *self.also}]
 
 
-_AS_NAMED, _ALL = TableOptions(), ColumnChoice()
+_AS_NAMED, ALL_COLUMNS = TableOptions(), ColumnChoice()
 
 
 def format_of(path, *, what="file"):
@@ -90,6 +92,8 @@ def table_format(source, options):
     """The format of a source: as asked for, by its ending, or CSV on stdin."""
     if source == "-" or options.format:
         return options.format or "csv"
+    if Path(source).is_dir():
+        return "parquet"
     try:
         return format_of(source)
     except UsageFailure as failure:
@@ -115,7 +119,7 @@ def check_columns(names, columns, option):
             raise DataFailure(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
 
-def read_table(source, options=_AS_NAMED, console=None, choice=_ALL):
+def read_table(source, options=_AS_NAMED, console=None, choice=ALL_COLUMNS):
     """Read a table into a DataFrame with unique text column names.
 
     Parameters
@@ -130,24 +134,15 @@ def read_table(source, options=_AS_NAMED, console=None, choice=_ALL):
     """
     kind = table_format(source, options)
     name = "stdin" if source == "-" else source
-    try:
-        with _opened(source, options) as file:
-            if kind in ("csv", "tsv"):
-                frame = _read_text(file, name, kind, options, console, choice)
-            elif kind == "parquet":
-                frame = _read_parquet(file, name, options, choice)
-            elif kind == "xlsx":
-                frame = _read_excel(file, name, options)
-            else:
-                frame = _read_numpy(file, name, kind, options)
-    except OSError as error:
-        raise DataFailure(f"cannot read {name}: {error.strerror or one_line(error)}.") from error
-    except EOFError as error:
-        raise DataFailure(f"cannot read {name}: the file ends too early. Is it whole?") from error
-    except zlib.error as error:
-        raise DataFailure(f"cannot read {name}: its compressed data are damaged ({one_line(error)}).") from error
-    except MemoryError as error:
-        raise DataFailure(f"cannot read {name}: it does not fit into memory.") from error
+    with reading_errors(name), _opened(source, options) as file:
+        if kind in ("csv", "tsv"):
+            frame = _read_text(file, name, kind, options, console, choice)
+        elif kind == "parquet":
+            frame = _read_parquet(file, name, options, choice)
+        elif kind == "xlsx":
+            frame = _read_excel(file, name, options)
+        else:
+            frame = _read_numpy(file, name, kind, options)
     frame.columns = [str(column) for column in frame.columns]
     chosen = choice.of(list(frame.columns), name)
     frame = frame if chosen is None else frame[chosen]
@@ -158,13 +153,30 @@ def read_table(source, options=_AS_NAMED, console=None, choice=_ALL):
     return frame
 
 
+@contextlib.contextmanager
+def reading_errors(name: str) -> Iterator[None]:
+    """What the system says of a file that cannot be read, in the words of the command."""
+    try:
+        yield
+    except OSError as error:
+        raise DataFailure(f"cannot read {name}: {error.strerror or one_line(error)}.") from error
+    except EOFError as error:
+        raise DataFailure(f"cannot read {name}: the file ends too early. Is it whole?") from error
+    except zlib.error as error:
+        raise DataFailure(f"cannot read {name}: its compressed data are damaged ({one_line(error)}).") from error
+    except MemoryError as error:
+        raise DataFailure(f"cannot read {name}: it does not fit into memory.") from error
+
+
 def _opened(source, options):
     if source == "-":
         if sys.stdin is None:
             raise DataFailure("cannot read stdin: it is closed.")
         return io.BytesIO(sys.stdin.buffer.read())
     if Path(source).is_dir():
-        raise DataFailure(f"cannot read {source}: it is a folder.")
+        raise DataFailure(
+            f"cannot read {source}: it is a folder. (score, transform and learn read folders of Parquet files.)"
+        )
     if not source.lower().endswith(".gz"):
         return open(source, "rb")
     refuse_gzip_bomb(source, options.max_unpacked)
@@ -222,7 +234,7 @@ def _read_numpy(file, name, kind, options):
             refuse_zip_bomb(file, name, options.max_unpacked)
         content = np.load(file, allow_pickle=False)
         if kind != "npz" and not hasattr(content, "files"):
-            return _frame_of_array(content, name)
+            return frame_of_array(content, name)
         if not hasattr(content, "files"):
             raise ValueError("it holds one array; name it .npy")
         return _frame_of_arrays({key: content[key] for key in content.files}, name, options.array)
@@ -253,7 +265,7 @@ def _frame_of_arrays(arrays, name, wanted):
         ),
         None,
     )
-    frame = _frame_of_array(table, name, names)
+    frame = frame_of_array(table, name, names)
     for key, value in arrays.items():
         if key != wanted and value.ndim == 1 and len(value) == len(frame) and key not in frame:
             frame[key] = value
@@ -261,7 +273,8 @@ def _frame_of_arrays(arrays, name, wanted):
     return frame
 
 
-def _frame_of_array(array, name, names=None):
+def frame_of_array(array, name, names=None):
+    """The table of an array of numbers, or of an array with named fields."""
     import pandas as pd
 
     if array.dtype.names:

@@ -21,11 +21,13 @@ class TextTable(NamedTuple):
     """How pandas reads a text file.
 
     arguments : of ``read_csv``
-    columns : the names of the columns, where the file does not tell them
+    n_columns : how many columns are read
+    columns : their names, where the file does not tell them
     sep, name, kind, encoding : for messages
     """
 
     arguments: dict[str, Any]
+    n_columns: int
     columns: list[str] | None
     sep: str
     name: str
@@ -95,7 +97,7 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Any, choi
         # The float that Python reads: pandas 2 errs in the last digit, and `score` would not know its training rows. Pandas 4
         # knows no other way.
         arguments["float_precision"] = "round_trip"
-    table = TextTable(arguments, None, sep, name, kind, options.encoding)
+    table = TextTable(arguments, 0, None, sep, name, kind, options.encoding)
     with table.errors():
         header = _header(file, sep, options.encoding)
         if header is None:
@@ -105,7 +107,8 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Any, choi
         chosen = choice.of(names, name)
         file.seek(0)
     arguments["usecols"] = None if chosen is None else sorted(names.index(column) for column in chosen)
-    return table._replace(columns=(names if chosen is None else chosen) if options.no_header else None)
+    read = names if chosen is None else chosen
+    return table._replace(n_columns=len(read), columns=read if options.no_header else None)
 
 
 def _separator(file, encoding):

@@ -165,9 +165,10 @@ class MixtureDensityMixin(NotebookMixin):
         if on_device(X) and works_there(self.engine):
             return mixture.score_samples(self._active(check_device_rows(self, X)))
         source = as_source(X)
-        if source is not None:
-            return by_blocks(self.score_samples, source)
-        return mixture.score_samples(self._active(check_rows(self, X, reset=False)))
+        return self._score_rows(X) if source is None else by_blocks(self._score_rows, source)
+
+    def _score_rows(self, X: Any) -> NDArray[Any]:
+        return self.mixture_.score_samples(self._active(check_rows(self, X, reset=False)))
 
     def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows of X; of the training rows, leave-one-out, when X is None."""
