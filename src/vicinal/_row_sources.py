@@ -4,6 +4,7 @@ A fit that makes one pass over the rows, or draws some of them, takes a source o
 block at a time.  An array is a source as well (`ArrayRows`), so that such a fit is written once.
 """
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -369,35 +370,71 @@ def _refuse_columns(columns: list[str] | None, path: Path) -> None:
         raise ValueError(f"columns={columns!r} needs named columns, which {path} does not have. Leave columns out.")
 
 
+class RowsFile:
+    """A temporary file of rows that is written block by block, and then read as a memory map.
+
+    Parameters
+    ----------
+    n_columns : int
+    dtype : numpy.dtype
+    """
+
+    def __init__(self, n_columns: int, dtype: Any = np.float64):
+        self.shape, self.dtype = (0, n_columns), np.dtype(dtype)
+        handle, self._path = tempfile.mkstemp(prefix="vicinal-rows-", suffix=".npy")
+        self._file = os.fdopen(handle, "wb")
+        self._write_header()
+
+    def _write_header(self) -> None:
+        # NumPy leaves room in the header for as many rows as there will be.
+        header = {"descr": self.dtype.str, "fortran_order": False, "shape": self.shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+    def write(self, block: np.ndarray) -> None:
+        """Append rows."""
+        try:
+            self._file.write(np.ascontiguousarray(block, dtype=self.dtype).data)
+        except OSError as error:
+            raise OSError(
+                f"cannot write a temporary copy of the rows to {self._path}: {error.strerror or error}. Set TMPDIR to a folder "
+                "with more room."
+            ) from error
+        self.shape = self.shape[0] + len(block), self.shape[1]
+
+    def __enter__(self) -> "RowsFile":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Remove the file, unless it was mapped, and goes with its map."""
+        self._file.close()
+        if self._path:
+            _unlink(self._path)
+
+    def mapped(self) -> np.ndarray:
+        """The rows so far as a memory map that may be written to; the file goes with it."""
+        self._file.flush()
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+        rows = np.load(self._path, mmap_mode="r+")
+        try:
+            os.unlink(self._path)  # the map keeps the file until it goes itself
+        except PermissionError:  # on Windows, where a file that is in use stays
+            weakref.finalize(rows, _unlink, self._path)
+        self._path = ""
+        return rows
+
+
 def _spill(source: RowSource) -> np.ndarray:
     """A memory map of a temporary copy of the rows."""
-    handle, path = tempfile.mkstemp(prefix="vicinal-rows-", suffix=".npy")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            header = {"descr": source.dtype.str, "fortran_order": False, "shape": tuple(source.shape)}
-            np.lib.format.write_array_header_1_0(file, header)
-            for block in source.blocks():
-                block.tofile(file)
-    except OSError as error:
-        os.unlink(path)
-        size = source.shape[0] * source.shape[1] * source.dtype.itemsize / 1e9
-        raise OSError(
-            f"cannot write a temporary copy of the rows ({size:.1f} GB) to {path}: {error.strerror or error}. Set TMPDIR to a "
-            "folder with room for it."
-        ) from error
-    except BaseException:
-        os.unlink(path)
-        raise
-    rows = np.load(path, mmap_mode="r")
-    try:
-        os.unlink(path)  # the map keeps the file until it goes itself
-    except PermissionError:  # on Windows, where a file that is in use stays
-        weakref.finalize(rows, _unlink_later, path)
+    with RowsFile(source.shape[1], source.dtype) as file:
+        for block in source.blocks():
+            file.write(block)
+        rows = file.mapped()
+    rows.flags.writeable = False
     return rows
 
 
-def _unlink_later(path: str) -> None:
-    import contextlib
-
+def _unlink(path: str) -> None:
     with contextlib.suppress(OSError):
         os.unlink(path)

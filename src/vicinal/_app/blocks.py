@@ -174,6 +174,27 @@ def open_table(source: str, options: TableOptions, console: Any, choice: ColumnC
     return [read_table(source, options, console, choice)]
 
 
+def in_turn(blocks: Any, console: Any) -> Iterator[tuple[int, Any, Any]]:
+    """Yield the number of the first row of each block, the block, and a console that says which block it speaks of."""
+    first = 0
+    for frame in blocks:
+        yield first, frame, console if isinstance(blocks, list) else _BlockConsole(console, first, len(frame))
+        first += len(frame)
+
+
+class _BlockConsole:
+    """A console whose words are about some rows of a table."""
+
+    def __init__(self, console: Any, first: int, n_rows: int) -> None:
+        self._console, self._rows = console, f"rows {first:,} to {first + n_rows - 1:,}"
+
+    def say(self, text: str) -> None:
+        self._console.say(f"{self._rows}: {text}")
+
+    def warn(self, text: str) -> None:
+        self._console.warn(f"{self._rows}: {text}")
+
+
 def is_large(source: str, options: TableOptions) -> bool:
     """Whether a table should be read in blocks; one that cannot be looked at is left to those who read it."""
     if source == "-" or not os.path.exists(source):
