@@ -91,7 +91,8 @@ class TableBlocks:
                 for frame in pd.read_csv(file, chunksize=rows, **text.arguments):
                     _widen(self._types, frame)
         with self._opened() as file:
-            reader = pd.read_csv(file, chunksize=rows, dtype=_dtypes(self._types), **text.arguments)
+            with text.errors():
+                reader = pd.read_csv(file, chunksize=rows, dtype=_dtypes(self._types), **text.arguments)
             while True:
                 with text.errors():
                     frame = next(reader, None)

@@ -23,20 +23,22 @@ class Declared(NamedTuple):
 
     label : what the user knows it as
     folder : whether it names a folder, whose command says what is wrong with it
+    table : whether it may be a folder as well as a file
     stdout : whether "-" stands for stdout
     files, beside : see `add_output`
     """
 
     label: str
     folder: bool = False
+    table: bool = False
     stdout: bool = False
     files: Sequence[str] = ()
     beside: Sequence[str] = ()
 
 
-def add_input(parser, *names, folder=False, **options):
-    """Add an argument that names a file to read, or with `folder` a folder."""
-    _add(parser, "inputs", names, options, folder=folder)
+def add_input(parser, *names, folder=False, table=False, **options):
+    """Add an argument that names a file to read, or with `folder` a folder; with `table` it may be a folder of Parquet files."""
+    _add(parser, "inputs", names, options, folder=folder, table=table)
 
 
 def add_output(parser, *names, folder=False, stdout=False, files=(), beside=(), **options):
@@ -71,7 +73,8 @@ def check_paths(arguments):
             for path in value if isinstance(value, list) else [value]:
                 if path is None or declared.folder or (path == "-" and (declared.stdout or role == "inputs")):
                     continue
-                check(path, declared.label)
+                if not (declared.table and os.path.isdir(path)):
+                    check(path, declared.label)
 
 
 def _check_readable(path, label):
