@@ -16,6 +16,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from vicinal._checks import check_device_rows, check_rows
+from vicinal._dask import answers_collections
 from vicinal._notebook import NotebookMixin
 from vicinal._row_sources import as_source, by_blocks
 from vicinal._supervision import check_pairs
@@ -37,6 +38,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
+    @answers_collections(lambda self: len(self.components_), needs_rows=False)
     def transform(self, X: ArrayLike) -> Any:
         """Map rows to where the learned distance is Euclidean: ``X @ components_.T``, not centred.
 
@@ -48,7 +50,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         Returns
         -------
         Z : array of shape (n, n_components), float32 when X is float32 (and ``components_`` fit into it), else float64
-            A tensor on the same device when X is a tensor on a GPU.
+            A tensor on the same device when X is a tensor on a GPU, and a lazy Dask array when X is a Dask collection.
         """
         check_is_fitted(self, "components_")
         if on_device(X):

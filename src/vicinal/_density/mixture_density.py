@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.random import RandomState
@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns, validate_data
+from vicinal._dask import answers_collections, float_numbers, gather
+from vicinal._density.kept_rows import check_keep, drop_rows
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
 from vicinal._notebook import NotebookMixin
@@ -138,12 +140,31 @@ class MixtureDensityMixin(NotebookMixin):
         """The pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""
         return Work(n_queries, n_points, n_features, passes)
 
+    def _before_fit(self) -> None:
+        check_keep(self)
+
+    def _after_fit(self) -> None:
+        drop_rows(self)
+
+    def gather(self) -> Self:
+        """Bring the training rows of a density home that was fitted to a Dask collection or a memory map.
+
+        Rows that are in memory already stay there.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        return gather(self)
+
     def _mixture(self):
         """The fitted mixture, on the engine that the parameter names now: a model may be scored where it was not fitted."""
         check_is_fitted(self)
         self.mixture_.engine = self.engine
         return self.mixture_
 
+    @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 
@@ -156,7 +177,8 @@ class MixtureDensityMixin(NotebookMixin):
         Returns
         -------
         ndarray of shape (n_samples,)
-            A tensor on the same device when X is a tensor on a GPU, unless `engine` names another backend.
+            A tensor on the same device when X is a tensor on a GPU, unless `engine` names another backend. A lazy Dask array
+            when X is a Dask collection.
         """
         mixture = self._mixture()
         if X is None:

@@ -16,6 +16,7 @@ from vicinal._checks import (
     is_positive_definite,
     own_rows,
 )
+from vicinal._dask import fits_collections
 from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, forget_gaps, gaussian_start, narrowed
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
@@ -105,6 +106,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         tags.input_tags.allow_nan = True
         return tags
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density to rows.
 

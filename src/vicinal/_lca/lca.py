@@ -17,6 +17,7 @@ from vicinal._checks import (
     has_gaps,
     own_rows,
 )
+from vicinal._dask import fits_collections
 from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, fit_engine, large_source, one_blas_thread_beside_pairs
@@ -258,6 +259,7 @@ class LCA(
         tags.input_tags.allow_nan = True
         return tags
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric and the density of the rows of X.
 
@@ -290,8 +292,7 @@ class LCA(
 
     def _fit(self, X, sample_weight, remedies):
         """Fit, with the remedies that the caller's users have; return the path."""
-        given = X
-        X, weight, structure = self._check_input(X, sample_weight)
+        given, (X, weight, structure) = X, self._check_input(X, sample_weight)
         forget_gaps(self)
         X, reg = self._penalty(X, weight, structure, remedies)
         return self._fit_under_penalty(

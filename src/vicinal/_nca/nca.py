@@ -20,6 +20,7 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
+from vicinal._dask import fits_collections
 from vicinal._engine import Engine, Work, fit_engine, large_source, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Reason, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
@@ -223,6 +224,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         tags.target_tags.one_d_labels = getattr(self.objective, "match", "class") == "class"
         return tags
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric.
 
