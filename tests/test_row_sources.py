@@ -8,7 +8,7 @@ import pytest
 import vicinal._row_sources as row_sources
 from vicinal import LCA, NCA, RCA, Engine, ParzenWindows, StochasticEM, StochasticGradient
 from vicinal._row_sources import ArrayRows, ColumnsOf, as_source, in_file
-from vicinal.io import open_rows
+from vicinal.io import load, open_rows, save
 
 SMALL = Engine(memory="1 MB")  # of which five copies of some thousand rows fit
 
@@ -296,3 +296,29 @@ def test_a_fit_keeps_no_second_copy_of_rows_that_it_has_made_itself():
     fitted = density.fit(X)
     X[:] = 0.0
     assert fitted.mixture_.centres.any()  # the user's own array is copied
+
+
+# -- where a density lives ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", [None, SMALL])
+def test_a_density_in_a_file_is_brought_home_before_it_is_saved(engine, tmp_path):
+    X = clusters(9_000)[0]
+    density = ParzenWindows(0.3, engine=engine).fit(as_map(X, tmp_path))
+    expected = density.score_samples(X[:20])
+    with pytest.raises(TypeError, match=r"in a file of rows.*gather\(\).*keep='metric'"):
+        save(density, tmp_path / "m.vicinal")
+    assert not (tmp_path / "m.vicinal").exists()
+    assert density.gather() is density
+    assert not in_file(density.mixture_.centres)
+    save(density, tmp_path / "m.vicinal")
+    np.testing.assert_allclose(load(tmp_path / "m.vicinal").score_samples(X[:20]), expected, rtol=1e-12)
+    assert np.isfinite(density.mixture_.mean_shift(X[:2])).all()
+
+
+def test_a_metric_of_a_file_is_saved_without_its_rows(tmp_path):
+    mapped = as_map(clusters(300)[0], tmp_path)
+    lca = LCA(reg=0.0, engine=Engine(keep="metric")).fit(mapped)
+    save(lca, tmp_path / "m.vicinal")
+    np.testing.assert_array_equal(load(tmp_path / "m.vicinal").components_, lca.components_)
+    save(LCA(reg=0.0).fit(mapped), tmp_path / "n.vicinal", training_rows=False)
