@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from vicinal._checks import check_device_rows, check_rows
 from vicinal._dask import answers_collections
 from vicinal._notebook import NotebookMixin
+from vicinal._row_sources import as_source, by_blocks
 from vicinal._supervision import check_pairs
 from vicinal._tensors import on_device
 
@@ -43,7 +44,8 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
 
         Parameters
         ----------
-        X : array-like of shape (n, n_features)
+        X : array-like of shape (n, n_features), or a source of rows
+            A source is read block by block; see :func:`vicinal.io.open_rows`.
 
         Returns
         -------
@@ -54,6 +56,10 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         if on_device(X):
             there = check_device_rows(self, X)
             return there @ there.new_tensor(self.components_).T
+        source = as_source(X)
+        return self._map_rows(X) if source is None else by_blocks(self._map_rows, source)
+
+    def _map_rows(self, X: Any) -> NDArray[Any]:
         X = check_rows(self, X, reset=False)
         if X.dtype != self.components_.dtype and not _holds(X.dtype, self.components_):
             return X @ self.components_.T  # in the wider precision

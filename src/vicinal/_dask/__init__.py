@@ -14,10 +14,13 @@ Dask itself is imported only when there is a collection, or when ``Engine("dask"
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
+
+from vicinal._row_sources import in_file
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -108,8 +111,9 @@ def gather(estimator: Any) -> Any:
     for density, mixture in _mixtures_of(estimator):
         if getattr(type(mixture), "is_distant", False):
             density.mixture_ = mixture.gather()
-        elif isinstance(vars(mixture).get("centres"), np.memmap):
-            mixture.centres = np.array(mixture.centres)
+        elif in_file(vars(mixture).get("centres")):
+            density.mixture_ = copy(mixture)  # another object, for which the engine keeps no placement in the file
+            density.mixture_.centres = np.array(mixture.centres)
     return estimator
 
 

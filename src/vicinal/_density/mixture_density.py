@@ -15,6 +15,7 @@ from vicinal._density.kept_rows import check_keep, drop_rows
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
 from vicinal._notebook import NotebookMixin
+from vicinal._row_sources import as_source, by_blocks
 from vicinal._tensors import on_device
 
 
@@ -133,6 +134,7 @@ class MixtureDensityMixin(NotebookMixin):
         return None
 
     _left_out_scores: np.ndarray  # only where the mixture cannot leave its rows out: of a fit to rows with gaps
+    _incomplete_rows: np.ndarray  # the rows of such a fit, NaN where a value is missing
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):
         """The pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""
@@ -168,8 +170,8 @@ class MixtureDensityMixin(NotebookMixin):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features) or None
-            None scores each training row under the density of the *other* training rows (leave-one-out): what is known
+        X : array-like of shape (n_samples, n_features), a source of rows, or None
+            A source is read block by block; see :func:`vicinal.io.open_rows`. None scores each training row under the density of the *other* training rows (leave-one-out): what is known
             of it, where it has missing values.
 
         Returns
@@ -184,7 +186,11 @@ class MixtureDensityMixin(NotebookMixin):
             return mixture.left_out_score_samples() if left_out is None else left_out.copy()
         if on_device(X) and works_there(self.engine):
             return mixture.score_samples(self._active(check_device_rows(self, X)))
-        return mixture.score_samples(self._active(check_rows(self, X, reset=False)))
+        source = as_source(X)
+        return self._score_rows(X) if source is None else by_blocks(self._score_rows, source)
+
+    def _score_rows(self, X: Any) -> NDArray[Any]:
+        return self.mixture_.score_samples(self._active(check_rows(self, X, reset=False)))
 
     def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows of X; of the training rows, leave-one-out, when X is None."""

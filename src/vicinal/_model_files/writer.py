@@ -30,6 +30,7 @@ from vicinal._model_files.types import (
     name_of_class,
     parameters_of,
 )
+from vicinal._row_sources import in_file
 
 _SET = "Set it to such a value first."
 _FIT = "A fit did not finish, or something was changed after it: fit again before saving."
@@ -105,6 +106,11 @@ class Writer:
         if getattr(kind, "is_distant", False):
             raise TypeError(
                 f"{_where(place)} is on the workers of a Dask cluster, and a model file never holds a reference. Call gather() "
+                "on the estimator to bring its training rows home, or fit a metric with engine=Engine(keep='metric')."
+            )
+        if _holds_rows(value) and in_file(getattr(value, "centres", None)):
+            raise TypeError(
+                f"the components of {_where(place)} are in a file of rows, and a model file never holds a reference. Call gather() "
                 "on the estimator to bring its training rows home, or fit a metric with engine=Engine(keep='metric')."
             )
         if isinstance(value, BaseEstimator):
@@ -203,7 +209,8 @@ def _without_rows(estimator):
     """What a metric holds, less the density that is made of its training rows."""
     if isinstance(estimator, LinearMetricMixin):
         stub = find_class("RowsLeftOut")(type(estimator).__name__)
-        return {name: stub if _holds_rows(value) else value for name, value in vars(estimator).items()}
+        kept = {name: value for name, value in vars(estimator).items() if name != "_incomplete_rows"}
+        return {name: stub if _holds_rows(value) else value for name, value in kept.items()}
     if type(estimator).__module__.startswith("sklearn."):
         return dict(vars(estimator))
     raise ValueError(

@@ -15,6 +15,7 @@ from vicinal._checks import check_columns_spread, check_integer, check_magnitude
 from vicinal._dask import in_memory, is_collection
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._rca.raw_shrinkage import choose_raw_shrinkage, held_out_score
+from vicinal._row_sources import mapped
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import read_chunklets
 
@@ -89,9 +90,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
     Notes
     -----
-    Time O(n d^2 + d^3), memory O(d^2) beyond the data; X is copied once if it is not floats in row-major order
-    (most DataFrames are column-major).  Data far from the origin lose no digits: rows are
-    centred in blocks that fit the cache, and no moment about zero is ever taken.
+    Time O(n d^2 + d^3), memory O(d^2) beyond the data; X is copied once if it is not floats in row-major order (most
+    DataFrames are column-major).  Data far from the origin lose no digits: no moment about zero is ever taken.
 
     Departures from the paper:
 
@@ -147,10 +147,10 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, n_features), or a Dask array or dataframe
+        X : array-like of shape (n, n_features), or a Dask array or dataframe, or a source of rows
             All rows, also those in no chunklet: they count for the total covariance. The rows of a Dask collection stay
-            where they are (but for ``shrinkage="cv"``): only sums travel, and the rows of small chunklets that lie in
-            several partitions.
+            where they are (but for ``shrinkage="cv"``), and so does a memory map; other sources
+            (:func:`vicinal.io.open_rows`) go through a temporary file.
         y : chunklets
             One of: an id a row (integers, strings, a pandas column; -1, None or NaN for none; full labels
             make this supervised RCA); pairs of row positions, of shape (p, 2); a list of lists of row
@@ -169,6 +169,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
             self._check_columns(extremes, sums)
         else:
             X, (y,), _ = in_memory(X, (y,), {})
+            X = mapped(X)
             sums, report = self._sum(X, y, reset=True, min_rows=2)
         if sums.n_contrasts == 0:
             raise ValueError(

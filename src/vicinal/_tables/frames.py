@@ -121,6 +121,8 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     "boolean"       there are two values, as numbers, or True and False
     "lattice"       nearly all values are ``offset + k * step``, and they repeat or are coarse beside their spread:
                     counts, and measurements that were rounded
+    "tied"          more than 5 % of the rows repeat a value, and the values are on no lattice: amounts that are often
+                    exactly zero, logarithms and ratios of counts
     "continuous"    all other numbers
     "date"          times, or texts that are all dates of one format
     "category"      texts of at most 50 values
@@ -238,7 +240,7 @@ def _as_asked(column: Any, asked: Any) -> ColumnType:
     name = str(column.name)
     spec = asked.spec if isinstance(asked, ColumnType) else asked
     kind, _, detail = spec.partition(":") if isinstance(spec, str) else ("", "", "")
-    if kind in ("continuous", "lattice", "boolean", "counter") and not is_numeric(column):
+    if kind in ("continuous", "lattice", "tied", "boolean", "counter") and not is_numeric(column):
         raise TableError(f"types: {name!r} cannot be {kind}, because it holds {column.dtype} and not numbers.")
     if kind == "date":
         return _asked_date(column, detail, name)
