@@ -309,6 +309,19 @@ def test_a_source_of_rows(client):
     np.testing.assert_array_equal(source.take(some), X[some])
 
 
+def test_a_stochastic_fit_draws_from_a_collection(client, tmp_path):
+    """More rows than the working memory takes stay where they are: the fit is that of the same rows in a file."""
+    rows = clustered(9000, 4)[0]
+    np.save(tmp_path / "rows.npy", rows)
+    engine = Engine(memory="1 MB", keep="metric")
+    estimator = LCA(reg=0.0, solver="stochastic", max_iter=2, random_state=0, engine=engine)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        there = clone(estimator).fit(da.from_array(rows, chunks=(2500, 4)))
+        here = clone(estimator).fit(np.load(tmp_path / "rows.npy", mmap_mode="r"))
+    np.testing.assert_array_equal(there.components_, here.components_)
+
+
 # -- where a density lives --------------------------------------------------------------------------------------------
 
 

@@ -76,8 +76,10 @@ def fits_collections(fit: _Method) -> _Method:
             return self
         from vicinal._dask.cluster import has_client
 
-        X, args, options = in_memory(X, args, options)
-        with on_cluster(has_client()):
+        asked = _drawn_from(self, X)
+        drawn = asked is not X  # then the steps are small, and done by this process
+        X, args, options = in_memory(asked, args, options)
+        with on_cluster(has_client() and not drawn):
             fit(self, X, *args, **options)
         if hasattr(self, "_after_fit"):
             self._after_fit()
@@ -86,6 +88,16 @@ def fits_collections(fit: _Method) -> _Method:
         return self
 
     return cast(_Method, fit_there)
+
+
+def _drawn_from(estimator: Any, X: Any) -> Any:
+    """A collection as a source of rows, where the estimator's solver draws some of them at a time; else X as it is."""
+    if not is_collection(X) or not hasattr(estimator, "_pick_solver"):
+        return X
+    from vicinal._dask.rows import DaskRows
+
+    source = DaskRows(X)
+    return source if estimator._pick_solver(source.shape[0]) == "stochastic" else X
 
 
 def in_memory(X: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

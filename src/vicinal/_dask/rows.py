@@ -149,6 +149,9 @@ class DaskRows:
             if first < self._lengths[i]:
                 yield np.asarray(computed([part])[0][first:], dtype=self.dtype)
 
+    def __len__(self) -> int:
+        return self.shape[0]
+
     def kept(self) -> np.ndarray:
         """All rows in memory, as the components of a density."""
         return np.concatenate([np.empty((0, self.shape[1]), dtype=self.dtype), *self.blocks()])

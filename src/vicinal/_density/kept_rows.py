@@ -21,10 +21,11 @@ def check_keep(density: Any) -> None:
 
 def drop_rows(density: Any) -> None:
     """Drop what a fitted density shall not keep."""
-    keep, mixture = as_engine(density.engine).keep, density.mixture_
+    keep = as_engine(density.engine).keep
     if keep == "metric":
         density.mixture_ = RowsLeftOut(type(density).__name__)
-    elif isinstance(keep, numbers.Integral) and keep < len(mixture.centres):
+    elif isinstance(keep, numbers.Integral) and keep < len(density.mixture_.centres):
+        mixture = density.mixture_
         if type(mixture) is not SharedMixture:
             raise ValueError(
                 f"keep={keep} is for densities with one kernel that all rows share (ParzenWindows, LCA, LCAGauss); each row of "

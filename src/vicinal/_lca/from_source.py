@@ -10,7 +10,7 @@ import numpy as np
 
 from vicinal._checks import check_callback, check_source, check_weights
 from vicinal._density.gaps import forget_gaps
-from vicinal._engine import Problem, Work, fit_engine, prepare, resident_rows, resolved_engine
+from vicinal._engine import Problem, Work, as_engine, fit_engine, prepare, resident_rows, resolved_engine
 from vicinal._fit_loops import Recorder
 from vicinal._lca.checks import LCA_REMEDIES, check_two_rows
 from vicinal._lca.solver_choice import PASSES
@@ -116,6 +116,8 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
         return path
 
     estimator._fit_under_penalty(fit_metric, sample, shares, reg, LCA_REMEDIES)
+    if as_engine(estimator.engine).keep == "metric":
+        return
     with np.errstate(divide="ignore"):
         log_weights = None if weight is None else np.log(weight)
     estimator.mixture_ = SharedMixture(
