@@ -56,7 +56,7 @@ def _mixtures_of(estimator: Any) -> list[tuple[Any, Any]]:
     """The densities in a fitted estimator, itself or those that it fitted, and their mixtures."""
     inner = getattr(estimator, "density_", None)
     densities = [estimator, inner, *getattr(estimator, "densities_", ())]
-    if hasattr(inner, "steps"):
+    if inner is not None and hasattr(inner, "steps"):
         densities.append(inner.steps[-1][1])
     found = [(density, vars(density).get("mixture_")) for density in densities if density is not None]
     return [(density, mixture) for density, mixture in found if mixture is not None]

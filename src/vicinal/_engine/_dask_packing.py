@@ -72,7 +72,7 @@ class Packed:
         return None
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     def __init__(self, file: io.BytesIO, reference: Callable[[Any], Any]):
         super().__init__(file)
         self._reference = reference
