@@ -67,8 +67,9 @@ class Packed:
             digest = self._recipes.digest(thing, self._constant)
             self.data[digest] = thing
             return "data", digest, None
-        if hasattr(thing, "py_func") and hasattr(thing, "signatures"):  # a compiled kernel: the worker has it, too
-            return "kernel", thing.py_func.__module__, thing.py_func.__name__
+        if type(thing).__name__ in ("CPUDispatcher", "_Kernel"):  # compiled: the worker has its own
+            function = getattr(thing, "_dispatcher", thing).py_func
+            return "kernel", function.__module__, function.__name__
         return None
 
 
