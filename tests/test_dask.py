@@ -40,6 +40,8 @@ from vicinal import (  # noqa: E402
 from vicinal._dask import cluster as cluster_module  # noqa: E402
 from vicinal._dask.rows import DaskRows  # noqa: E402
 from vicinal._engine import Match, prepare  # noqa: E402
+from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
+from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
 from vicinal._engine._sharing import FAN, Touched, TreeSum  # noqa: E402
 
 
@@ -119,6 +121,17 @@ def test_workers_give_the_bits_of_one_process(client, n, d, scale, weighted):
     for one, other in zip(local, there, strict=True):
         np.testing.assert_array_equal(one, other)
     assert sum(client.run(lambda: len(sys.modules["vicinal._engine._dask_worker"]._made._things)).values()) > 0
+
+
+def test_kernels_travel_by_name():
+    """Those that this process has never used, too: a worker uses its own, compiled or not."""
+    from vicinal._engine import _half_kernels, _order
+
+    packed = Packed(Recipes())
+    for module, name in ((_half_kernels, "half_sums"), (_order, "split_node")):
+        code = packed.dumps(getattr(module, name))
+        job = Job("", b"", {}, "", frozenset(), [], [])
+        assert _Loader(code, job, {}, []).load() is getattr(module, name)
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------
