@@ -1,5 +1,6 @@
 """Raw columns of a table as numbers, with what is known about their kinds."""
 
+from collections import Counter
 from collections.abc import Mapping
 from copy import copy
 from typing import Any
@@ -102,7 +103,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             for part, kind in outputs_of(frame.iloc[:, position], column_type, self.one_hot)
         ]
         made = [output_name(str(names[position]), part) for position, part, _ in outputs]
-        twice = next((name for name in made if made.count(name) > 1), None)
+        twice = next((name for name, times in Counter(made).items() if times > 1), None)
         if twice is not None:
             raise TableError(
                 f"two columns would be called {twice!r}: one of the table, and one that is made of a category. Rename the former."
