@@ -46,7 +46,7 @@ class UnpackLimit:
 def _bytes_of(size: str) -> int:
     from vicinal import Engine
 
-    return Engine(memory=size).memory_bytes()
+    return Engine(memory=size).memory_bytes
 
 
 def refuse_gzip_bomb(source: str, asked: str | None) -> None:

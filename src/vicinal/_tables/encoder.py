@@ -207,7 +207,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         used = self.used_columns
         absent = [name for name in used if name not in frame.columns]
         if absent:
-            others = [name for name in frame.columns if name not in used]  # a column that is found is not misspelt
+            others = list(frame.columns.difference(used, sort=False))  # a column that is found is not misspelt
             near = list(dict.fromkeys(match for name in absent[:3] for match in nearest_names(name, others, 1)))
             hint = f" Did you mean {shown(near)}?" if near else ""
             raise TableError(
@@ -229,11 +229,13 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             They count as none of the known values: all their 0/1 columns are 0.
         """
         frame, found = self.pick(X), {}
-        for name in frame.columns:
-            known = {part[1:] for part in self._parts_of(name) if part.startswith("=")}
-            if known:
-                texts = as_texts(frame[name]).dropna()
-                found[name] = texts[~texts.isin(known)].tolist()
+        values: dict[str, set[str]] = {}
+        for source, part in zip(self.sources, self._parts, strict=True):
+            if part.startswith("="):
+                values.setdefault(source, set()).add(part[1:])
+        for name, known in values.items():
+            texts = as_texts(frame[name]).dropna()
+            found[name] = texts[~texts.isin(known)].tolist()
         return {name: values for name, values in found.items() if values}
 
     def _keep_constants(self, constants: Mapping[str, str]) -> None:
@@ -268,9 +270,6 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             if broken.any():
                 found[name] = broken
         return found
-
-    def _parts_of(self, name: str) -> list[str]:
-        return [part for p, part in zip(self._sources, self._parts, strict=True) if self._columns[p] == name]
 
     def select(self, outputs: Any) -> "TableEncoder":
         """Return a fitted encoder with some of the outputs, which reads only the raw columns that it needs.
