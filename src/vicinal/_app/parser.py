@@ -388,7 +388,14 @@ def _add_resume(parser, output):
 
 
 def _add_table_output(parser):
-    add_output(parser, "-o", "--output", stdout=True, metavar="OUT", help="a table to write, by its ending; default: CSV on stdout")
+    add_output(
+        parser,
+        "-o",
+        "--output",
+        stdout=True,
+        metavar="OUT",
+        help="a table to write, by its ending; default: CSV on stdout",
+    )
 
 
 def _number(text, convert, least, what):
