@@ -46,7 +46,7 @@ class UnpackLimit:
 
 def _bytes_of(size: str) -> int:
     """The number of bytes that a text such as "4 GB" stands for; the parser has looked at the text."""
-    number, unit = re.findall(r"[0-9.]+|[KMGT](?=i?B?\s*$)|$", size.strip().upper())[:2]
+    number, unit = re.findall(r"[0-9.]+|[KMGT](?=I?B?\s*$)|$", size.strip().upper())[:2]
     return int(float(number) * 1024 ** " KMGT".index(unit or " "))
 
 
