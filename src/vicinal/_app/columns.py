@@ -9,8 +9,11 @@ from vicinal._app.errors import DataFailure, UsageFailure
 from vicinal._app.tables import check_columns, split_names
 from vicinal._tables import (
     COMMAND_WORDS,
+    Note,
     TableEncoder,
     TableError,
+    dependent_columns,
+    describe_types,
     parse_types,
     prepare_table,
     refuse_infinite,
@@ -63,14 +66,44 @@ def prepare(frame, console, arguments, *, label=None, label_option="--target", p
 
 def measured(prepared, console, method):
     """The features that a density or LCA learns from; says which ones are kept out, and refuses where none is left."""
-    narrow = prepared.measured()
+    narrow = prepared.measured(COMMAND_WORDS)
     if not narrow.X.shape[1]:
         raise DataFailure(
-            f"{method} learns from amounts, and no column holds any: {shown(prepared.X.columns)} are switches, or parts of "
-            "dates. Pass --type COL=lattice to take a column of whole numbers as amounts."
+            f"{method} learns from amounts, and no column holds any: {describe_types(prepared.feature_types.items())}. Pass "
+            "--type COL=lattice to take a column of whole numbers as amounts, or --type COL=continuous for one whose values repeat."
         )
     say_notes(narrow.notes[len(prepared.notes) :], console)
     return narrow
+
+
+def note_dependence(prepared, console):
+    """Say which columns follow from others, and what that means for a density.
+
+    Returns
+    -------
+    PreparedTable
+        With the note.
+    list of str
+        The columns.
+    """
+    n, d = prepared.X.shape
+    names = [str(prepared.X.columns[j]) for j in dependent_columns(prepared.X.to_numpy())]
+    if names:
+        text = (
+            f"Linear combinations of other columns: {shown(names)}. The rows fill {d - len(names)} of {d} dimensions, and how narrow "
+            f"the density is in the others is a matter of its smoothing (reg, noise, bandwidth): log-densities tell rows apart, but not models. --drop "
+            f"{','.join(names[:8])} leaves {'it' if len(names) == 1 else 'them'} out."
+        )
+    elif n <= d:
+        text = (
+            f"There are no more rows ({n:,}) than columns ({d:,}): rows fill a part of the dimensions, and how narrow the density is in "
+            "the others is a matter of its smoothing (reg, noise, bandwidth). --columns chooses some columns."
+        )
+    else:
+        return prepared, []
+    note = Note(text, True)
+    say_notes([note], console)
+    return prepared._replace(notes=[*prepared.notes, note]), names
 
 
 def say_notes(notes, console):

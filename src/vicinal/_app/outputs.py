@@ -35,21 +35,6 @@ def output_failure(path, error):
     return OutputFailure(f"cannot write {path}: {error.strerror}." if error.strerror else one_line(error))
 
 
-def check_writable(path):
-    """Find out before the work that the output cannot be written."""
-    if path == "-":
-        raise UsageFailure("models and reports are files: name one instead of '-' (stdout is for tables and words).")
-    target = os.path.realpath(path)
-    folder = os.path.dirname(target)
-    if os.path.isdir(target):
-        raise OutputFailure(f"cannot write {path}: it is a folder. Name a file in it.")
-    if not os.path.isdir(folder):
-        raise OutputFailure(f"cannot write {path}: the folder {folder!r} does not exist.")
-    existing = os.path.exists(target)
-    if (existing and not os.access(target, os.W_OK)) or not os.access(folder, os.W_OK):
-        raise OutputFailure(f"cannot write {path}: permission denied.")
-
-
 def write_text(path, text):
     """Write a text file, whole or not at all."""
     with output_file(path) as file:
@@ -60,7 +45,7 @@ def write_table(frame, output):
     """Write a DataFrame to a file by its ending, or to stdout as CSV when `output` is None or "-"."""
     if output in (None, "-"):
         with _to_stdout() as stdout:
-            frame.to_csv(stdout, index=False)
+            _without_formulas(frame).to_csv(stdout, index=False)
         return
     kind = output_format(output)
     text = [str(name) for name in frame if frame[name].dtype.kind not in "iufb"]

@@ -2,7 +2,7 @@
 
 import argparse
 
-from vicinal._app.adapt_options import add_adapt
+from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -202,7 +202,7 @@ def make_parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_output(
-        demo, "--folder", files=DEMO_FILES, default=".", metavar="DIR",
+        demo, "--folder", folder=True, files=DEMO_FILES, default=".", metavar="DIR",
         help="where to write; default: the current folder",
     )  # fmt: skip
 
@@ -220,9 +220,9 @@ def make_parser():
     size.add_argument(
         "--full", dest="full", action="store_true", help="the papers' own sizes and data sets; an hour on 2 cores"
     )
-    add_input(papers, "--data", metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
+    add_input(papers, "--data", folder=True, metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
     add_output(
-        papers, "-o", "--output", metavar="DIR", default="vicinal-papers",
+        papers, "-o", "--output", folder=True, metavar="DIR", default="vicinal-papers",
         help="folder for results, pictures and pages; a run that was interrupted goes on from it; default vicinal-papers",
     )  # fmt: skip
     papers.add_argument("--fresh", action="store_true", help="measure anew what has been measured")
@@ -295,7 +295,7 @@ def _general_options():
     )
     group.add_argument(
         "--memory",
-        type=_memory,
+        type=size_text,
         metavar="SIZE",
         help="memory for pair work beyond the data, as in '2 GB'; default 128 MB",
     )
@@ -323,6 +323,7 @@ def _table_options():
         metavar="NAME",
         help="which array of an NPZ file, or sheet of an XLSX file, is the table; default X, or the only one, or the first",
     )
+    group.add_argument("--max-unpacked", type=size_text, metavar="SIZE", help=MAX_UNPACKED_HELP)
     group.add_argument(
         "--missing",
         choices=("refuse", "drop", "impute", "marginalise"),
@@ -387,7 +388,14 @@ def _add_resume(parser, output):
 
 
 def _add_table_output(parser):
-    add_output(parser, "-o", "--output", metavar="OUT", help="a table to write, by its ending; default: CSV on stdout")
+    add_output(
+        parser,
+        "-o",
+        "--output",
+        stdout=True,
+        metavar="OUT",
+        help="a table to write, by its ending; default: CSV on stdout",
+    )
 
 
 def _number(text, convert, least, what):
@@ -429,11 +437,3 @@ def _rate(text):
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
     return value
-
-
-def _memory(text):
-    import re
-
-    if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):
-        raise argparse.ArgumentTypeError(f"expected a size such as '512 MB' or '2 GB', got {text!r}")
-    return text

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, Failure, UsageFailure, need
+from vicinal._app.unpacking import read_parquet, refuse_gzip_bomb, refuse_zip_bomb
 
 FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
 _ENDINGS = {
@@ -31,9 +32,6 @@ _ENDINGS = {
 _NAME_ARRAYS = ("names", "feature_names", "columns")
 _SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE = 1 << 16  # bytes by which the separator is found
-# A packed file may unpack to this size, or to so many times its own. Tables shrink to a tenth when they are packed, seldom to a
-# fiftieth; a file that was made to fill the memory shrinks to a thousandth.
-_UNPACKED, _RATIO = 256 << 20, 100
 
 
 class TableOptions(NamedTuple):
@@ -46,6 +44,7 @@ class TableOptions(NamedTuple):
     na: list[str] | None = None
     no_header: bool = False
     array: str | None = None
+    max_unpacked: str | None = None
 
     @classmethod
     def from_arguments(cls, arguments):
@@ -139,15 +138,15 @@ def read_table(source, options=_AS_NAMED, console=None, choice=_ALL):
     kind = table_format(source, options)
     name = "stdin" if source == "-" else source
     try:
-        with _opened(source) as file:
+        with _opened(source, options) as file:
             if kind in ("csv", "tsv"):
                 frame = _read_text(file, name, kind, options, console, choice)
             elif kind == "parquet":
-                frame = _read_parquet(file, name, choice)
+                frame = _read_parquet(file, name, options, choice)
             elif kind == "xlsx":
                 frame = _read_excel(file, name, options)
             else:
-                frame = _read_numpy(file, name, kind, options.array)
+                frame = _read_numpy(file, name, kind, options)
     except OSError as error:
         raise DataFailure(f"cannot read {name}: {error.strerror or one_line(error)}.") from error
     except EOFError as error:
@@ -166,7 +165,7 @@ def read_table(source, options=_AS_NAMED, console=None, choice=_ALL):
     return frame
 
 
-def _opened(source):
+def _opened(source, options):
     if source == "-":
         if sys.stdin is None:
             raise DataFailure("cannot read stdin: it is closed.")
@@ -175,26 +174,8 @@ def _opened(source):
         raise DataFailure(f"cannot read {source}: it is a folder.")
     if not source.lower().endswith(".gz"):
         return open(source, "rb")
-    _refuse_bomb(source)
+    refuse_gzip_bomb(source, options.max_unpacked)
     return gzip.open(source)
-
-
-def _refuse_bomb(source):
-    """Unpack a file to nowhere, and refuse it where it grows beyond what a table would."""
-    most = max(_UNPACKED, _RATIO * Path(source).stat().st_size)
-    with gzip.open(source) as file:
-        unpacked = 0
-        while block := file.read(1 << 20):
-            unpacked += len(block)
-            if unpacked > most:
-                raise _bomb(source, most)
-
-
-def _bomb(name, most):
-    return DataFailure(
-        f"{name} unpacks to more than {most >> 20:,} MB, over {_RATIO} times its size, and might fill the memory. Unpack it "
-        "yourself if you trust it."
-    )
 
 
 def _read_text(file, name, kind, options, console, choice):
@@ -355,7 +336,7 @@ def _read_excel(file, name, options):
 
     need("openpyxl", "reading .xlsx", "xlsx")
     with _decoding(name, "a workbook"):
-        _refuse_zip_bomb(file, name)
+        refuse_zip_bomb(file, name, options.max_unpacked)
         sheets = pd.ExcelFile(file, engine="openpyxl")
         if options.array is not None and options.array not in sheets.sheet_names:
             raise DataFailure(
@@ -370,28 +351,14 @@ def _read_excel(file, name, options):
     return frame
 
 
-def _refuse_zip_bomb(file, name):
-    import zipfile
-
-    size = file.seek(0, io.SEEK_END)
-    with zipfile.ZipFile(file) as parts:
-        unpacked = sum(part.file_size for part in parts.infolist())
-    file.seek(0)
-    if unpacked > max(_UNPACKED, _RATIO * size):
-        raise _bomb(name, max(_UNPACKED, _RATIO * size))
-
-
-def _read_parquet(file, name, choice):
+def _read_parquet(file, name, options, choice):
     need("pyarrow", "reading Parquet")
-    from pyarrow import parquet
-
     with _decoding(name, "a Parquet table"):
-        content = parquet.ParquetFile(io.BytesIO(file.read()))
-        chosen = choice.of([str(column) for column in content.schema_arrow.names], name)
-        return content.read(columns=chosen).to_pandas().reset_index(drop=True)
+        table = read_parquet(file.read(), name, options.max_unpacked, lambda columns: choice.of(columns, name))
+        return table.to_pandas().reset_index(drop=True)
 
 
-def _read_numpy(file, name, kind, array):
+def _read_numpy(file, name, kind, options):
     import numpy as np
 
     start = file.read(6)
@@ -402,13 +369,13 @@ def _read_numpy(file, name, kind, array):
     more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
     with _decoding(name, kind.upper(), more):
         if start.startswith(b"PK"):
-            _refuse_zip_bomb(file, name)
+            refuse_zip_bomb(file, name, options.max_unpacked)
         content = np.load(file, allow_pickle=False)
         if kind != "npz" and not hasattr(content, "files"):
             return _frame_of_array(content, name)
         if not hasattr(content, "files"):
             raise ValueError("it holds one array; name it .npy")
-        return _frame_of_arrays({key: content[key] for key in content.files}, name, array)
+        return _frame_of_arrays({key: content[key] for key in content.files}, name, options.array)
 
 
 def _frame_of_arrays(arrays, name, wanted):

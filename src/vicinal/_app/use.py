@@ -16,7 +16,7 @@ from vicinal._app.judging import (
     versions_of,
 )
 from vicinal._app.models import load_model, make_engine, read_key
-from vicinal._app.outputs import check_writable, output_format, write_json, write_table
+from vicinal._app.outputs import output_format, write_json, write_table
 from vicinal._app.tables import TableOptions, check_columns, read_table, split_names
 
 
@@ -152,10 +152,9 @@ def neighbors(arguments, console):
 
 
 def _check_output(arguments):
-    """Find out before the work that the table cannot be written."""
+    """Find out before the work that no table can be written under this name."""
     if arguments.output not in (None, "-"):
         output_format(arguments.output)
-        check_writable(arguments.output)
 
 
 def open_model(arguments, console, *, marginalise=False):

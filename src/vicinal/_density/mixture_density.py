@@ -131,6 +131,7 @@ class MixtureDensityMixin(NotebookMixin):
         return None
 
     _left_out_scores: np.ndarray  # only where the mixture cannot leave its rows out: of a fit to rows with gaps
+    _incomplete_rows: np.ndarray  # the rows of such a fit, NaN where a value is missing
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):
         """The pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""

@@ -14,7 +14,7 @@ from vicinal._checks import (
     check_weights,
     is_positive_definite,
 )
-from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, gaussian_start, narrowed
+from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, forget_gaps, gaussian_start, narrowed
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
@@ -121,7 +121,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         """
         rows = check_rows(self, X, reset=True, gaps=True)
         weight = check_weights(sample_weight, rows)
-        self.__dict__.pop("_left_out_scores", None)
+        forget_gaps(self)
         gaps = bool(np.isnan(rows).any())
         given = not isinstance(self.bandwidth, str)  # then the kernel has a width along constant columns too
         if gaps:
@@ -175,7 +175,8 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
                     "differ. Pass bandwidth as a number."
                 ) from None
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_", stacklevel=4)
-        self.covariance_, self._left_out_scores = path.parameters.covariance, found.scores
+        self.covariance_ = path.parameters.covariance
+        self._left_out_scores, self._incomplete_rows = found.scores, X.copy()
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path.parameters.centres.astype(X.dtype)
 

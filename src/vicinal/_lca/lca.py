@@ -15,6 +15,7 @@ from vicinal._checks import (
     check_rows,
     check_weights,
 )
+from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, fit_engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
@@ -282,7 +283,7 @@ class LCA(
     def _fit(self, X, sample_weight, remedies):
         """Fit, with the remedies that the caller's users have; return the path."""
         X, weight, structure = self._check_input(X, sample_weight)
-        self.__dict__.pop("_left_out_scores", None)  # of an earlier fit to rows with missing values
+        forget_gaps(self)
         X, reg = self._penalty(X, weight, structure, remedies)
         try:
             path = self._fit_metric(X, weight, reg, structure)

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_weights
+from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, fit_engine
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
@@ -223,6 +224,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
             regs = (check_reg(getattr(self, name), rows.shape[1], name) for name in ("reg", "reg_gauss"))
             fit_lca_gauss_to_gaps(self, rows, weight, *regs)
             return self
+        forget_gaps(self)
         rows, reg, reg_gauss = self._penalties(rows, weight)
         try:
             path = self._fit_directions(rows, weight, reg, reg_gauss)

@@ -198,7 +198,8 @@ def _without_rows(estimator):
     """What a metric holds, less the density that is made of its training rows."""
     if isinstance(estimator, LinearMetricMixin):
         stub = find_class("RowsLeftOut")(type(estimator).__name__)
-        return {name: stub if _holds_rows(value) else value for name, value in vars(estimator).items()}
+        kept = {name: value for name, value in vars(estimator).items() if name != "_incomplete_rows"}
+        return {name: stub if _holds_rows(value) else value for name, value in kept.items()}
     if type(estimator).__module__.startswith("sklearn."):
         return dict(vars(estimator))
     raise ValueError(
