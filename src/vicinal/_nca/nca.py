@@ -228,7 +228,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or rows in a file; see :func:`vicinal.io.open_rows`
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Labels, or what the `match` of the objective says.
         sample_weight : array-like of shape (n_samples,), optional
