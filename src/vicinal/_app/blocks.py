@@ -5,7 +5,7 @@ import gzip
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,23 @@ _UNPACKED = 4  # a packed text is about so many times as large
 BLOCK_VALUES = 2**21  # of a block, in all columns together
 
 
+class NeededColumns(NamedTuple):
+    """Which columns of a large table are read for a model: those that it knows, where the table has all that it needs.
+
+    needed : what the model cannot do without, or None where it knows no names
+    also : further columns
+    """
+
+    needed: frozenset[str] | None
+    also: frozenset[str]
+
+    def of(self, columns: list[str], name: str) -> list[str] | None:
+        """The columns to read, in the order of the table; None for all, which messages on a missing one need to know."""
+        if self.needed is None or not self.needed <= set(columns):
+            return None
+        return [column for column in columns if column in self.needed | self.also]
+
+
 class TableBlocks:
     """The blocks of a table, as DataFrames with unique text column names; they can be read more than once.
 
@@ -38,10 +55,12 @@ class TableBlocks:
     options : TableOptions
     console : Console
         Hears warnings about the header.
-    choice : ColumnChoice
+    choice : ColumnChoice or NeededColumns
     """
 
-    def __init__(self, source: str, options: TableOptions, console: Any, choice: ColumnChoice = ALL_COLUMNS) -> None:
+    def __init__(
+        self, source: str, options: TableOptions, console: Any, choice: ColumnChoice | NeededColumns = ALL_COLUMNS
+    ) -> None:
         self._source, self._options, self._console, self._choice = source, options, console, choice
         self._kind = table_format(source, options)
         self._types: dict[Any, Any] | None = None
@@ -168,10 +187,15 @@ def _dtypes(types: dict[Any, str]) -> dict[Any, Any]:
 # -- the door -------------------------------------------------------------------------------------------------------------
 
 
-def open_table(source: str, options: TableOptions, console: Any, choice: ColumnChoice = ALL_COLUMNS) -> Any:
-    """The blocks of a table: those of a large one as they are needed, or else a list of one DataFrame."""
+def open_table(
+    source: str, options: TableOptions, console: Any, choice: ColumnChoice = ALL_COLUMNS, in_blocks: Any = None
+) -> Any:
+    """The blocks of a table: those of a large one as they are needed, or else a list of one DataFrame.
+
+    `in_blocks` chooses the columns of a large one, where it is given.
+    """
     if is_large(source, options):
-        return TableBlocks(source, options, console, choice)
+        return TableBlocks(source, options, console, choice if in_blocks is None else in_blocks)
     return [read_table(source, options, console, choice)]
 
 

@@ -1,5 +1,6 @@
 """`vicinal learn` on a table that is larger than memory: its rows as numbers in a temporary file."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure
 from vicinal._app.models import set_engine
 from vicinal._app.words import in_command_words
+from vicinal._engine import resident_rows
 from vicinal._row_sources import RowsFile
 from vicinal._tables import TableError, refuse_infinite
 
@@ -159,30 +161,20 @@ def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any],
     """The fitted pipeline; the density of LCA keeps as many rows as were possible neighbours of each other."""
     from sklearn.pipeline import Pipeline
 
-    set_engine(estimator, engine)
+    rows = prepared.X.rows
+    most = resident_rows(engine, rows.shape[1], rows.dtype)  # the candidates of a step
+    set_engine(estimator, replace(engine, keep=most) if hasattr(estimator, "gather") else engine)
     try:
-        estimator.fit(prepared.X.rows, **supervision)
+        estimator.fit(rows, **supervision)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise FitFailure(f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
-    if hasattr(estimator, "mixture_"):
-        _keep_sample(estimator, engine, console)
+    if hasattr(estimator, "gather"):
+        estimator.gather()
+        if len(rows) > most:
+            console.say(
+                f"the density keeps a random sample of {most:,} of {len(rows):,} rows; a larger --memory keeps more."
+            )
     if hasattr(estimator, "callback"):
         estimator.callback = None  # which told of the passes
     set_engine(estimator, None)
     return Pipeline([*prepared.steps, (type(estimator).__name__.lower(), estimator)])
-
-
-def _keep_sample(estimator: Any, engine: Any, console: Any) -> None:
-    """Let a density keep rows in memory: a random sample of those in the file where they are too many for a model."""
-    from vicinal._engine import resident_rows
-    from vicinal._mixtures import SharedMixture
-
-    centres = estimator.mixture_.centres
-    n, most = len(centres), resident_rows(engine, centres.shape[1], centres.dtype)
-    chosen = np.arange(n)
-    if n > most:
-        chosen = np.sort(np.random.default_rng(estimator.random_state).choice(n, most, replace=False))
-        console.say(f"the density keeps a random sample of {most:,} of {n:,} rows; a larger --memory keeps more.")
-    estimator.mixture_ = SharedMixture(
-        centres[chosen], estimator.covariance_, None, estimator.engine, estimator.mixture_.feature_names
-    )
