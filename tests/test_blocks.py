@@ -15,14 +15,14 @@ from vicinal.cli import main
 OK, USAGE, DATA = 0, 2, 3
 
 
-def run(*arguments):
-    return main([str(argument) for argument in arguments])
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def run(*arguments):
+    return main(list(map(str, arguments)))
 
 
 @pytest.fixture
@@ -40,16 +40,10 @@ def in_blocks(monkeypatch):
 def table(folder):
     rng = np.random.default_rng(0)
     kind = rng.integers(2, size=200)
-    frame = pd.DataFrame(
-        {
-            "name": [f"row{i}" for i in range(200)],
-            "length": 1000.0 * (rng.normal(size=200) + 2 * kind),
-            "width": rng.normal(size=200) * 0.01,
-            "hue": rng.normal(size=200) - kind,
-            "colour": rng.choice(["red", "green", "blue"], size=200),
-            "kind": np.where(kind, "b", "a"),
-        }
-    )
+    numbers = rng.normal(size=(200, 3)) * [1000.0, 0.01, 1.0] + np.outer(kind, [2000.0, 0.0, -1.0])
+    frame = pd.DataFrame(numbers, columns=["length", "width", "hue"])
+    frame.insert(0, "name", [f"row{i}" for i in range(200)])
+    frame["colour"], frame["kind"] = rng.choice(["red", "green", "blue"], size=200), np.where(kind, "b", "a")
     frame.loc[190, "hue"] = 40.0
     frame.to_csv("table.csv", index=False)
     frame.to_parquet("table.parquet")
