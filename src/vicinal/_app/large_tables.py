@@ -1,5 +1,6 @@
 """`vicinal learn` on a table that is larger than memory: its rows as numbers in a temporary file."""
 
+import contextlib
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -82,56 +83,58 @@ def prepare_large(blocks: Any, arguments: Any, console: Any, **options: Any) -> 
     from sklearn.preprocessing import StandardScaler
 
     unsupervised, label = arguments.method == "lca", options.get("label")
-    first_block, encoder, noise, file = None, None, None, None
+    first_block: Any = None
+    noise: Any = None
     labels, rows, ids, scaler = [], [], [], StandardScaler()
-    try:
+    with contextlib.ExitStack() as stack:
         for first, frame, told in in_turn(blocks, console):
             if first_block is None:
                 first_block = prepare(frame, console, arguments, **options)
                 console.say(f"the kinds of the columns are those of the first {count(len(frame), 'row')}.")
                 if unsupervised:
                     first_block = measured(first_block, console, arguments.method)
-                encoder, names = first_block.encoder, list(first_block.X.columns)
-                noise = encoder.dequantizer() if unsupervised else None
-                file = RowsFile(len(names)).__enter__()
-            values, kept = _numbers(frame, encoder, names, first_block.types, arguments, told, **options)
+                    noise = first_block.encoder.dequantizer()
+                file = stack.enter_context(RowsFile(first_block.X.shape[1]))
+            values, kept = _numbers(frame, first_block, arguments, told, **options)
             if noise is not None:
                 values = noise.transform_training_rows(values)
-            assert file is not None
             file.write(values)
             scaler.partial_fit(values)
             rows.append(first + kept)
             labels += [] if label is None else [frame[label].iloc[kept]]
             ids += [frame[[arguments.id]] if arguments.id else pd.DataFrame(index=frame.index)]
         found = file.mapped()
-    finally:
-        if file is not None:
-            file.__exit__()
-    steps = [("columns", encoder.set_output(transform="pandas"))]
+    steps = [("columns", first_block.encoder.set_output(transform="pandas"))]
     if not arguments.no_scale:
-        scaler.feature_names_in_ = np.array(names, dtype=object)
-        steps.append(("scale", scaler))
-        for start in range(0, len(found), _SCALED_ROWS):
-            part = slice(start, start + _SCALED_ROWS)
-            found[part] = (found[part] - scaler.mean_) / scaler.scale_
+        steps.append(("scale", _scale(found, scaler, list(first_block.X.columns))))
     return LargeTable(
-        NamedRows(found, names),
+        NamedRows(found, list(first_block.X.columns)),
         pd.concat(labels, ignore_index=True) if labels else None,
         np.concatenate(rows),
         first_block.types,
-        encoder,
+        first_block.encoder,
         first_block.notes,
         pd.concat(ids, ignore_index=True),
         steps,
     )
 
 
+def _scale(rows: np.ndarray, scaler: Any, names: list[str]) -> Any:
+    """Scale the rows of a file in place; return the scaler, which knows the names of the columns then."""
+    scaler.feature_names_in_ = np.array(names, dtype=object)
+    for start in range(0, len(rows), _SCALED_ROWS):
+        part = slice(start, start + _SCALED_ROWS)
+        rows[part] = (rows[part] - scaler.mean_) / scaler.scale_
+    return scaler
+
+
 def _numbers(
-    frame: Any, encoder: Any, names: list[str], types: dict[str, Any], arguments: Any, console: Any, **options: Any
+    frame: Any, first_block: Any, arguments: Any, console: Any, **options: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The features of a block and the positions of the rows that are kept."""
-    changed = [*encoder.broken_constants(frame)]
-    changed += [name for name, kind in types.items() if kind.kind == "empty" and frame[name].notna().any()]
+    """The features of a block, of the kinds that the columns have in the first, and the positions of the rows that are kept."""
+    encoder, names = first_block.encoder, list(first_block.X.columns)
+    empty = [name for name, kind in first_block.types.items() if kind.kind == "empty"]
+    changed = [*encoder.broken_constants(frame), *(name for name in empty if frame[name].notna().any())]
     try:
         values = np.asarray(encoder.transform(frame))
         if changed:
