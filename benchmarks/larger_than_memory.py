@@ -217,7 +217,7 @@ def main():
         name, path, n = options.one
         print(json.dumps(globals()[name](Path(path), int(n))))
         return
-    results = json.loads(options.output.read_text())["cases"] if options.output.exists() else {}
+    results = json.loads(options.output.read_text()) if options.output.exists() else {}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for case in options.cases or CASES:
             works, n, make = CASES[case]
@@ -231,9 +231,9 @@ def main():
             if len(works) == 2:
                 mine, theirs = ([found[work]["seconds"] for found in rounds] for work in works)
                 best["speed"] = float(np.median([b / a for a, b in zip(mine, theirs, strict=True)]))
-            results[case] = {"rows": n, **best}
-            print(case, json.dumps(results[case]), flush=True)
-            options.output.write_text(json.dumps({"machine": machine(), "cases": results}, indent=1) + "\n")
+            results[case] = {"machine": machine(), "rows": n, **best}
+            print(case, {key: value for key, value in results[case].items() if key != "machine"}, flush=True)
+            options.output.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
