@@ -129,11 +129,13 @@ class _Array:
         np.lib.format.write_array_header_1_0(self._file, header)
 
     def close(self) -> None:
-        if self._waiting is not None:
-            np.save(self._file, np.concatenate(self._waiting), allow_pickle=False)
-            return
-        self._file.seek(0)
+        if self._waiting is None:
+            self._file.seek(0)
+        else:
+            self._shape = sum(map(len, self._waiting)), self._waiting[0].shape[1]
         self._write_header()
+        for rows in self._waiting or ():
+            self._file.write(rows.data)
 
 
 class _Arrays:
