@@ -21,6 +21,7 @@ from vicinal._app.tables import (
     table_format,
 )
 from vicinal._app.text_tables import decoding, text_table
+from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, text_columns, with_plain_texts
 
 # Tables up to this size are read at once. It is the size of a text file, or of the numbers of another one, in bytes.
 LARGE = 64 << 20
@@ -100,6 +101,8 @@ class TableBlocks:
     def _read_text(self) -> Iterator[Any]:
         import pandas as pd
 
+        if self._types is None and self._source.lower().endswith(".gz"):
+            refuse_gzip_bomb(self._source, self._options.max_unpacked)
         with self._opened() as file:
             console = self._console if self._types is None else None  # which hears of the header once
             text = text_table(file, self._source, self._kind, self._options, console, self._choice)
@@ -124,20 +127,22 @@ class TableBlocks:
 
     def _read_parquet(self) -> Iterator[Any]:
         need("pyarrow", "reading Parquet")
-        from pyarrow import dataset
-        from pyarrow.parquet import ParquetFile
+        from pyarrow import Table, dataset
+        from pyarrow.parquet import ParquetFile, read_schema
 
         with decoding(self._source, "a Parquet table"):
             files = dataset.dataset(self._source, format="parquet").files
         if not files:
             raise DataFailure(f"cannot read {self._source}: the folder holds no Parquet file.")
         for path in files:
-            with decoding(path, "a Parquet table"), ParquetFile(path) as content:
-                names = content.schema_arrow.names
-                chosen = self._choice.of([str(name) for name in names], path)
-                batches = content.iter_batches(_rows_in_block(len(chosen or names)), columns=chosen)
-                for batch in batches:
-                    yield batch.to_pandas()
+            with decoding(path, "a Parquet table"):
+                schema = read_schema(path)
+            texts = text_columns(schema)
+            limit = UnpackLimit(path, os.path.getsize(path), self._options.max_unpacked)
+            with decoding(path, "a Parquet table"), ParquetFile(path, read_dictionary=texts) as content:
+                chosen = self._choice.of([str(name) for name in schema.names], path)
+                for batch in content.iter_batches(_rows_in_block(len(chosen or schema.names)), columns=chosen):
+                    yield with_plain_texts(Table.from_batches([batch]), texts, limit).to_pandas()
 
     def _read_array(self) -> Iterator[Any]:
         with decoding(self._source, "NPY"):
