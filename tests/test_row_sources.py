@@ -263,15 +263,15 @@ def peak_of(call):
 
 @pytest.fixture
 def large_map(tmp_path, small_blocks):
-    X, y = clusters(60_000, d=20)
-    return as_map(X, tmp_path), y  # 9.6 MB
+    X, y = clusters(20_000, d=40)
+    return as_map(X, tmp_path), y  # 6.4 MB
 
 
 @pytest.mark.filterwarnings("ignore:.*max_iter")
 def test_memory_of_fits_does_not_grow_with_the_file(large_map):
     X, y = large_map
-    lca = LCA(engine=SMALL, random_state=0, max_iter=1, init=0.1 * np.eye(20), solver=StochasticEM(batch_size=500))
-    nca = NCA(1, engine=SMALL, random_state=0, max_iter=1, init=np.eye(1, 20), solver=StochasticGradient(n_neighbors=5))
+    lca = LCA("diag", engine=SMALL, random_state=0, max_iter=1, init=0.1, solver=StochasticEM(batch_size=500))
+    nca = NCA(1, engine=SMALL, random_state=0, max_iter=1, init=np.eye(1, 40), solver=StochasticGradient(batch_size=16))
     assert peak_of(lambda: lca.fit(X)) < 0.7 * X.nbytes
     assert peak_of(lambda: nca.fit(X, y)) < 0.7 * X.nbytes
     assert peak_of(lambda: RCA().fit(X, y)) < 0.7 * X.nbytes
