@@ -10,6 +10,7 @@ Writes results/larger_than_memory.json.
 """
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -209,7 +210,7 @@ def main():
     parser.add_argument("cases", nargs="*", default=[], help=f"some of {', '.join(CASES)}")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="where the data are made; default: a temporary folder")
+    parser.add_argument("--folder", type=Path, help="where the data are made and kept; default: a temporary folder")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path, default=HERE / "results" / "larger_than_memory.json")
     options = parser.parse_args()
@@ -218,7 +219,8 @@ def main():
         print(json.dumps(globals()[name](Path(path), int(n))))
         return
     results = json.loads(options.output.read_text()) if options.output.exists() else {}
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    kept = contextlib.nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory()
+    with kept as folder:
         for case in options.cases or CASES:
             works, n, make = CASES[case]
             n = int(n * options.scale)
