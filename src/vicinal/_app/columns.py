@@ -128,7 +128,7 @@ class Picked(NamedTuple):
     constants: dict[str, str]
 
 
-def pick_features(frame, model, console, missing):
+def pick_features(frame, model, console, missing, *, whole=True):
     """The columns that a model was fitted on, by name; extra columns are ignored.
 
     A model without a TableEncoder is asked for numbers; "column=value" is made from the column when the table has no
@@ -141,6 +141,8 @@ def pick_features(frame, model, console, missing):
     console : Console
     missing : str
         The option ``--missing``; "keep" lets missing values be.
+    whole : bool
+        Whether the frame is the whole table, of which a row must be left.
     """
     import pandas as pd
 
@@ -153,7 +155,7 @@ def pick_features(frame, model, console, missing):
         _mention_unseen(encoder.unseen(frame), console)
     except TableError as error:
         raise DataFailure(one_line(error)) from error
-    rows = _complete_rows(numbers, features, missing, console)
+    rows = _complete_rows(numbers, features, missing, console, whole)
     names = encoder.get_feature_names_out()
     _refuse_infinite(numbers[rows], names)
     broken = {name: differs[rows] for name, differs in encoder.broken_constants(frame).items()}
@@ -184,7 +186,7 @@ def _mention_unseen(unseen, console):
         )
 
 
-def _complete_rows(numbers, features, missing, console):
+def _complete_rows(numbers, features, missing, console, whole):
     """Positions of the rows to use."""
     incomplete = np.isnan(numbers).any(axis=1)
     if not incomplete.any() or missing == "keep":
@@ -200,7 +202,7 @@ def _complete_rows(numbers, features, missing, console):
             f"{found}. Pass --missing drop to leave those rows out. (A model that was learned with --missing impute fills them "
             "in; `score --missing marginalise` scores what is known of a row.)"
         )
-    if incomplete.all():
+    if incomplete.all() and whole:
         raise DataFailure(f"{found}: no row is complete, so --missing drop leaves none.")
     console.say(f"left out {count(int(incomplete.sum()), 'row')} with missing values.")
     return np.flatnonzero(~incomplete)

@@ -7,6 +7,8 @@ from functools import partial
 import numpy as np
 from joblib import hash as hash_of
 
+from vicinal._app import large_tables
+from vicinal._app.blocks import open_table
 from vicinal._app.columns import measured, note_dependence, prepare
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
@@ -38,27 +40,7 @@ def learn(arguments, console):
     estimator = make_estimator(method, arguments.set, arguments.seed, class_name="PairNCA" if paired else None)
 
     key = read_key(arguments.key_file)
-    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
-    if arguments.id is not None:
-        check_columns([arguments.id], table.columns, "--id")
-    prepared = prepare(
-        table,
-        console,
-        arguments,
-        label=arguments.target or arguments.groups,
-        label_option="--target" if arguments.target else "--groups",
-        partial=arguments.groups is not None and method == "rca",
-        also_drop=[] if arguments.id is None else [arguments.id],
-    )
-    if method in _UNSUPERVISED:
-        prepared = measured(prepared, console, method)
-        if arguments.target or arguments.groups:
-            console.say(
-                f"{method} learns without labels: {prepared.labels.name!r} is left out of the features and not used."
-            )
-    prepared, dependent = _sample(prepared, arguments, console), []
-    if method in _UNSUPERVISED:
-        prepared, dependent = note_dependence(prepared, console)
+    table, prepared, dependent = _read(arguments, console)
     supervision = {}
     if method not in _UNSUPERVISED:
         pairs = None if arguments.pairs is None else _read_pairs(arguments, table, prepared.rows, console)
@@ -82,6 +64,50 @@ def learn(arguments, console):
         write_json(summary)
 
 
+def _read(arguments, console):
+    """The table, the features that are learned from, and which of them follow from others."""
+    method = arguments.method
+    blocks = open_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
+    options = {
+        "label": arguments.target or arguments.groups,
+        "label_option": "--target" if arguments.target else "--groups",
+        "partial": arguments.groups is not None and method == "rca",
+        "also_drop": [] if arguments.id is None else [arguments.id],
+    }
+    large = not isinstance(blocks, list) and arguments.max_rows is None and arguments.missing in ("refuse", "drop")
+    if large and method in large_tables.METHODS:
+        prepared = large_tables.prepare_large(blocks, arguments, console, **options)
+        return prepared.table, prepared, []
+    table, seen = _whole(blocks, arguments)
+    if arguments.id is not None:
+        check_columns([arguments.id], table.columns, "--id")
+    prepared = prepare(table, console, arguments, **options)
+    if method in _UNSUPERVISED:
+        prepared = measured(prepared, console, method)
+        if arguments.target or arguments.groups:
+            console.say(
+                f"{method} learns without labels: {prepared.labels.name!r} is left out of the features and not used."
+            )
+    prepared, dependent = _sample(prepared, arguments, console, seen), []
+    if method in _UNSUPERVISED:
+        prepared, dependent = note_dependence(prepared, console)
+    return table, prepared, dependent
+
+
+def _whole(blocks, arguments):
+    """A table in memory, or the sample of a large one that ``--max-rows`` asks for; and the number of its rows."""
+    import pandas as pd
+
+    if isinstance(blocks, list):
+        return blocks[0], len(blocks[0])
+    if arguments.max_rows is None:
+        table = pd.concat(blocks, ignore_index=True)
+        return table, len(table)
+    if arguments.pairs is not None:
+        raise UsageFailure("--pairs names rows that --max-rows may leave out of a large table. Leave one of them out.")
+    return large_tables.random_rows(blocks, arguments.max_rows, arguments.seed)
+
+
 def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
     """The fitted model. Passes are kept beside the output, told of, and not made again with --resume."""
     digest = hash_of(
@@ -98,9 +124,9 @@ def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
     console.reword = partial(in_command_words, estimator=estimator)
     try:
         if arguments.kept is None:
-            return _fit(estimator, prepared, supervision, engine, arguments)
+            return _fit(estimator, prepared, supervision, engine, arguments, console)
         with keep_journal(arguments.kept, digest) as journal:
-            model = _fit(estimator, prepared, supervision, engine, arguments)
+            model = _fit(estimator, prepared, supervision, engine, arguments, console)
         if arguments.resume:
             console.say(f"{count(journal.n_replayed, 'pass')} were taken from {arguments.kept}.")
         return model
@@ -142,9 +168,16 @@ def _column_choice(arguments):
     return ColumnChoice(arguments.columns, needed, _MOST_COLUMNS, refusal)
 
 
-def _sample(prepared, arguments, console):
-    """Keep a random sample of the rows where ``--max-rows`` asks for one; warn where none was asked for."""
+def _sample(prepared, arguments, console, seen):
+    """Keep a random sample of the rows where ``--max-rows`` asks for one; warn where none was asked for.
+
+    A table of `seen` rows that was too large to be read at once is a sample already.
+    """
     n, most = len(prepared.X), arguments.max_rows
+    if most is not None and n <= most < seen:
+        note = f"Learned from a random sample of {n:,} of {seen:,} rows."
+        console.say(note)
+        return prepared._replace(notes=[*prepared.notes, Note(note)])
     if most is None or n <= most:
         if n > _MANY_ROWS and arguments.method in _EXACT:
             console.warn(
@@ -230,8 +263,10 @@ def _look_up(frame, ids, arguments):
     return np.array([[position[name] for name in pair] for pair in wanted])
 
 
-def _fit(estimator, prepared, supervision, engine, arguments):
+def _fit(estimator, prepared, supervision, engine, arguments, console):
     """The encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
+    if isinstance(prepared, large_tables.LargeTable):
+        return large_tables.fit_large(estimator, prepared, supervision, engine_for(engine, len(prepared.X)), console)
     import pandas as pd
     from sklearn.decomposition import PCA
     from sklearn.pipeline import Pipeline

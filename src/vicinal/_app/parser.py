@@ -3,6 +3,7 @@
 import argparse
 
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
+from vicinal._app.clusters import cluster_options
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -42,10 +43,12 @@ def make_parser():
     general, table, prepared = _general_options(), _table_options(), _prepare_options()
 
     learn = commands.add_parser(
-        "learn", parents=[table, prepared, general], help="fit a metric or a density and save it", description=_LEARN,
+        "learn", parents=[table, prepared, general, cluster_options(_positive)], help="fit a metric or a density and save it", description=_LEARN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    add_input(learn, "data", metavar="DATA", help="the table to learn from, or - for stdin")
+    add_input(
+        learn, "data", table=True, metavar="DATA", help="the table to learn from (also a folder of Parquet files), or - for stdin"
+    )  # fmt: skip
     learn.add_argument("--method", required=True, choices=METHODS, help="what to fit (see above)")
     supervision = learn.add_mutually_exclusive_group()
     supervision.add_argument(
@@ -86,17 +89,17 @@ def make_parser():
         "transform", parents=[table, general], help="map rows to where the learned distance is Euclidean",
         description="Map rows to where the learned distance is Euclidean. Columns are picked by name; others are ignored.",
     )  # fmt: skip
-    _add_model_and_data(transform)
+    _add_model_and_data(transform, in_blocks=True)
     transform.add_argument(
         "--keep", metavar="COLS", action="append", help="columns to copy into the output (comma-separated)"
     )
     _add_table_output(transform)
 
     score = commands.add_parser(
-        "score", parents=[table, general], help="log-density, outlier flag and p-value of each row", description=_SCORE,
+        "score", parents=[table, general, cluster_options(_positive)], help="log-density, outlier flag and p-value of each row", description=_SCORE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    _add_model_and_data(score, data_nargs="?")
+    _add_model_and_data(score, data_nargs="?", in_blocks=True)
     score.add_argument(
         "--training", action="store_true", help="score the training rows, each under the model without it; no DATA"
     )
@@ -374,9 +377,10 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     _add_key_file(parser, _CHECKED)
 
 
-def _add_model_and_data(parser, data_nargs=None):
+def _add_model_and_data(parser, data_nargs=None, *, in_blocks=False):
     _add_model(parser)
-    add_input(parser, "data", metavar="DATA", nargs=data_nargs, help="a table, or - for stdin")
+    what = "a table (also a folder of Parquet files)" if in_blocks else "a table"
+    add_input(parser, "data", table=in_blocks, metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
 
 
 def _add_resume(parser, output):

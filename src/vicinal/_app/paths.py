@@ -23,20 +23,22 @@ class Declared(NamedTuple):
 
     label : what the user knows it as
     folder : whether it names a folder, whose command says what is wrong with it
+    table : whether it may be a folder as well as a file
     stdout : whether "-" stands for stdout
     files, beside : see `add_output`
     """
 
     label: str
     folder: bool = False
+    table: bool = False
     stdout: bool = False
     files: Sequence[str] = ()
     beside: Sequence[str] = ()
 
 
-def add_input(parser, *names, folder=False, **options):
-    """Add an argument that names a file to read, or with `folder` a folder."""
-    _add(parser, "inputs", names, options, folder=folder)
+def add_input(parser, *names, folder=False, table=False, **options):
+    """Add an argument that names a file to read, or with `folder` a folder; with `table` it may be a folder of Parquet files."""
+    _add(parser, "inputs", names, options, folder=folder, table=table)
 
 
 def add_output(parser, *names, folder=False, stdout=False, files=(), beside=(), **options):
@@ -70,6 +72,8 @@ def check_paths(arguments):
             value = getattr(arguments, attribute)
             for path in value if isinstance(value, list) else [value]:
                 if path is None or (path == "-" and (declared.stdout or role == "inputs")):
+                    continue
+                if declared.table and os.path.isdir(path):
                     continue
                 if not declared.folder:
                     check(path, declared.label)

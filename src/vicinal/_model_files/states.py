@@ -364,7 +364,7 @@ STATES: dict[str, State] = {
             "reg_": maybe(floats("d", "d")),  # files of version 1 have none
             "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
-            "effective_neighbors_": floats("n", least=0),
+            "effective_neighbors_": floats("e", least=0),  # of some of the rows, where a fit drew them from a file
             "solver_": one_of("em", "accelerated", "stochastic", "stream"),
             "n_samples_seen_": maybe(count()),
             "stream": private("_stream", None, mapping(local=floats("a", "a"), seed=count())),
