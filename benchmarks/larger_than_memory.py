@@ -10,6 +10,7 @@ Writes results/larger_than_memory.json.
 """
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -209,7 +210,7 @@ def main():
     parser.add_argument("cases", nargs="*", default=[], help=f"some of {', '.join(CASES)}")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="where the data are made; default: a temporary folder")
+    parser.add_argument("--folder", type=Path, help="where the data are made and kept; default: a temporary folder")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("-o", "--output", type=Path, default=HERE / "results" / "larger_than_memory.json")
     options = parser.parse_args()
@@ -217,8 +218,9 @@ def main():
         name, path, n = options.one
         print(json.dumps(globals()[name](Path(path), int(n))))
         return
-    results = json.loads(options.output.read_text())["cases"] if options.output.exists() else {}
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    results = json.loads(options.output.read_text()) if options.output.exists() else {}
+    kept = contextlib.nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory()
+    with kept as folder:
         for case in options.cases or CASES:
             works, n, make = CASES[case]
             n = int(n * options.scale)
@@ -231,9 +233,9 @@ def main():
             if len(works) == 2:
                 mine, theirs = ([found[work]["seconds"] for found in rounds] for work in works)
                 best["speed"] = float(np.median([b / a for a, b in zip(mine, theirs, strict=True)]))
-            results[case] = {"rows": n, **best}
-            print(case, json.dumps(results[case]), flush=True)
-            options.output.write_text(json.dumps({"machine": machine(), "cases": results}, indent=1) + "\n")
+            results[case] = {"machine": machine(), "rows": n, **best}
+            print(case, {key: value for key, value in results[case].items() if key != "machine"}, flush=True)
+            options.output.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

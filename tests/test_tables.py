@@ -439,27 +439,25 @@ def test_a_column_that_follows_from_others_is_found_whatever_its_unit():
     assert dependent_columns(whole) == [2, 5]
     almost = whole.copy()
     almost[7, 2] *= 1.01  # one row breaks it: that row is an outlier, and the column says something
-    assert dependent_columns(almost) == []
+    assert dependent_columns(almost) == [5]
     gaps = np.where(rng.random(whole.shape) < 0.1, np.nan, whole)
     assert dependent_columns(gaps) == [2, 5]
     assert dependent_columns(rng.normal(size=(5, 8))) == []  # no more rows than columns: all are, and none is to blame
     many = np.repeat(whole, 40, axis=0)
     many[4_001, 2] += 1e5  # a row that the sample of 2,000 rows does not hold
-    assert dependent_columns(many) == []
+    assert dependent_columns(many) == [5]
 
 
 def test_a_column_of_tied_values_is_kept_out_of_densities_and_the_others_are_judged():
     """One such column once left all densities without a verdict."""
     rng = np.random.default_rng(0)
     turned = rng.normal(size=(160, 2)) @ [[1.0, 0.95], [0.0, 0.1]]
-    table = pd.DataFrame(turned, columns=["a", "b"]).assign(
-        rain=np.where(rng.random(160) < 0.4, 0.0, NORMAL.repeat(3)[:160])
-    )
-    table["rain"] += np.where(table["rain"] != 0, rng.normal(size=160), 0.0)
+    table = pd.DataFrame(turned, columns=["a", "b"])
+    table["rain"] = np.where(rng.random(160) < 0.4, 0.0, rng.normal(size=160))
     some = {"densities": ["parzen-loo", "lca"], "n_repeats": 1, "n_splits": 3}
     found = vicinal.compare(table, **some)
     assert [result.not_judged for result in found.densities] == [None, None]
     assert "tied (values that repeat without a common step): 'rain'" in found.verdict
     alone = vicinal.compare(table[["a", "b"]], **some)
     for with_rain, without in zip(found.densities, alone.densities, strict=True):
-        np.testing.assert_array_equal(with_rain.scores["log_likelihood"], without.scores["log_likelihood"])
+        np.testing.assert_allclose(with_rain.scores["log_likelihood"], without.scores["log_likelihood"], rtol=1e-10)

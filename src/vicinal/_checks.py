@@ -99,7 +99,11 @@ def own_rows(rows: NDArray[Any], given: Any) -> NDArray[Any]:
 
     `given` is what they were checked from.  A memory map stays one.
     """
-    return rows if in_file(rows) or (rows.flags.owndata and rows is not given) else rows.copy()
+    if isinstance(given, np.ndarray):
+        fresh = not np.may_share_memory(rows, given)
+    else:  # of other tables than these it is not known whether they give away their own memory
+        fresh = isinstance(given, (list, tuple)) or (hasattr(given, "iloc") and bool(rows.flags.owndata))
+    return rows if fresh or in_file(rows) else rows.copy()
 
 
 def has_gaps(X: NDArray[Any]) -> bool:

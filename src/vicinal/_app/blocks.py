@@ -5,7 +5,7 @@ import gzip
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,29 @@ from vicinal._app.tables import (
     table_format,
 )
 from vicinal._app.text_tables import decoding, text_table
+from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, text_columns, with_plain_texts
 
 # Tables up to this size are read at once. It is the size of a text file, or of the numbers of another one, in bytes.
 LARGE = 64 << 20
 _UNPACKED = 4  # a packed text is about so many times as large
 BLOCK_VALUES = 2**21  # of a block, in all columns together
+
+
+class NeededColumns(NamedTuple):
+    """Which columns of a large table are read for a model: those that it knows, where the table has all that it needs.
+
+    needed : what the model cannot do without, or None where it knows no names
+    also : further columns
+    """
+
+    needed: frozenset[str] | None
+    also: frozenset[str]
+
+    def of(self, columns: list[str], name: str) -> list[str] | None:
+        """The columns to read, in the order of the table; None for all, which messages on a missing one need to know."""
+        if self.needed is None or not self.needed <= set(columns):
+            return None
+        return [column for column in columns if column in self.needed | self.also]
 
 
 class TableBlocks:
@@ -38,10 +56,12 @@ class TableBlocks:
     options : TableOptions
     console : Console
         Hears warnings about the header.
-    choice : ColumnChoice
+    choice : ColumnChoice or NeededColumns
     """
 
-    def __init__(self, source: str, options: TableOptions, console: Any, choice: ColumnChoice = ALL_COLUMNS) -> None:
+    def __init__(
+        self, source: str, options: TableOptions, console: Any, choice: ColumnChoice | NeededColumns = ALL_COLUMNS
+    ) -> None:
         self._source, self._options, self._console, self._choice = source, options, console, choice
         self._kind = table_format(source, options)
         self._types: dict[Any, Any] | None = None
@@ -81,6 +101,8 @@ class TableBlocks:
     def _read_text(self) -> Iterator[Any]:
         import pandas as pd
 
+        if self._types is None and self._source.lower().endswith(".gz"):
+            refuse_gzip_bomb(self._source, self._options.max_unpacked)
         with self._opened() as file:
             console = self._console if self._types is None else None  # which hears of the header once
             text = text_table(file, self._source, self._kind, self._options, console, self._choice)
@@ -105,20 +127,22 @@ class TableBlocks:
 
     def _read_parquet(self) -> Iterator[Any]:
         need("pyarrow", "reading Parquet")
-        from pyarrow import dataset
-        from pyarrow.parquet import ParquetFile
+        from pyarrow import Table, dataset
+        from pyarrow.parquet import ParquetFile, read_schema
 
         with decoding(self._source, "a Parquet table"):
             files = dataset.dataset(self._source, format="parquet").files
         if not files:
             raise DataFailure(f"cannot read {self._source}: the folder holds no Parquet file.")
         for path in files:
-            with decoding(path, "a Parquet table"), ParquetFile(path) as content:
-                names = content.schema_arrow.names
-                chosen = self._choice.of([str(name) for name in names], path)
-                batches = content.iter_batches(_rows_in_block(len(chosen or names)), columns=chosen)
-                for batch in batches:
-                    yield batch.to_pandas()
+            with decoding(path, "a Parquet table"):
+                schema = read_schema(path)
+            texts = text_columns(schema)
+            limit = UnpackLimit(path, os.path.getsize(path), self._options.max_unpacked)
+            with decoding(path, "a Parquet table"), ParquetFile(path, read_dictionary=texts) as content:
+                chosen = self._choice.of([str(name) for name in schema.names], path)
+                for batch in content.iter_batches(_rows_in_block(len(chosen or schema.names)), columns=chosen):
+                    yield with_plain_texts(Table.from_batches([batch]), texts, limit).to_pandas()
 
     def _read_array(self) -> Iterator[Any]:
         with decoding(self._source, "NPY"):
@@ -168,10 +192,15 @@ def _dtypes(types: dict[Any, str]) -> dict[Any, Any]:
 # -- the door -------------------------------------------------------------------------------------------------------------
 
 
-def open_table(source: str, options: TableOptions, console: Any, choice: ColumnChoice = ALL_COLUMNS) -> Any:
-    """The blocks of a table: those of a large one as they are needed, or else a list of one DataFrame."""
+def open_table(
+    source: str, options: TableOptions, console: Any, choice: ColumnChoice = ALL_COLUMNS, in_blocks: Any = None
+) -> Any:
+    """The blocks of a table: those of a large one as they are needed, or else a list of one DataFrame.
+
+    `in_blocks` chooses the columns of a large one, where it is given.
+    """
     if is_large(source, options):
-        return TableBlocks(source, options, console, choice)
+        return TableBlocks(source, options, console, choice if in_blocks is None else in_blocks)
     return [read_table(source, options, console, choice)]
 
 

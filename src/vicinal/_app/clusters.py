@@ -1,14 +1,28 @@
 """`--workers` and `--cluster`: the Dask workers that do the pair work of a command."""
 
+import argparse
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from vicinal._app.console import count, one_line
 from vicinal._app.errors import UsageFailure, need
 
 _SECONDS_TO_CONNECT = 20
+
+
+def cluster_options(positive: Callable[[str], int]) -> argparse.ArgumentParser:
+    """The options, for the parser of a command; `positive` reads a number of workers."""
+    parser = argparse.ArgumentParser(add_help=False)
+    there = parser.add_argument_group("more than one process").add_mutually_exclusive_group()
+    there.add_argument(
+        "--workers", type=positive, metavar="N", help="let N Dask workers on this machine do the pair work"
+    )
+    there.add_argument(
+        "--cluster", metavar="ADDRESS", help="let the workers of a Dask scheduler do it, as in tcp://host:8786"
+    )
+    return parser
 
 
 def wants_cluster(arguments: Any) -> bool:

@@ -1,5 +1,7 @@
 """`vicinal learn` on a table that is larger than memory: its rows as numbers in a temporary file."""
 
+import contextlib
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +12,7 @@ from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure
 from vicinal._app.models import set_engine
 from vicinal._app.words import in_command_words
+from vicinal._engine import resident_rows
 from vicinal._row_sources import RowsFile
 from vicinal._tables import TableError, refuse_infinite
 
@@ -80,56 +83,58 @@ def prepare_large(blocks: Any, arguments: Any, console: Any, **options: Any) -> 
     from sklearn.preprocessing import StandardScaler
 
     unsupervised, label = arguments.method == "lca", options.get("label")
-    first_block, encoder, noise, file = None, None, None, None
+    first_block: Any = None
+    noise: Any = None
     labels, rows, ids, scaler = [], [], [], StandardScaler()
-    try:
+    with contextlib.ExitStack() as stack:
         for first, frame, told in in_turn(blocks, console):
             if first_block is None:
                 first_block = prepare(frame, console, arguments, **options)
                 console.say(f"the kinds of the columns are those of the first {count(len(frame), 'row')}.")
                 if unsupervised:
                     first_block = measured(first_block, console, arguments.method)
-                encoder, names = first_block.encoder, list(first_block.X.columns)
-                noise = encoder.dequantizer() if unsupervised else None
-                file = RowsFile(len(names)).__enter__()
-            values, kept = _numbers(frame, encoder, names, first_block.types, arguments, told, **options)
+                    noise = first_block.encoder.dequantizer()
+                file = stack.enter_context(RowsFile(first_block.X.shape[1]))
+            values, kept = _numbers(frame, first_block, arguments, told, **options)
             if noise is not None:
                 values = noise.transform_training_rows(values)
-            assert file is not None
             file.write(values)
             scaler.partial_fit(values)
             rows.append(first + kept)
             labels += [] if label is None else [frame[label].iloc[kept]]
             ids += [frame[[arguments.id]] if arguments.id else pd.DataFrame(index=frame.index)]
         found = file.mapped()
-    finally:
-        if file is not None:
-            file.__exit__()
-    steps = [("columns", encoder.set_output(transform="pandas"))]
+    steps = [("columns", first_block.encoder.set_output(transform="pandas"))]
     if not arguments.no_scale:
-        scaler.feature_names_in_ = np.array(names, dtype=object)
-        steps.append(("scale", scaler))
-        for start in range(0, len(found), _SCALED_ROWS):
-            part = slice(start, start + _SCALED_ROWS)
-            found[part] = (found[part] - scaler.mean_) / scaler.scale_
+        steps.append(("scale", _scale(found, scaler, list(first_block.X.columns))))
     return LargeTable(
-        NamedRows(found, names),
+        NamedRows(found, list(first_block.X.columns)),
         pd.concat(labels, ignore_index=True) if labels else None,
         np.concatenate(rows),
         first_block.types,
-        encoder,
+        first_block.encoder,
         first_block.notes,
         pd.concat(ids, ignore_index=True),
         steps,
     )
 
 
+def _scale(rows: np.ndarray, scaler: Any, names: list[str]) -> Any:
+    """Scale the rows of a file in place; return the scaler, which knows the names of the columns then."""
+    scaler.feature_names_in_ = np.array(names, dtype=object)
+    for start in range(0, len(rows), _SCALED_ROWS):
+        part = slice(start, start + _SCALED_ROWS)
+        rows[part] = (rows[part] - scaler.mean_) / scaler.scale_
+    return scaler
+
+
 def _numbers(
-    frame: Any, encoder: Any, names: list[str], types: dict[str, Any], arguments: Any, console: Any, **options: Any
+    frame: Any, first_block: Any, arguments: Any, console: Any, **options: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The features of a block and the positions of the rows that are kept."""
-    changed = [*encoder.broken_constants(frame)]
-    changed += [name for name, kind in types.items() if kind.kind == "empty" and frame[name].notna().any()]
+    """The features of a block, of the kinds that the columns have in the first, and the positions of the rows that are kept."""
+    encoder, names = first_block.encoder, list(first_block.X.columns)
+    empty = [name for name, kind in first_block.types.items() if kind.kind == "empty"]
+    changed = [*encoder.broken_constants(frame), *(name for name in empty if frame[name].notna().any())]
     try:
         values = np.asarray(encoder.transform(frame))
         if changed:
@@ -159,30 +164,20 @@ def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any],
     """The fitted pipeline; the density of LCA keeps as many rows as were possible neighbours of each other."""
     from sklearn.pipeline import Pipeline
 
-    set_engine(estimator, engine)
+    rows = prepared.X.rows
+    most = resident_rows(engine, rows.shape[1], rows.dtype)  # the candidates of a step
+    set_engine(estimator, replace(engine, keep=most) if hasattr(estimator, "gather") else engine)
     try:
-        estimator.fit(prepared.X.rows, **supervision)
+        estimator.fit(rows, **supervision)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise FitFailure(f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
-    if hasattr(estimator, "mixture_"):
-        _keep_sample(estimator, engine, console)
+    if hasattr(estimator, "gather"):
+        estimator.gather()
+        if len(rows) > most:
+            console.say(
+                f"the density keeps a random sample of {most:,} of {len(rows):,} rows; a larger --memory keeps more."
+            )
     if hasattr(estimator, "callback"):
         estimator.callback = None  # which told of the passes
     set_engine(estimator, None)
     return Pipeline([*prepared.steps, (type(estimator).__name__.lower(), estimator)])
-
-
-def _keep_sample(estimator: Any, engine: Any, console: Any) -> None:
-    """Let a density keep rows in memory: a random sample of those in the file where they are too many for a model."""
-    from vicinal._engine import resident_rows
-    from vicinal._mixtures import SharedMixture
-
-    centres = estimator.mixture_.centres
-    n, most = len(centres), resident_rows(engine, centres.shape[1], centres.dtype)
-    chosen = np.arange(n)
-    if n > most:
-        chosen = np.sort(np.random.default_rng(estimator.random_state).choice(n, most, replace=False))
-        console.say(f"the density keeps a random sample of {most:,} of {n:,} rows; a larger --memory keeps more.")
-    estimator.mixture_ = SharedMixture(
-        centres[chosen], estimator.covariance_, None, estimator.engine, estimator.mixture_.feature_names
-    )

@@ -22,8 +22,11 @@ from vicinal._tables import Note
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
 _EXACT, _MANY_ROWS = ("lca-gauss", "parzen"), 100_000
-# Methods whose matrices have a row and a column for every column of the table, and the most that fit: 200 MB each.
-_SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "nca"), 5_000
+# Methods whose matrices have a row and a column for every column of the table, and the most that fit: 200 MB each. RCA sees the
+# principal components of wider tables, of which there are fewer than rows.
+_SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "nca", "parzen"), 5_000
+_MOST_COMPONENTS = 2_000
+_FOR_WIDE_TABLES = {name: "manifold-parzen" if name == "parzen" else "rca" for name in _SQUARE}
 _UNSUPERVISED = ("lca", "lca-gauss", "parzen", "manifold-parzen")
 
 
@@ -160,7 +163,7 @@ def _column_choice(arguments):
         return ColumnChoice(arguments.columns, needed)
     refusal = (
         f"{arguments.method} learns how each goes with each other, and can do so for {_MOST_COLUMNS:,}. Choose some with "
-        "--columns COL,COL,... or use --method rca, which can use all."
+        f"--columns COL,COL,... or use --method {_FOR_WIDE_TABLES[arguments.method]}, which can use all."
     )
     return ColumnChoice(arguments.columns, needed, _MOST_COLUMNS, refusal)
 
@@ -265,6 +268,7 @@ def _fit(estimator, prepared, supervision, engine, arguments, console):
     if isinstance(prepared, large_tables.LargeTable):
         return large_tables.fit_large(estimator, prepared, supervision, engine_for(engine, len(prepared.X)), console)
     import pandas as pd
+    from sklearn.decomposition import PCA
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import StandardScaler
     from sklearn.utils import get_tags
@@ -290,6 +294,10 @@ def _fit(estimator, prepared, supervision, engine, arguments, console):
             imputer = DensityImputer(random_state=arguments.seed)
             steps.append(("impute", imputer))
             rows = imputer.fit_transform(rows)
+        if arguments.method == "rca" and rows.shape[1] > _MOST_COLUMNS:
+            n_components = min(len(rows) - 1, _MOST_COMPONENTS)
+            steps.append(("components", PCA(n_components, random_state=arguments.seed).fit(rows)))
+            rows = steps[-1][1].transform(rows)
         estimator.fit(np.asarray(rows) if len(steps) > 1 else rows, **supervision)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise FitFailure(f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
@@ -301,6 +309,7 @@ def _fit(estimator, prepared, supervision, engine, arguments, console):
 
 def _summary(arguments, estimator, prepared, dependent, seconds):
     objectives = np.asarray(getattr(estimator, "objectives_", []))
+    used = set(prepared.encoder.sources)
     return {
         "method": arguments.method,
         "model": arguments.output,
@@ -308,7 +317,7 @@ def _summary(arguments, estimator, prepared, dependent, seconds):
         "rows": len(prepared.X),
         "columns": list(prepared.X.columns),
         "types": {name: str(kind) for name, kind in prepared.types.items()},
-        "unused": {name: kind.kind for name, kind in prepared.types.items() if name not in prepared.encoder.sources},
+        "unused": {name: kind.kind for name, kind in prepared.types.items() if name not in used},
         "dependent": dependent,
         "scaled": not arguments.no_scale,
         "converged": bool(getattr(estimator, "converged_", True)),

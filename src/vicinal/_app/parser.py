@@ -3,6 +3,7 @@
 import argparse
 
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
+from vicinal._app.clusters import cluster_options
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -42,7 +43,7 @@ def make_parser():
     general, table, prepared = _general_options(), _table_options(), _prepare_options()
 
     learn = commands.add_parser(
-        "learn", parents=[table, prepared, general, _cluster_options()], help="fit a metric or a density and save it", description=_LEARN,
+        "learn", parents=[table, prepared, general, cluster_options(_positive)], help="fit a metric or a density and save it", description=_LEARN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_input(
@@ -95,7 +96,7 @@ def make_parser():
     _add_table_output(transform)
 
     score = commands.add_parser(
-        "score", parents=[table, general, _cluster_options()], help="log-density, outlier flag and p-value of each row", description=_SCORE,
+        "score", parents=[table, general, cluster_options(_positive)], help="log-density, outlier flag and p-value of each row", description=_SCORE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     _add_model_and_data(score, data_nargs="?", in_blocks=True)
@@ -284,19 +285,6 @@ Reproduce the tables and figures of the four papers: results (JSON), pictures (P
 with the paper's number or claim beside ours. A part whose data or package is missing is skipped and says so.
 Seeds are part of the experiments: --seed changes nothing here. Exit code 8 when a claim fails that is not known to.
 """
-
-
-def _cluster_options():
-    parser = argparse.ArgumentParser(add_help=False)
-    group = parser.add_argument_group("more than one process")
-    there = group.add_mutually_exclusive_group()
-    there.add_argument(
-        "--workers", type=_positive, metavar="N", help="let N Dask workers on this machine do the pair work"
-    )
-    there.add_argument(
-        "--cluster", metavar="ADDRESS", help="let the workers of a Dask scheduler do it, as in tcp://host:8786"
-    )
-    return parser
 
 
 def _general_options():

@@ -71,10 +71,14 @@ def check_paths(arguments):
         for attribute, declared in getattr(arguments, role, {}).items():
             value = getattr(arguments, attribute)
             for path in value if isinstance(value, list) else [value]:
-                if path is None or declared.folder or (path == "-" and (declared.stdout or role == "inputs")):
+                if path is None or (path == "-" and (declared.stdout or role == "inputs")):
                     continue
-                if not (declared.table and os.path.isdir(path)):
+                if declared.table and os.path.isdir(path):
+                    continue
+                if not declared.folder:
                     check(path, declared.label)
+                elif role == "inputs" and not os.path.isdir(path):
+                    raise DataFailure(f"the folder {path!r} of {declared.label} does not exist.")
 
 
 def _check_readable(path, label):

@@ -110,13 +110,17 @@ class _Array:
     """NPY; the number of rows is written into the header at the end, which has room for it."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self._shape = file, (0, 0)
+        # In a pipe one cannot go back to the header: rows wait until all are known.
+        self._file, self._shape, self._waiting = file, (0, 0), None if file.seekable() else []  # type: Any, Any, Any
 
     def write(self, frame: Any) -> None:
+        rows = np.ascontiguousarray(frame.to_numpy(dtype=np.float64))
+        if self._waiting is not None:
+            self._waiting.append(rows)
+            return
         if self._shape[0] == 0:
             self._shape = 0, frame.shape[1]
             self._write_header()
-        rows = np.ascontiguousarray(frame.to_numpy(dtype=np.float64))
         self._file.write(rows.data)
         self._shape = self._shape[0] + len(rows), self._shape[1]
 
@@ -125,8 +129,13 @@ class _Array:
         np.lib.format.write_array_header_1_0(self._file, header)
 
     def close(self) -> None:
-        self._file.seek(0)
+        if self._waiting is None:
+            self._file.seek(0)
+        else:
+            self._shape = sum(map(len, self._waiting)), self._waiting[0].shape[1]
         self._write_header()
+        for rows in self._waiting or ():
+            self._file.write(rows.data)
 
 
 class _Arrays:

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -44,9 +45,9 @@ class UnpackLimit:
 
 
 def _bytes_of(size: str) -> int:
-    from vicinal import Engine
-
-    return Engine(memory=size).memory_bytes()
+    """The number of bytes that a text such as "4 GB" stands for; the parser has looked at the text."""
+    number, unit = re.findall(r"[0-9.]+|[KMGT](?=I?B?\s*$)|$", size.strip().upper())[:2]
+    return int(float(number) * 1024 ** " KMGT".index(unit or " "))
 
 
 def refuse_gzip_bomb(source: str, asked: str | None) -> None:
@@ -85,15 +86,25 @@ def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> A
     A thousand equal values take no more room in the file than one, so what the file says of its unpacked size tells little. Numbers
     are counted; texts are read as references to the different ones, and are written out when their lengths are known.
     """
-    from pyarrow import types
     from pyarrow.parquet import ParquetFile
 
     limit, found = UnpackLimit(name, len(content), asked), ParquetFile(io.BytesIO(content))
     schema = found.schema_arrow
     chosen = choose([str(column) for column in schema.names])
     limit.check(_size_of_values(found.metadata, chosen))
-    texts = {field.name for field in schema if _is_text(field.type)}
-    table = ParquetFile(io.BytesIO(content), read_dictionary=list(texts)).read(columns=chosen)
+    table = ParquetFile(io.BytesIO(content), read_dictionary=text_columns(schema)).read(columns=chosen)
+    return with_plain_texts(table, text_columns(schema), limit)
+
+
+def text_columns(schema: Any) -> list[str]:
+    """The columns of texts, which are read as references first."""
+    return [field.name for field in schema if _is_text(field.type)]
+
+
+def with_plain_texts(table: Any, texts: list[str], limit: UnpackLimit) -> Any:
+    """An Arrow table with its texts written out, where that does not fill the memory."""
+    from pyarrow import types
+
     read = [i for i, field in enumerate(table.schema) if field.name in texts and types.is_dictionary(field.type)]
     limit.check(table.nbytes + sum(_size_of_texts(table.column(i)) for i in read))
     for i in read:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vicinal._app.blocks import in_turn, open_table
+from vicinal._app.blocks import NeededColumns, in_turn, open_table
 from vicinal._app.columns import pick_features
 from vicinal._app.console import count, shown
 from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
@@ -243,7 +243,14 @@ def open_model_and_blocks(arguments, console):
     model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     if arguments.data is None:
         return model, None
-    return model, open_table(arguments.data, TableOptions.from_arguments(arguments), console)
+    needed = None if model.encoder is None else frozenset(model.encoder.used_columns)
+    also = {
+        *split_names(arguments.keep, ()),
+        *(arguments.keep or ()),
+        *([] if needed is None else model.encoder.constants_),
+    }
+    columns = NeededColumns(needed, frozenset(also))
+    return model, open_table(arguments.data, TableOptions.from_arguments(arguments), console, in_blocks=columns)
 
 
 def _about_missing(arguments, model, *, marginalise=False):

@@ -31,7 +31,9 @@ def drop_rows(density: Any) -> None:
                 f"keep={keep} is for densities with one kernel that all rows share (ParzenWindows, LCA, LCAGauss); each row of "
                 f"{type(density).__name__} has one of its own. Leave keep='rows', or fit a sample of the rows."
             )
-        some = np.sort(np.random.default_rng(0).permutation(np.flatnonzero(mixture.log_weights > -np.inf))[:keep])
+        counted = mixture.log_weights > -np.inf
+        among = len(counted) if counted.all() else np.flatnonzero(counted)
+        some = np.sort(np.random.default_rng(0).choice(among, min(keep, int(counted.sum())), replace=False))
         density.mixture_ = SharedMixture(
             mixture.centres[some], mixture.covariance, mixture.log_weights[some], mixture.engine, mixture.feature_names
         )

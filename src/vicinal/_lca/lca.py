@@ -168,7 +168,7 @@ class LCA(
     certified_row_error_ : float
         The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
-    effective_neighbors_ : ndarray of shape (n_samples,)
+    effective_neighbors_ : ndarray of shape (n_samples,), of a large source of shape (3000,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
         \lambda_{ij})`. After "stochastic", among ``n_candidates`` (3000) sampled rows.
     mixture_ : SharedMixture
@@ -265,7 +265,7 @@ class LCA(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or rows in a file; see :func:`vicinal.io.open_rows`
             NaN where a value is missing; see Notes.
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
