@@ -133,7 +133,8 @@ def traffic(n):
     rows, d = clusters(n, 8), 8
 
     def counted(dask_worker):
-        return np.array([dask_worker.transfer_outgoing_bytes_total, dask_worker.transfer_incoming_bytes_total])
+        received = sum(transfer["total"] for transfer in dask_worker.transfer_incoming_log)
+        return np.array([dask_worker.transfer_outgoing_bytes_total, received])
 
     with cluster_of(2) as cluster, Client(cluster) as client:
         problem = prepare("dask", rows, leave_one_out=True)
