@@ -40,6 +40,8 @@ from vicinal import (  # noqa: E402
 from vicinal._dask import cluster as cluster_module  # noqa: E402
 from vicinal._dask.rows import DaskRows  # noqa: E402
 from vicinal._engine import Match, prepare  # noqa: E402
+from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
+from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
 from vicinal._engine._sharing import FAN, Touched, TreeSum  # noqa: E402
 
 
@@ -121,11 +123,22 @@ def test_workers_give_the_bits_of_one_process(client, n, d, scale, weighted):
     assert sum(client.run(lambda: len(sys.modules["vicinal._engine._dask_worker"]._made._things)).values()) > 0
 
 
+def test_kernels_travel_by_name():
+    """Those that this process has never used, too: a worker uses its own, compiled or not."""
+    from vicinal._engine import _half_kernels, _order
+
+    packed = Packed(Recipes())
+    for module, name in ((_half_kernels, "half_sums"), (_order, "split_node")):
+        code = packed.dumps(getattr(module, name))
+        job = Job("", b"", {}, "", frozenset(), [], [])
+        assert _Loader(code, job, {}, []).load() is getattr(module, name)
+
+
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 
 def exact_lca(engine, **options):
-    return LCA(reg=0.0, solver="em", tol=1e-4, engine=engine, **options)
+    return LCA(reg=0.0, solver="em", tol=1e-2, engine=engine, **options)
 
 
 ROWS = clustered(3200, 4)[0]
@@ -161,7 +174,7 @@ def test_a_killed_worker_changes_no_bit(client, fitted_here):
     np.testing.assert_array_equal(model.components_, fitted_here.components_)
     np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_)
     assert model.engine_ == "dask"
-    client.wait_for_workers(2, timeout=30)
+    client.wait_for_workers(2, timeout=60)
     assert set(client.run(os.getpid).values()) != set(processes.values())
 
 
@@ -177,7 +190,7 @@ def test_all_workers_restart_in_the_middle_of_a_fit(client, fitted_here):
     model = exact_lca("dask").fit(ROWS)
     thread.join()
     np.testing.assert_array_equal(model.components_, fitted_here.components_)
-    client.wait_for_workers(2, timeout=30)
+    client.wait_for_workers(1, timeout=60)
 
 
 def test_without_workers_there_is_an_error_and_no_hang(client, monkeypatch):
@@ -327,11 +340,11 @@ def test_a_stochastic_fit_draws_from_a_collection(client, tmp_path):
 
 def test_a_density_stays_on_the_workers_until_it_is_gathered(client, tmp_path):
     rows = da.from_array(X, chunks=(100, 3))
-    here, model = LCA().fit(X), LCA().fit(rows)
+    here, model = LCA(reg=0.0).fit(X), LCA(reg=0.0).fit(rows)
     assert isinstance(model.components_, np.ndarray)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.score_samples(X), here.score_samples(X))
-    assert clone(model).get_params() == LCA().get_params()
+    assert clone(model).get_params() == LCA(reg=0.0).get_params()
     with pytest.raises(RuntimeError, match=r"240 components of this density are on the workers.*Call gather\(\)"):
         model.sample(3)
     with pytest.raises(RuntimeError, match=r"score_samples\(None\) asks about the training rows.*gather\(\)"):
@@ -363,8 +376,8 @@ def test_which_engine_knows_dask():
 
 
 def test_keep_metric_drops_the_rows(tmp_path):
-    model = LCA(engine=Engine(keep="metric")).fit(X)
-    np.testing.assert_array_equal(model.transform(X), LCA().fit(X).transform(X))
+    model = LCA(reg=0.0, engine=Engine(keep="metric")).fit(X)
+    np.testing.assert_array_equal(model.transform(X), LCA(reg=0.0).fit(X).transform(X))
     with pytest.raises(NotFittedError, match=r"keep='metric'.*its density is gone"):
         model.score_samples(X)
     io.save(model, tmp_path / "model.vicinal")

@@ -56,7 +56,7 @@ def _mixtures_of(estimator: Any) -> list[tuple[Any, Any]]:
     """The densities in a fitted estimator, itself or those that it fitted, and their mixtures."""
     inner = getattr(estimator, "density_", None)
     densities = [estimator, inner, *getattr(estimator, "densities_", ())]
-    if hasattr(inner, "steps"):
+    if inner is not None and hasattr(inner, "steps"):
         densities.append(inner.steps[-1][1])
     found = [(density, vars(density).get("mixture_")) for density in densities if density is not None]
     return [(density, mixture) for density, mixture in found if mixture is not None]
@@ -146,13 +146,15 @@ def answers_collections(
 
     def decorate(method: _Method) -> _Method:
         @wraps(method)
-        def answer(self: Any, X: Any = None, *args: Any, **options: Any) -> Any:
+        def answer(self: Any, *args: Any, **options: Any) -> Any:
+            X = args[0] if args else options.get("X")
             there = is_collection(X)
             if not there and not (needs_rows and is_distant(self)):
-                return method(self, X, *args, **options)
+                return method(self, *args, **options)
             from vicinal._dask.lazy import answered, lazily
 
-            work = _Asked(method.__name__, args, options)
+            others = {name: value for name, value in options.items() if name != "X"}
+            work = _Asked(method.__name__, args[1:], others)
             width = None if columns is None else columns(self)
             kind = None if dtype is None else dtype(self)
             return lazily(self, work, X, width, kind) if there else answered(self, work, X)

@@ -157,7 +157,8 @@ class ClusterSharing:
         packed = Packed(self._recipes, filled.arrays)
         code = packed.dumps((work, filled.rows))
         shapes = [(array.shape, array.dtype) for array in filled.arrays]
-        job = Job(__version__, code, packed.used, shapes, list(packed.data))
+        alive = self._recipes.alive()
+        job = Job(__version__, code, packed.used, self._recipes.problem, alive, shapes, list(packed.data))
         answers: dict[int, Answer] = {}
         attempts, following = 0, 0
         while following < len(groups):

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import uuid
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,11 +14,12 @@ _INLINE_BYTES = 2**12  # larger arrays travel apart from the code, once to each 
 
 
 class Recipe(NamedTuple):
-    """How workers make something: code with references, the data that it refers to, and the object of this process."""
+    """How workers make something: the object of this process, code with references, and the data and recipes behind them."""
 
     made: "weakref.ref[Any]"
     code: bytes
     data: dict[str, np.ndarray]
+    used: dict[str, bytes]
 
 
 class Packed:
@@ -61,18 +63,19 @@ class Packed:
             key, path = self._places[id(thing)]
             recipe = self._recipes[key]
             self.data |= recipe.data
-            self.used[key] = recipe.code
+            self.used |= {**recipe.used, key: recipe.code}
             return "made", key, path
         if isinstance(thing, np.ndarray) and thing.nbytes >= _INLINE_BYTES and not thing.dtype.hasobject:
             digest = self._recipes.digest(thing, self._constant)
             self.data[digest] = thing
             return "data", digest, None
-        if hasattr(thing, "py_func") and hasattr(thing, "signatures"):  # a compiled kernel: the worker has it, too
-            return "kernel", thing.py_func.__module__, thing.py_func.__name__
+        if type(thing).__name__ in ("CPUDispatcher", "_Kernel"):  # compiled: the worker has its own
+            function = getattr(thing, "_dispatcher", thing).py_func
+            return "kernel", function.__module__, function.__name__
         return None
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     def __init__(self, file: io.BytesIO, reference: Callable[[Any], Any]):
         super().__init__(file)
         self._reference = reference
@@ -85,6 +88,7 @@ class Recipes:
     """What workers can make by themselves of the data that they hold, as long as it lives in this process."""
 
     def __init__(self) -> None:
+        self.problem = uuid.uuid4().hex
         self._recipes: dict[str, Recipe] = {}
         self._digests: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
 
@@ -96,7 +100,11 @@ class Recipes:
         self._recipes = {key: recipe for key, recipe in self._recipes.items() if recipe.made() is not None}
         packed = Packed(self, constant=True)
         code = packed.dumps((make, args))
-        self._recipes[_digest(code)] = Recipe(weakref.ref(made), code, packed.data)
+        self._recipes[_digest(code)] = Recipe(weakref.ref(made), code, packed.data, packed.used)
+
+    def alive(self) -> frozenset[str]:
+        """The recipes of what still lives in this process."""
+        return frozenset(key for key, recipe in self._recipes.items() if recipe.made() is not None)
 
     def places(self) -> dict[int, tuple[str, tuple[Any, ...]]]:
         """By identity, where workers find objects of this process: the recipe, and the attribute of what it makes."""

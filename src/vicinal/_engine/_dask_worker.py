@@ -20,7 +20,7 @@ from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._sharing import Sums, Touched, TreeSum
 from vicinal._version import __version__
 
-_KEPT = 8  # things that a worker has made and keeps: the tiles of a few placements
+_KEPT = 16  # things that a worker has made and keeps at most, over all problems
 
 
 class Job(NamedTuple):
@@ -34,6 +34,8 @@ class Job(NamedTuple):
         Two functions, pickled with references: what is done with a piece, and the rows that it fills.
     recipes : dict
         For each thing that the worker makes: a function and its arguments, pickled with references.
+    problem, alive : str, frozenset of str
+        A name of the problem, and the things that it may still ask for: what else was made for it can go.
     filled : list
         The shapes and dtypes of the arrays that pieces fill.
     keys : list of str
@@ -43,6 +45,8 @@ class Job(NamedTuple):
     version: str
     code: bytes
     recipes: dict[str, bytes]
+    problem: str
+    alive: frozenset[str]
     filled: list[tuple[tuple[int, ...], np.dtype[Any]]]
     keys: list[str]
 
@@ -56,24 +60,27 @@ class Answer(NamedTuple):
 
 
 class _Made:
-    """Things that were made from data of this worker; they go when that data goes, or when newer ones need the room."""
+    """Things that were made from data of this worker; they go with that data, or when their problem needs them no more."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._things: OrderedDict[str, Any] = OrderedDict()
+        self._things: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
-    def get(self, key: str, recipe: bytes, data: dict[str, np.ndarray], recipes: dict[str, bytes]) -> Any:
+    def get(self, key: str, job: Job, data: dict[str, np.ndarray]) -> Any:
+        name = job.problem, key
         with self._lock:  # two tasks that need the same thing do not both make it
-            if key not in self._things:
-                loader = _Loader(recipe, data, recipes, [])
+            if name not in self._things:
+                for other in [other for other in self._things if other[0] == job.problem and other[1] not in job.alive]:
+                    del self._things[other]
+                loader = _Loader(job.recipes[key], job, data, [])
                 make, args = loader.load()
-                self._things[key] = make(*args)
+                self._things[name] = make(*args)
                 for array in loader.used:
-                    weakref.finalize(array, self._things.pop, key, None)
-            self._things.move_to_end(key)
+                    weakref.finalize(array, self._things.pop, name, None).atexit = False
+            self._things.move_to_end(name)
             while len(self._things) > _KEPT:
                 self._things.popitem(last=False)
-            return self._things[key]
+            return self._things[name]
 
 
 _made = _Made()
@@ -82,11 +89,9 @@ _made = _Made()
 class _Loader(pickle.Unpickler):
     """Puts arrays in the place of references."""
 
-    def __init__(
-        self, code: bytes, data: dict[str, np.ndarray], recipes: dict[str, bytes], filled: list[np.ndarray]
-    ) -> None:
+    def __init__(self, code: bytes, job: Job, data: dict[str, np.ndarray], filled: list[np.ndarray]) -> None:
         super().__init__(io.BytesIO(code))
-        self._data, self._recipes, self._filled = data, recipes, filled
+        self._job, self._data, self._filled = job, data, filled
         self.used: list[np.ndarray] = []
 
     def persistent_load(self, reference: Any) -> Any:
@@ -98,7 +103,7 @@ class _Loader(pickle.Unpickler):
             return self._filled[name]
         if kind == "kernel":
             return getattr(import_module(name), path)
-        thing = _made.get(name, self._recipes[name], self._data, self._recipes)
+        thing = _made.get(name, self._job, self._data)
         for step in path:
             thing = getattr(thing, step) if isinstance(step, str) else operator.getitem(thing, step)
         return thing
@@ -112,8 +117,7 @@ def do_pieces(job: Job, pieces: Sequence[Any], as_node: bool, *data: np.ndarray)
             "version on both."
         )
     filled = [np.zeros(shape, dtype) for shape, dtype in job.filled]
-    loader = _Loader(job.code, dict(zip(job.keys, data, strict=True)), job.recipes, filled)
-    work, rows_of = loader.load()
+    work, rows_of = _Loader(job.code, job, dict(zip(job.keys, data, strict=True)), filled).load()
     with one_blas_thread():
         results = _node(work, pieces) if as_node else [work(piece) for piece in pieces]
     rows = slice(rows_of(pieces[0]).start, rows_of(pieces[-1]).stop)

@@ -95,7 +95,7 @@ def _shares(entries: ChunkletRows, lengths: np.ndarray, d: int) -> tuple[list[Sh
     spans = n_parts > 1
     is_large = spans & (sizes > d * n_parts)
     is_small = spans & ~is_large
-    n_meetings = int(min(_MEETINGS, np.count_nonzero(is_small)))
+    n_meetings = min(_MEETINGS, int(np.count_nonzero(is_small)))
     large_id, small_id = np.cumsum(is_large) - 1, np.cumsum(is_small) - 1
     shares = []
     for i, start in enumerate(starts[:-1]):
