@@ -28,7 +28,6 @@ GAPS = {
     for method, missing, supervision in (
         ("lca", "marginalise", ["--drop", "state"]),
         ("lca-gauss", "marginalise", ["--drop", "state"]),
-        ("parzen", "marginalise", ["--drop", "state"]),
         ("lca", "impute", ["--drop", "state", "--set", "reg=0.1"]),
         ("rca", "impute", ["--target", "state"]),
     )

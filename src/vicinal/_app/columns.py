@@ -91,13 +91,13 @@ def note_dependence(prepared, console):
     if names:
         text = (
             f"Linear combinations of other columns: {shown(names)}. The rows fill {d - len(names)} of {d} dimensions, and how narrow "
-            f"the density is in the others is a matter of its penalty: log-densities tell rows apart, but not models. --drop "
+            f"the density is in the others is a matter of its smoothing (reg, noise, bandwidth): log-densities tell rows apart, but not models. --drop "
             f"{','.join(names[:8])} leaves {'it' if len(names) == 1 else 'them'} out."
         )
     elif n <= d:
         text = (
             f"There are no more rows ({n:,}) than columns ({d:,}): rows fill a part of the dimensions, and how narrow the density is in "
-            "the others is a matter of its penalty. --columns chooses some columns."
+            "the others is a matter of its smoothing (reg, noise, bandwidth). --columns chooses some columns."
         )
     else:
         return prepared, []
