@@ -265,7 +265,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             path = best_path(climb_from(start) for start in chain([first], later))
             self._store(X, rows, path)
         if drawn is not None:
-            self.evaluation_rows_ = drawn.first[self.evaluation_rows_]
+            self.evaluation_rows_ = drawn.first[path.more["evaluation_rows_"]]
         self.solver_, self.engine_ = solver, rows.problem.backend
         self.certified_row_error_ = rows.problem.certified_row_error
         warn_if_not_converged("NCA", path)
