@@ -165,13 +165,13 @@ def _command(folder, patched):
 
 
 def lca(path, n):
-    """Stochastic LCA of a memory map."""
-    from vicinal import LCA
+    """Stochastic LCA of a memory map, with 64 MB of working memory: 168,000 candidates per step."""
+    from vicinal import LCA, Engine
 
     rows = np.load(path, mmap_mode="r")
     LCA(solver="stochastic", random_state=0, max_iter=1, tol=10.0).fit(np.array(rows[:8_000]))  # compiles
     with Watch() as watch:
-        fitted = LCA(solver="stochastic", random_state=0).fit(rows)
+        fitted = LCA(solver="stochastic", engine=Engine(memory="64 MB"), random_state=0).fit(rows)
     return watch.found(
         rows=len(rows), sweeps=fitted.n_iter_, converged=bool(fitted.converged_), objectives=fitted.objectives_.tolist(),
         deviations=np.sqrt(np.diag(fitted.covariance_)).tolist(), file_mb=rows.nbytes / 1e6,

@@ -97,5 +97,5 @@ class SolverChoiceMixin:
             **limits,
         )
         n = len(problem.rows)
-        sample = np.sort(rng.choice(n, min(options.n_candidates or SAMPLE, n), replace=False))
+        sample = np.sort(rng.choice(n, min(options.n_candidates or min(SAMPLE, most or n), n), replace=False))
         return path, sample

@@ -203,7 +203,7 @@ def stochastic_path(problem, start, structure, record, *, n_candidates, warm, ba
         ``discount, max_iter, tol`` of `sweep_path`.
     """
     n, d = len(problem.rows), len(start)
-    fits = [sampled_start(problem, start, structure, n_candidates or SAMPLE, rng)] if warm else []
+    fits = [sampled_start(problem, start, structure, n_candidates or min(SAMPLE, most or n), rng)] if warm else []
     n_rows, n_neighbors = n, n_candidates or min(n, most or n)
     if n_candidates is None and n > SAMPLE:
         # Departure 4 (LCA): all rows are neighbours, so nothing is biased, and a sweep has a fixed number of rows R (in
