@@ -86,7 +86,7 @@ def in_blocks_of(arguments, console):
         for done, (rows, start) in enumerate(blocks):
             arguments.check_interrupted()
             if len(blocks) > 1:
-                console.progress(done, len(blocks), f"scoring {count(sum(map(len, versions)), 'row')}")
+                console.progress(done, len(blocks), f"scoring {count(len(versions[0]), 'row')}")
             found.append(judge(rows.iloc[start : start + _BLOCK]))
         return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
