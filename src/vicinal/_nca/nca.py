@@ -1,6 +1,5 @@
 """Neighbourhood Components Analysis: the linear metric in which soft nearest neighbours predict best."""
 
-import warnings
 from contextlib import nullcontext
 from itertools import chain, count
 from typing import Any, ClassVar, Self
@@ -42,7 +41,7 @@ from vicinal._nca.init import (
 )
 from vicinal._nca.objectives import neighbor_objective, placed_at, with_penalty
 from vicinal._nca.options import MultiStart, Objective, StochasticGradient
-from vicinal._nca.rows import Sample, prepare_rows
+from vicinal._nca.rows import Sample, check_agreement, prepare_rows
 from vicinal._nca.stochastic import climb_by_batches, rows_in_round
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import read_targets
@@ -276,7 +275,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         weight = check_weights(sample_weight, X)
         self.random_state_ = check_random_state(self.random_state)
         rows = prepare_rows(X, y, weight, objective.match, objective.match_scale)
-        self._check_agreement(rows, objective)
+        check_agreement(rows, objective)
         return X, rows
 
     def _pick_solver(self, n_rows):
@@ -403,31 +402,6 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         check_integer(self.max_iter, "max_iter")
         check_positive(self.tol, "tol", strict=False)
         check_callback(self.callback)
-
-    @staticmethod
-    def _check_agreement(rows, objective):
-        """Find before any pair work what no metric can mend."""
-        alone = rows.targets.alone()
-        n, count = len(alone), int(alone.sum())
-        what = "no other row of their class" if objective.match == "class" else "no other row that agrees with them"
-        remedy = {
-            "class": "Merge or drop these classes",
-            "gaussian": "Raise match_scale",
-            "dot": "Smooth the rows of y or drop these",
-        }[objective.match]
-        if count == n:
-            raise ValueError(f"all {n} rows have {what}: there is nothing to learn. {remedy}.")
-        if count and objective.kind == "likelihood":
-            raise ValueError(
-                f"{count} of {n} rows have {what}: objective='likelihood' is -inf for every metric. "
-                f"{remedy}, or use objective='accuracy', in which such rows count 0."
-            )
-        if rows.targets.all_equal():
-            warnings.warn(
-                f"all {n} targets are equal: every metric predicts them, and components_ is the start.",
-                UserWarning,
-                stacklevel=4,
-            )
 
     def _store(self, X, rows, path):
         A, diagonal = path.parameters, self.structure == "diag"
