@@ -46,7 +46,8 @@ def _measures(summary: dict[str, Any]) -> str:
             f"<td>{gain['mean']:+.4f}</td><td>{low:+.4f} to {high:+.4f}</td></tr>"
         )
     head = "<tr><th>measure</th><th>before</th><th>after</th><th>change</th><th>95 % interval</th></tr>"
-    return f"<table>{head}{''.join(rows)}</table>"
+    said = f"<p>Raw rows before, {escape(summary['measured'])} after, on the pairs that nothing has seen:</p>"
+    return f"{said}<table>{head}{''.join(rows)}</table>"
 
 
 def _methods(summary: dict[str, Any]) -> str:

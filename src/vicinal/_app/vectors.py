@@ -61,12 +61,12 @@ def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
     return frame.to_numpy(dtype=np.float32)
 
 
-def read_column(path: str, console: Any, n_rows: int, option: str) -> list[Any]:
-    """The first column of a table with one line per row of the corpus."""
+def read_column(path: str, console: Any, n_rows: int, option: str, whose: str = "the corpus") -> list[Any]:
+    """The first column of a table with one line per row of the corpus, or of the queries."""
     frame = read_table(path, TableOptions(), console)
     values = frame.iloc[:, 0]
     if len(values) != n_rows:
-        raise DataFailure(f"{option} {path}: expected {count(n_rows, 'row')}, as in the corpus, got {len(values)}.")
+        raise DataFailure(f"{option} {path}: expected {count(n_rows, 'row')}, as in {whose}, got {len(values)}.")
     return values.astype(object).where(values.notna(), None).tolist()
 
 
