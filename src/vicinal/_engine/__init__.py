@@ -26,6 +26,7 @@
                             _blocks.py   how work is cut              _accuracy.py  when products are safe
                             _tuning.py   every tuned constant
                                 |
+      a search that streams through a table, without a problem: _row_search.py, _search_kernels.py (compiled)
       where pairs can be skipped: _pruned_placed.py asks _pruned.py for sums over those that matter, with a certificate
                             _order.py         a spatial order of the rows         _plan.py  tiles with boxes, groups of queries
                             _pruned_boxes.py  tiles, their boxes, and which are within reach (compiled)
@@ -47,7 +48,7 @@ from vicinal._engine._accuracy import TIED, products_are_accurate, robust_centre
 from vicinal._engine._choice import Work, choose, resolved_engine, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
 from vicinal._engine._families import Covariances, Frames, Kernel
-from vicinal._engine._nearest import Neighbors
+from vicinal._engine._nearest import Neighbors, row_search
 from vicinal._engine._placement import Means, Placement
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread, one_blas_thread_beside_pairs
 from vicinal._engine._problem import Problem, prepare
@@ -82,6 +83,7 @@ __all__ = [
     "resident",
     "resolved_engine",
     "robust_centre",
+    "row_search",
     "which_engine",
     "works_there",
 ]

@@ -59,6 +59,7 @@ SAMPLED_ROWS = 16  # rows whose nearest neighbour tells how far all scores may b
 SEARCH_FROM_QUERIES = 64  # from this many queries on, a search is faster than a sort of all scores.  Measured.
 TREE_COORDINATES = 10  # up to this many coordinates a k-d tree finds neighbours faster than products.  Measured.
 SPARE_NEIGHBORS = 8  # candidates beyond k: room for ties at the k-th place
+SEARCH_QUERIES = 256  # queries in a block of a search that streams through a table (`_row_search.py`)
 
 # -- a low-rank frame per point (`_frames.py`) --------------------------------------------------------------------
 
