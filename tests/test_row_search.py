@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal._engine import row_search
+from vicinal._engine import RowSearch
 
 RANKED_BY = ("distance", "product", "cosine")
 
@@ -21,10 +21,16 @@ def by_hand(queries, rows, ranked_by, left_out=None):
 
 
 def found_in_blocks(queries, rows, k, ranked_by, *, size, threads=1, left_out=None):
-    search = row_search(queries, k, ranked_by, threads, left_out)
-    for start in range(0, len(rows), size):
-        search.add(start, rows[start : start + size])
-    return search.found()
+    """What the compiled search finds, which is what the one in NumPy finds."""
+    both = []
+    for compiled in (True, False):
+        search = RowSearch(queries, k, ranked_by, threads=threads, left_out=left_out, compiled=compiled)
+        for start in range(0, len(rows), size):
+            search.add(start, rows[start : start + size])
+        both.append(search.found())
+    np.testing.assert_array_equal(both[0].indices, both[1].indices)
+    np.testing.assert_allclose(both[0].scores, both[1].scores, rtol=1e-12, atol=1e-25)
+    return both[0]
 
 
 def shown(scores, ranked_by):

@@ -48,11 +48,12 @@ from vicinal._engine._accuracy import TIED, products_are_accurate, robust_centre
 from vicinal._engine._choice import Work, choose, resolved_engine, which_engine
 from vicinal._engine._contract import Match, Pull, Scatter
 from vicinal._engine._families import Covariances, Frames, Kernel
-from vicinal._engine._nearest import Neighbors, row_search
+from vicinal._engine._nearest import Neighbors
 from vicinal._engine._placement import Means, Placement
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread, one_blas_thread_beside_pairs
 from vicinal._engine._problem import Problem, prepare
 from vicinal._engine._resident import forget, resident
+from vicinal._engine._row_search import RowSearch
 from vicinal._engine._settings import Engine, as_engine, engine_at, fit_engine, works_there
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "Placement",
     "Problem",
     "Pull",
+    "RowSearch",
     "Scatter",
     "Work",
     "as_engine",
@@ -83,7 +85,6 @@ __all__ = [
     "resident",
     "resolved_engine",
     "robust_centre",
-    "row_search",
     "which_engine",
     "works_there",
 ]

@@ -4,7 +4,7 @@ All backends therefore agree, whatever their products round.  Ties go by the ord
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Placed, Queries
 from vicinal._engine._pool import openmp_threads
 from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES, SEARCH_FROM_QUERIES, SPARE_NEIGHBORS, TREE_COORDINATES
-
-if TYPE_CHECKING:
-    from vicinal._engine._row_search import RankedBy, RowSearch
 
 Pairs = tuple[np.ndarray, np.ndarray]  # (query, point)
 ListedPairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # (query, point, score, squared distance or weight)
@@ -59,15 +56,6 @@ def nearest(placed: Placed, queries: Queries, k: int, origin: np.ndarray | None 
     if done < m:
         raise ValueError(f"k={k} neighbours were asked for, but some queries may see none.")
     return Neighbors(indices, 2.0 * scores if origin is None else -scores)
-
-
-def row_search(
-    queries: np.ndarray, k: int, ranked_by: "RankedBy", threads: int, left_out: np.ndarray | None = None
-) -> "RowSearch":
-    """Begin a compiled search that streams through the rows of a table; see `_row_search.RowSearch`."""
-    from vicinal._engine._row_search import RowSearch  # imports Numba
-
-    return RowSearch(queries, k, ranked_by, threads, left_out)
 
 
 def nearest_with_ties(placed: Placed, queries: Queries, k: int) -> Iterator[ListedPairs]:

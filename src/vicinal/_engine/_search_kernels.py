@@ -6,14 +6,12 @@ After an edit of `_kernels.py` touch this file: a disk cache does not notice edi
 import numpy as np
 from numba import float64, int64, njit, types, void
 
-from vicinal._engine._accuracy import TIED
+from vicinal._engine._accuracy import SAME_DIRECTION, TIED
 from vicinal._engine._kernels import _OPTIONS, _SUMS, _kernel
 
 PRODUCT, DISTANCE, COSINE = 0, 1, 2  # what ranks the rows
 
 _CHUNK = 64  # products that are compared with a floor at once
-# Directions that agree to this squared distance are the same one: unit vectors round by 1e-16 per coordinate.
-_SAME_DIRECTION = 1e-27
 
 
 @njit(fastmath=_SUMS, **_OPTIONS)
@@ -54,7 +52,7 @@ def _floor(worst, size, ranked_by, margin):
 @njit(**_OPTIONS)
 def _tie(score, ranked_by):
     """Scores that differ by less are tied."""
-    return TIED * abs(score) + (_SAME_DIRECTION if ranked_by == COSINE else 0.0)
+    return TIED * abs(score) + (SAME_DIRECTION if ranked_by == COSINE else 0.0)
 
 
 @njit(**_OPTIONS)

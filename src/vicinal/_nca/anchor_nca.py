@@ -393,7 +393,8 @@ class _HeldOutPairs:
         some = random.permutation(held_out)[:_MOST_HELD_OUT]
         others = random.permutation(anchored.shape[1])[:_OTHERS]
         weights = None if anchored.weights is None else anchored.weights[some]
-        self._batch = anchored.batch(*anchored.pairs[some].T, others, weights)
+        left, right = anchored.pairs[some].T
+        self._batch = anchored.batch(left, right, others, weights)
         self._anchors, self._candidates = rows.of(self._batch)
         self._similarity = similarity
 

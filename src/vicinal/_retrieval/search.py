@@ -3,17 +3,23 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
 from vicinal._checks import check_array
-from vicinal._engine import Engine, Work, as_engine, available_threads, choose, prepare, row_search
+from vicinal._engine import Engine, RowSearch, Work, as_engine, available_threads, choose, prepare
+from vicinal._words import count
 
 Array = NDArray[Any]
-SIMILARITIES = ("cosine", "dot", "euclidean")
+_RANKED_BY: dict[str, Literal["distance", "product", "cosine"]] = {
+    "cosine": "cosine",
+    "dot": "product",
+    "euclidean": "distance",
+}
+SIMILARITIES = tuple(_RANKED_BY)
 # Copies of a block that a search on a problem of the engine holds, in bytes per number: the images, packed and centred in
 # float32, and in float64.
 _BYTES_PER_NUMBER = 4 + 4 + 4 + 8
@@ -49,8 +55,8 @@ class Space(NamedTuple):
             empty = int((~images[suspect].any(axis=1)).sum())
             if empty:
                 raise ValueError(
-                    f"{name} holds {empty} rows of zeros, which have no direction and so no cosine. Drop them (texts that "
-                    "were empty?), or pass similarity='euclidean'."
+                    f"{name} holds {count(empty, 'row')} of zeros, without a direction and so without a cosine. Drop such rows "
+                    "(texts that were empty?), or pass similarity='euclidean'."
                 )
         return images
 
@@ -73,18 +79,18 @@ def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: A
         One row per query that it may not find: itself.
     """
     settings = as_engine(engine)
-    work = Work(len(queries), len(corpus), queries.shape[1])
-    if choose(settings, work).backend == "cpu":
-        return _streamed(queries, corpus, k, space, left_out, settings)
+    backend = choose(settings, Work(len(queries), len(corpus), queries.shape[1])).backend
+    if backend != "torch":
+        return _streamed(queries, corpus, k, space, left_out, settings, compiled=backend == "cpu")
     m, largest = len(queries), space.similarity == "dot"
     if space.similarity == "cosine":
-        queries = normalize(queries)
+        queries = _unit(queries)
     # One half of the memory is for a block and its copies, the other for the scores of queries with it.
     settings = replace(settings, memory=max(settings.memory_bytes // 2, _LEAST_MEMORY))
     best = Found(np.empty((m, 0), dtype=np.int64), np.empty((m, 0)))
     for start, rows in _blocks(corpus, queries.shape[1], k, settings):
         images = space.images(rows, "corpus")
-        images = (normalize(images) if space.similarity == "cosine" else images).astype(queries.dtype, copy=False)
+        images = (_unit(images) if space.similarity == "cosine" else images).astype(queries.dtype, copy=False)
         placed = prepare(settings, images, n_queries=m).at()
         here = (
             None
@@ -102,12 +108,15 @@ def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: A
     return _as_similarity(best, space.similarity)
 
 
-def _streamed(queries: Array, corpus: Any, k: int, space: Space, left_out: Array | None, settings: Engine) -> Found:
-    """`search_blocks` on the CPU, compiled: each block is multiplied with the queries as it is, and then forgotten."""
-    ranked_by = {"cosine": "cosine", "dot": "product", "euclidean": "distance"}[space.similarity]
+def _streamed(
+    queries: Array, corpus: Any, k: int, space: Space, left_out: Array | None, settings: Engine, *, compiled: bool
+) -> Found:
+    """`search_blocks` on the CPU: each block is multiplied with the queries as it is, and then forgotten."""
     threads = available_threads(settings.threads)
     dtype = settings.precision or queries.dtype
-    search = row_search(queries.astype(dtype, copy=False), k, ranked_by, threads, left_out)
+    search = RowSearch(
+        queries.astype(dtype, copy=False), k, _RANKED_BY[space.similarity], threads=threads, left_out=left_out, compiled=compiled
+    )  # fmt: skip
     width = _STREAMED_COPIES * max(queries.shape[1], corpus.shape[1]) + threads * _PRODUCTS_PER_ROW
     size = settings.memory_bytes // (np.dtype(dtype).itemsize * width)
     size = min(max(size, _LEAST_ROWS), _MOST_STREAMED_ROWS)
@@ -117,13 +126,19 @@ def _streamed(queries: Array, corpus: Any, k: int, space: Space, left_out: Array
     return _as_similarity(Found(*search.found()), space.similarity)
 
 
+def _unit(images: Array) -> Array:
+    """Images of unit length; scaled by powers of two first, which is exact, so that no square overflows or vanishes."""
+    exponents = np.frexp(np.abs(images).max(axis=1, keepdims=True))[1]
+    return normalize(np.ldexp(images, -exponents))
+
+
 def _blocks(corpus: Any, n_dims: int, k: int, engine: Engine) -> Iterator[tuple[int, Any]]:
     width = max(n_dims, corpus.shape[1])
     size = max(engine.memory_bytes // (_BYTES_PER_NUMBER * width), _LEAST_ROWS, 2 * k + 2)
     n = len(corpus)
     # Blocks of one size: a short last one could hold fewer rows than neighbours are asked for.
-    count = max(n // size, 1)
-    bounds = np.linspace(0, n, count + 1).astype(np.int64)
+    n_blocks = max(n // size, 1)
+    bounds = np.linspace(0, n, n_blocks + 1).astype(np.int64)
     for start, stop in pairwise(bounds):
         yield int(start), corpus[start:stop]
 
