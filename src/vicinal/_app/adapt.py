@@ -222,9 +222,10 @@ def _compared(
     summary = {
         "best": best,
         "measured": candidate,
-        "verdict": _verdict(best, candidate, gain),
+        "verdict": _verdict(best, candidate, gain, "pairs" if known.codes is None else "rows"),
         "rows": len(known.corpus),
         "columns": int(known.corpus.shape[1]),
+        "unit": "pair" if known.codes is None else "row",
         "pairs": {"fit": len(known.fit), "choose": len(known.choose), "test": len(known.test)},
         "methods": {
             name: {_BY: found.mean[_BY], "recall@10": found.mean["recall@10"], "seconds": round(seconds[name], 2)}
@@ -238,15 +239,13 @@ def _compared(
     return summary, best
 
 
-def _verdict(best: str, candidate: str, gain: Any) -> str:
+def _verdict(best: str, candidate: str, gain: Any, units: str) -> str:
     low, high = gain.intervals[_BY]
-    changes = (
-        f"{_BY} changes by {gain.mean[_BY]:+.3f} on pairs that it has not seen (95 % interval {low:+.3f} to {high:+.3f}"
-    )
+    changes = f"{_BY} changes by {gain.mean[_BY]:+.3f} on {units} that it has not seen (95 % interval {low:+.3f} to {high:+.3f}"
     if candidate == "raw":
-        return "The raw embeddings are best: no adapter helps on these pairs, and none was written."
+        return f"The raw embeddings are best: no adapter helps on these {units}, and none was written."
     if best == "raw":
-        return f"The raw embeddings are best: {candidate} was ahead on the pairs to choose by, but {changes}). No model was written."
+        return f"The raw embeddings are best: {candidate} was ahead on the {units} to choose by, but {changes}). No model was written."
     return f"{best} is best: {changes}{'' if low > 0.0 else ', which may be chance'})."
 
 
@@ -291,7 +290,7 @@ def _said(summary: dict[str, Any]) -> str:
     lines = [
         summary["verdict"],
         "",
-        f"{'':>14}  {'before':>8}  {'after':>8}   on {summary['pairs']['test']} pairs that nothing has seen",
+        f"{'':>14}  {'before':>8}  {'after':>8}   on {count(summary['pairs']['test'], summary['unit'])} that nothing has seen",
     ]
     for name, before in summary["before"]["measures"].items():
         lines.append(f"{name:>14}  {before['mean']:8.4f}  {summary['after']['measures'][name]['mean']:8.4f}")
