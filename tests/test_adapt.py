@@ -132,6 +132,11 @@ def test_a_map_to_fewer_columns_is_measured_saved_and_used(folder, monkeypatch, 
     model, (X, _) = io.load("a.vicinal"), things()
     assert model.transform(X).shape == (300, 8)
     capsys.readouterr()
+    assert main(["inspect", "a.vicinal"]) == OK  # it once described the Normalizer at the end
+    said = capsys.readouterr().out
+    assert said.startswith("AnchorNCA in a.vicinal")
+    assert "8 components" in said
+    assert "unit length   rows and their images" in said
     assert main(["neighbors", "a.vicinal", "corpus.npy", "-k", "1", "-q"]) == OK
     found = pd.read_csv(StringIO(capsys.readouterr().out))
     np.testing.assert_array_equal(found["neighbor"], retrieval.search(None, X, 1, model=model).indices[:, 0])
