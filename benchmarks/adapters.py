@@ -338,7 +338,7 @@ def side(sets, quick, jobs, threads):
     table = earlier("side", sets)
     tasks = [
         (name, method, quick)
-        for method in reversed(METHODS)  # the slowest ones first
+        for method in (METHODS if jobs == 1 else reversed(METHODS))  # beside each other, the slowest ones first
         for name in sets
         if name in CLASSES or "labels" not in method
     ]
