@@ -13,6 +13,7 @@ from vicinal import io, retrieval
 from vicinal._app.adapt import _parts_of_pairs
 from vicinal._app.console import Console
 from vicinal._app.errors import DATA, OK, USAGE
+from vicinal._app.tables import TableOptions
 from vicinal._app.vectors import read_column, read_pairs, read_vectors
 from vicinal.cli import main
 
@@ -186,16 +187,18 @@ def test_a_first_line_of_numbers_is_data(folder, capsys):
     np.savetxt("plain_pairs.csv", pairs[::-1], fmt="%d", delimiter=",")
     pd.DataFrame(X).to_csv("named.csv", index=False)  # its names are 0, 1, 2, ...
     for name in ("plain.csv", "named.csv"):
-        np.testing.assert_allclose(read_vectors(name, Console(quiet=True)), X, rtol=1e-6)
-    np.testing.assert_array_equal(read_pairs("plain_pairs.csv", Console(quiet=True), (300, 300)), pairs[::-1])
+        np.testing.assert_allclose(read_vectors(name, Console(quiet=True), TableOptions()), X, rtol=1e-6)
+    np.testing.assert_array_equal(
+        read_pairs("plain_pairs.csv", Console(quiet=True), TableOptions(), (300, 300)), pairs[::-1]
+    )
     Path("plain_texts.csv").write_text("\n".join(f"thing {i}" for i in range(300)))
-    assert read_column("plain_texts.csv", Console(quiet=True), 300, "--texts")[0] == "thing 0"
+    assert read_column("plain_texts.csv", Console(quiet=True), TableOptions(), 300, "--texts")[0] == "thing 0"
 
 
 def test_one_of_several_arrays_is_chosen_by_its_name(folder, capsys):
     X, _ = things()
     np.savez("two.npz", a=X, b=2 * X)
-    np.testing.assert_array_equal(read_vectors("two.npz", Console(quiet=True), "b"), 2 * X)
+    np.testing.assert_array_equal(read_vectors("two.npz", Console(quiet=True), TableOptions(), "b"), 2 * X)
     assert main(["adapt", "two.npz", "--pairs", "pairs.csv", "-o", "a.vicinal"]) == DATA
     assert "Choose one with --vector" in capsys.readouterr().err
 
