@@ -37,7 +37,10 @@ def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
     add_input(known, "--labels", metavar="FILE", help="a table of one column: rows with the same label belong together")
     add_input(adapt, "--queries", metavar="FILE", help="vectors of queries, where these are not rows of CORPUS")
     add_input(adapt, "--texts", metavar="FILE", help="a table whose first column has a text for each row of CORPUS")
-    adapt.add_argument("--vector", metavar="COL", help="the column of vectors in Parquet; default: the only one")
+    add_input(adapt, "--query-texts", metavar="FILE", help="the same for the rows of --queries")
+    adapt.add_argument(
+        "--vector", metavar="COL", help="the column of vectors in Parquet, or the array in .npz; default: the only one"
+    )
     adapt.add_argument("--max-unpacked", type=size_text, metavar="SIZE", help=MAX_UNPACKED_HELP)
     adapt.add_argument(
         "--methods", metavar="NAMES", default="rca,anchors", help="what to compare with raw; default rca,anchors"

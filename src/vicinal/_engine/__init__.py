@@ -26,6 +26,7 @@
                             _blocks.py   how work is cut              _accuracy.py  when products are safe
                             _tuning.py   every tuned constant
                                 |
+      a search that streams through a table, without a problem: _row_search.py, _search_kernels.py (compiled)
       where pairs can be skipped: _pruned_placed.py asks _pruned.py for sums over those that matter, with a certificate
                             _order.py         a spatial order of the rows         _plan.py  tiles with boxes, groups of queries
                             _pruned_boxes.py  tiles, their boxes, and which are within reach (compiled)
@@ -54,6 +55,7 @@ from vicinal._engine._placement import Means, Placement
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread, one_blas_thread_beside_pairs
 from vicinal._engine._problem import Problem, prepare
 from vicinal._engine._resident import forget, resident
+from vicinal._engine._row_search import RowSearch
 from vicinal._engine._settings import Engine, as_engine, engine_at, fit_engine, works_there
 from vicinal._engine._streamed import StreamedPlacement, is_streamed, large_source, resident_rows
 
@@ -69,6 +71,7 @@ __all__ = [
     "Placement",
     "Problem",
     "Pull",
+    "RowSearch",
     "Scatter",
     "StreamedPlacement",
     "Work",

@@ -65,6 +65,7 @@ SEARCH_FROM_QUERIES = 64  # from this many queries on, a search is faster than a
 TREE_COORDINATES = 10  # up to this many coordinates a k-d tree finds neighbours faster than products.  Measured.
 SEARCH_BLOCKS = 64  # blocks of queries that are searched for at a time, at least, where they are not too small for that
 SPARE_NEIGHBORS = 8  # candidates beyond k: room for ties at the k-th place
+SEARCH_QUERIES = 256  # queries in a block of a search that streams through a table (`_row_search.py`)
 
 # -- a low-rank frame per point (`_frames.py`) --------------------------------------------------------------------
 

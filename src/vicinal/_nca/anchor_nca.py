@@ -34,8 +34,9 @@ _LEAST_HELD_OUT = 5  # pairs; fewer say too little to stop by
 _MOST_HELD_OUT = 1000
 _OTHERS = 4000  # rows that held-out positives are ranked among
 _LEAST_STEPS = 10  # between two looks
-_STEPS_IN_ROUND = 200  # between two looks at the held-out pairs, at most
+_STEPS_IN_ROUND = 100  # between two looks at the held-out pairs, at most
 _MINED_FROM = 20_000  # rows that hard negatives are looked for in
+_GATHERED = 8192  # rows that are mapped at a time
 _SPARE_OF_GROUP = 50  # more of the nearest are looked at where these may all be of the anchor's group
 _START_ROWS = 50_000  # rows that the start is computed from
 _RAW_SHARE = 0.1  # of the columns' own variances in the start
@@ -86,8 +87,8 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     ----------
     components_ : ndarray of shape (n_components, n_features)
     objectives_ : ndarray
-        After each round (an epoch, or 200 steps of a longer one), the mean of :math:`1 / \log_2(1 + r)` over held-out pairs
-        whose positive has rank r among up to 4,000 other rows. Without held-out pairs, the objective of the batches. The
+        After each round (an epoch, or 100 steps of a longer one), the mean of :math:`1 / \log_2(1 + r)` over held-out pairs
+        (weighted as they are) whose positive has rank r among up to 4,000 other rows. Without held-out pairs, the objective of the batches. The
         last entry belongs to ``components_``, which are the best ones.
     held_out_pairs_ : ndarray of shape (q,)
         The positions of the pairs that were held out; whole connected components of pairs.
@@ -197,13 +198,14 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         """
         options = self._check_parameters()
         self.random_state_ = check_random_state(self.random_state)
+        unread = any(isinstance(rows, np.memmap) for rows in (X, queries))
         X = self._read(X, reset=True)
         table = None if queries is None else self._read(queries, reset=False)
         random = np.random.RandomState(self.random_state_.randint(2**31 - 1))
         anchored = read_anchor_pairs(
             len(X), None if table is None else len(table), y, pairs, triplets, negatives, pair_weight, random
         )
-        rows = _Rows(X, X if table is None else table)
+        rows = _Rows(X, X if table is None else table, unread)
         self._check_named_rows(rows, anchored)
         starts = self._starts(rows, anchored, random)
         path = _climb(rows, anchored, starts, self, options, random)
@@ -239,9 +241,12 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return rows
 
     def _check_named_rows(self, rows: "_Rows", anchored: AnchorPairs) -> None:
-        left, right = (np.unique(column) for column in anchored.pairs.T)
-        if all(not table[some].any() for table, some in ((rows.anchors, left), (rows.X, right))):
-            raise ValueError("all rows in pairs are zero: there is no direction to learn from.")
+        """Refuse pairs that name nothing but zeros; the first parts of the rows usually tell."""
+        for table, column in ((rows.X, anchored.pairs[:, 1]), (rows.anchors, anchored.pairs[:, 0])):
+            for start in range(0, len(column), _GATHERED):
+                if table[column[start : start + _GATHERED]].any():
+                    return
+        raise ValueError("all rows in pairs are zero: there is no direction to learn from.")
 
     def _starts(self, rows: "_Rows", anchored: AnchorPairs, random: RandomState) -> list[Array]:
         """Matrices to start from: of RCA (differences within pairs, whitened), the identity, or what the user gave."""
@@ -290,10 +295,13 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
 
 
 class _Rows:
-    """The rows of X and those of the anchors, in one precision, gathered when they are needed."""
+    """The rows of X and those of the anchors, in one precision, gathered when they are needed.
 
-    def __init__(self, X: Array, anchors: Array) -> None:
-        self.X, self.anchors = X, anchors
+    `unread` says that the rows, those of memory maps, were not looked through before.
+    """
+
+    def __init__(self, X: Array, anchors: Array, unread: bool = True) -> None:
+        self.X, self.anchors, self.unread = X, anchors, unread
         self.dtype = np.result_type(X.dtype, anchors.dtype)
 
     def of(self, batch: Batch) -> tuple[Array, Array]:
@@ -301,9 +309,9 @@ class _Rows:
         return self.gather(self.anchors, batch.anchors), self.gather(self.X, batch.candidates)
 
     def gather(self, table: Array, positions: Array) -> Array:
-        """Some rows, refusing what is not finite (memory maps are not looked through before)."""
+        """Some rows, refusing what is not finite."""
         rows = np.asarray(table[positions], dtype=self.dtype)
-        if not np.isfinite(rows).all():
+        if self.unread and not np.isfinite(rows).all():
             raise ValueError("X or queries contain NaN or infinity in rows that pairs name. Drop or fill such rows.")
         return rows
 
@@ -391,33 +399,45 @@ class _HeldOutPairs:
     ) -> None:
         some = random.permutation(held_out)[:_MOST_HELD_OUT]
         others = random.permutation(anchored.shape[1])[:_OTHERS]
-        self._batch = anchored.batch(anchored.pairs[some, 0], anchored.pairs[some, 1], others)
+        weights = None if anchored.weights is None else anchored.weights[some]
+        left, right = anchored.pairs[some].T
+        self._batch = anchored.batch(left, right, others, weights)
         self._anchors, self._candidates = rows.of(self._batch)
         self._similarity = similarity
 
     def score(self, A: Array) -> float:
         """How well the held-out anchors find their positives."""
         batch = self._batch
-        return held_out_gain(A, self._anchors, self._candidates, batch.positives, batch.masked, self._similarity)
+        return held_out_gain(
+            A, self._anchors, self._candidates, batch.positives, batch.masked, self._similarity, batch.weights
+        )
 
 
 def _hard_negatives(rows: _Rows, anchored: AnchorPairs, A: Array, estimator: AnchorNCA, random: RandomState) -> Array:
     """For each pair, rows near its anchor that are not known to be positives; -1 where there are fewer."""
     some = np.sort(random.permutation(anchored.shape[1])[:_MINED_FROM])
-    images = _images(rows.gather(rows.X, some), A, estimator.similarity)
     asking, number = np.unique(anchored.pairs[:, 0], return_inverse=True)
-    queries = _images(rows.gather(rows.anchors, asking), A, estimator.similarity)
+    images, queries = (
+        _images(rows, table, positions, A, estimator.similarity)
+        for table, positions in ((rows.X, some), (rows.anchors, asking))
+    )
     # Some of the nearest are positives; of a group there may be many.
     spare = _SPARE_OF_GROUP if anchored.codes is not None else 2
     count = min(2 * estimator.hard_negatives + spare, len(some))
     near = some[prepare(estimator.engine, images, n_queries=len(queries)).at().nearest(count, queries).indices]
+    near[anchored.are_positives(asking, near)] = -1
+    first = np.argsort(near < 0, axis=1, kind="stable")[:, : estimator.hard_negatives]
     taken = np.full((len(asking), estimator.hard_negatives), -1)
-    for i, anchor in enumerate(asking):
-        kept = near[i][~anchored.is_positive(anchor, near[i])][: estimator.hard_negatives]
-        taken[i, : len(kept)] = kept
+    taken[:, : first.shape[1]] = np.take_along_axis(near, first, axis=1)
     return taken[number]
 
 
-def _images(rows: Array, A: Array, similarity: str) -> Array:
-    Z = rows @ A.T
+def _images(rows: _Rows, table: Array, positions: Array, A: Array, similarity: str) -> Array:
+    """The images of some rows, gathered in parts: the rows of a memory map may not fit into memory."""
+    Z = np.concatenate(
+        [
+            rows.gather(table, positions[start : start + _GATHERED]) @ A.T
+            for start in range(0, len(positions), _GATHERED)
+        ]
+    )
     return Z / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), 1e-30) if similarity == "cosine" else Z
