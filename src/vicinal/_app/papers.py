@@ -30,7 +30,7 @@ def papers(arguments, console):
     try:
         # Quick mode needs no data, so that a folder of the environment that is gone does not matter to it.
         data_home = data_folder(arguments.data) if arguments.full or arguments.data else None
-        setting = Setting(full=arguments.full, data_home=data_home)
+        setting = Setting(full=arguments.full, data_home=data_home, device=arguments.device)
     except NotADirectoryError as error:
         raise DataFailure(str(error)) from error
     if data_home is not None:  # --data has been checked, what the environment names has not

@@ -47,5 +47,8 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
     papers.add_argument(
         "--measure", action="store_true", help="record results only: no pictures, no pages, and no matplotlib needed"
     )
+    papers.add_argument(
+        "--device", metavar="NAME", help="a torch device, as in cuda, for the heaviest pair work; default: the processor"
+    )
     papers.add_argument("--fresh", action="store_true", help="measure anew what has been measured")
     papers.add_argument("--list", action="store_true", help="list the tables and figures with their minutes, and stop")

@@ -9,6 +9,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
+from vicinal import Engine
 from vicinal.datasets import load, usps_blurred
 from vicinal.papers._list import PAPERS
 
@@ -27,15 +28,23 @@ class Setting:
         The papers' sizes and real sets; otherwise minutes, without data files.
     data_home : str or None
         Folder of the real sets; None asks the environment variable ``VICINAL_DATA``.
+    device : str or None
+        A torch device for the heaviest pair work, in float64; None is the processor.
     """
 
     full: bool = False
     data_home: str | None = None
+    device: str | None = None
 
     @property
     def mode(self) -> str:
         """The word for it: "full" or "quick"."""
         return "full" if self.full else "quick"
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine for the heaviest pair work."""
+        return None if self.device is None else Engine("torch", device=self.device, precision="float64")
 
     def load(self, name: str, **options) -> Any:
         """A real set by `vicinal.datasets.load`, never by download; `Missing` without it."""

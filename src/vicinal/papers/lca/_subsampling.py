@@ -1,0 +1,86 @@
+"""Sec. 5 to the letter: Eq. 7 on minibatches, with a sample of the rows as neighbours, and nothing else.
+
+The start is the covariance of the data, as in Algorithm 1; the number of sweeps is given; the last iterate is the answer.
+(`vicinal.StochasticEM` starts close to the answer and keeps the best of its sweeps.)
+"""
+
+import numpy as np
+from array_api_compat import array_namespace
+
+
+def eq_7(X, *, discount, batch, neighbors, sweeps, reg, random_state, device=None):
+    """The kernel's covariance after each sweep over the rows.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    discount : float
+        gamma of Eq. 7; 0 forgets all of the past.
+    batch, neighbors : int
+        B rows of a minibatch, and N rows among which their neighbours are.
+    sweeps : int
+    reg : float
+        The penalty, added to the diagonal.
+    random_state : int
+    device : str, optional
+        A torch device for the products; None is NumPy.
+
+    Yields
+    ------
+    array of shape (d, d)
+    """
+    n, d = X.shape
+    rng = np.random.RandomState(random_state)
+    rows = _placed(X - X.mean(axis=0), device)
+    local = rows.T @ rows / n
+    ridge = reg * _placed(np.eye(d), device)
+    for _ in range(sweeps):
+        order = rng.permutation(n)
+        for start in range(0, n, batch):
+            terms = order[start : start + batch]
+            points = np.arange(n) if neighbors >= n else rng.choice(n, neighbors, replace=False)
+            kept = discount ** (len(terms) / n)
+            local = kept * local + (1 - kept) * local_covariance(rows, terms, points, local + ridge)
+        yield _back(local + ridge)
+
+
+def local_covariance(rows, terms, points, covariance):
+    """The mean over the terms of the covariance of their neighbours about them (Eqs. 3 and 4).
+
+    Parameters
+    ----------
+    rows : array of shape (n, d)
+    terms, points : arrays of row positions
+        The rows about which, and the rows that may be neighbours; none is its own.
+    covariance : array of shape (d, d)
+    """
+    xp = array_namespace(rows)
+    root = xp.linalg.cholesky(covariance)
+    white = xp.linalg.solve(root, rows.T).T
+    here, there = white[_at(rows, terms)], white[_at(rows, points)]
+    # |a - b|^2 up to a term of a alone, which the softmax over b forgets
+    scores = here @ there.T - 0.5 * xp.sum(there * there, axis=1)[None, :]
+    scores[_at(rows, terms)[:, None] == _at(rows, points)[None, :]] = -xp.inf
+    weight = xp.exp(scores - xp.max(scores, axis=1, keepdims=True))
+    weight = weight / xp.sum(weight, axis=1, keepdims=True)
+    a, b = rows[_at(rows, terms)], rows[_at(rows, points)]
+    cross = a.T @ (weight @ b)
+    total = a.T @ a + b.T @ (xp.sum(weight, axis=0)[:, None] * b) - cross - cross.T
+    return total / len(terms)
+
+
+def _placed(array, device):
+    if device is None:
+        return np.ascontiguousarray(array, dtype=np.float64)
+    import torch
+
+    return torch.as_tensor(np.ascontiguousarray(array, dtype=np.float64), device=device)
+
+
+def _back(array):
+    return array if isinstance(array, np.ndarray) else array.cpu().numpy()
+
+
+def _at(rows, positions):
+    """Positions where the rows are."""
+    return positions if isinstance(rows, np.ndarray) else array_namespace(rows).asarray(positions, device=rows.device)
