@@ -59,9 +59,15 @@ def k_means(Z, y):
 
 def fastica_planes(X):
     """The two least Gaussian components of FastICA, for each of its three contrast functions."""
+    for directions in fastica_directions(X):
+        yield (X - X.mean(axis=0)) @ directions.T
+
+
+def fastica_directions(X):
+    """The directions of the two least Gaussian components of FastICA, for each of its three contrast functions."""
     for name, contrast in _CONTRASTS.items():
         with warnings.catch_warnings():  # Gaussian noise has no independent components to converge to
             warnings.filterwarnings("ignore", message="FastICA did not converge")
-            found = FastICA(fun=name, whiten="unit-variance", random_state=0).fit_transform(X)
-        excess = np.abs(contrast(found).mean(axis=0) - contrast(_GAUSSIAN_SAMPLE).mean())
-        yield found[:, np.argsort(-excess)[:2]]
+            ica = FastICA(fun=name, whiten="unit-variance", random_state=0).fit(X)
+        excess = np.abs(contrast(ica.transform(X)).mean(axis=0) - contrast(_GAUSSIAN_SAMPLE).mean())
+        yield ica.components_[np.argsort(-excess)[:2]]

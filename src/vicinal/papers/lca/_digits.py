@@ -5,7 +5,6 @@ from sklearn.datasets import load_digits
 
 from vicinal.datasets import blur_images
 
-BLUR = 0.75  # of `vicinal.datasets.blur_images`, in pixels
 STAND_IN = "Quick mode: scikit-learn's small digits, blurred likewise, stand in for USPS."
 
 

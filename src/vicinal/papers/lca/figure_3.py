@@ -12,22 +12,17 @@ by the true clusters), k-means, and a reduction of dimension that is told the cl
 import numpy as np
 
 from vicinal import LCA, NCA, LCAGauss
-from vicinal.datasets import add_noise_dimensions, make_five_gaussians, make_two_circles, make_two_gaussians
 from vicinal.papers._drawing import curve, dots, mean_and_error, panels, plus_minus
 from vicinal.papers._experiment import Claim, Summary, Table
 from vicinal.papers.lca._clustering import accuracy, fastica_planes, k_means, one_width
 from vicinal.papers.lca._ngca import ngca
+from vicinal.papers.lca._problems import PROBLEMS, noisy
 
 TITLE = "Figures 2 and 3: clustering as dimensions of noise are added"
 COVERS = ("figure 3", "figure 2")
 ORDER = 3
 MINUTES = (1, 60)
 
-_PROBLEMS = {
-    "two Gaussians": make_two_gaussians,
-    "two circles": make_two_circles,
-    "five Gaussians": make_five_gaussians,
-}
 _METHODS = ("SC", "FastICA", "LCA", "LCA-Gauss", "LCA-Gauss-Red", "NGCA")
 _WIDTHS = (1.0, 0.5, 0.25, 2.0)  # times the median distance
 _BESIDE = ("SC, one width", "SC, best width", "LCA, one width", "k-means", "k-means on LCA", "NCA, told the clusters")
@@ -45,7 +40,7 @@ def units(setting):
     found = [
         {"problem": p, "noise": noise, "run": run, "points": _POINTS[0]}
         for run in range(runs)
-        for p in _PROBLEMS
+        for p in PROBLEMS
         for noise in dimensions
     ]
     more = {"problem": "two circles", "noise": 10, "points": _POINTS[1]}
@@ -53,8 +48,7 @@ def units(setting):
 
 
 def measure(setting, problem, noise, run, points):
-    X, y = _PROBLEMS[problem](points, random_state=run)
-    X = add_noise_dimensions(X, noise, random_state=run)
+    X, y = noisy(problem, points, noise, run)
     local = LCA(tol=1e-5, reg=0.0).fit_transform(X)
     if points > _POINTS[0]:
         return {"LCA": accuracy(local, y)}
@@ -89,7 +83,7 @@ def summarise(setting, records):
     own = [record for record in records if record["points"] == _POINTS[0]]
     value = {
         (problem, noise, method): np.array([r[method] for r in own if (r["problem"], r["noise"]) == (problem, noise)])
-        for problem in _PROBLEMS
+        for problem in PROBLEMS
         for noise in dimensions
         for method in (*_METHODS, *_BESIDE)
     }
@@ -103,14 +97,14 @@ def summarise(setting, records):
             ],
             f"Accuracy in per cent, {problem}, mean and standard error of {runs} runs ({paper}):",
         )
-        for problem in _PROBLEMS
+        for problem in PROBLEMS
     ]
     tables.append(
         Table(
             ["problem", "noise dimensions", *_BESIDE],
             [
                 [p, noise, *(plus_minus(value[p, noise, m], 1) for m in _BESIDE)]
-                for p in _PROBLEMS
+                for p in PROBLEMS
                 for noise in dimensions
             ],
             "Accuracy in per cent of the other graph, of k-means, and of a reduction that is told the clusters:",
@@ -149,7 +143,7 @@ def _claims(dimensions, mean, found):
     some, many = dimensions[len(dimensions) // 2], dimensions[-1]
     ours = ("LCA", "LCA-Gauss", "LCA-Gauss-Red")
     circles, five = ({m: mean[problem, some, m] for m in _METHODS} for problem in ("two circles", "five Gaussians"))
-    worst = {problem: min(mean[problem, 0, m] for m in ours) for problem in _PROBLEMS}
+    worst = {problem: min(mean[problem, 0, m] for m in ours) for problem in PROBLEMS}
     return [
         Claim(
             "without noise LCA and its variants solve all three problems (95% at least)",
@@ -209,13 +203,13 @@ def _claims(dimensions, mean, found):
 def _claims_beside(dimensions, mean):
     """Spectral clustering against k-means; LCA-Gauss against a reduction that is told the clusters."""
     some = dimensions[len(dimensions) // 2]
-    pairs = [(mean[p, some, "LCA"], mean[p, some, "k-means on LCA"]) for p in _PROBLEMS]
-    gaps = {p: mean[p, some, "NCA, told the clusters"] - mean[p, some, "LCA-Gauss-Red"] for p in _PROBLEMS}
+    pairs = [(mean[p, some, "LCA"], mean[p, some, "k-means on LCA"]) for p in PROBLEMS]
+    gaps = {p: mean[p, some, "NCA, told the clusters"] - mean[p, some, "LCA-Gauss-Red"] for p in PROBLEMS}
     return [
         Claim(
             f"spectral clustering performs better than k-means (in LCA's metric with {some} dimensions of noise: by 10% at least where clusters are not convex, by no more than 2% worse elsewhere)",
             pairs[1][0] > pairs[1][1] + 10 and min(sc - km for sc, km in pairs) > -2,
-            "; ".join(f"{p}: {sc:.1f}% against {km:.1f}%" for p, (sc, km) in zip(_PROBLEMS, pairs, strict=True)),
+            "; ".join(f"{p}: {sc:.1f}% against {km:.1f}%" for p, (sc, km) in zip(PROBLEMS, pairs, strict=True)),
         ),
         Claim(
             f"LCA-Gauss reduces the dimension without labels as well as a supervised method (LCA-Gauss-Red within 3% of NCA that is told the clusters, {some} dimensions of noise)",
@@ -228,11 +222,11 @@ def _claims_beside(dimensions, mean):
 def draw(setting, records):
     dimensions, _ = _sizes(setting)
     clouds, axes = panels(1, 3, size=(4.4, 4.2))
-    for ax, (name, make) in zip(axes[0], _PROBLEMS.items(), strict=True):
+    for ax, (name, make) in zip(axes[0], PROBLEMS.items(), strict=True):
         dots(ax, *make(500, random_state=0))
         ax.set(title=name, xlabel="x", ylabel="y", aspect="equal")
     curves, axes = panels(1, 3, size=(5.0, 5.0), sharey=True)
-    for ax, problem in zip(axes[0], _PROBLEMS, strict=True):
+    for ax, problem in zip(axes[0], PROBLEMS, strict=True):
         for number, method in zip((0, 1, 2, 3, 4, 6), _METHODS, strict=True):  # six signs that differ
             own = [r for r in records if r["problem"] == problem and r["points"] == _POINTS[0]]
             cells = [[r[method] for r in own if r["noise"] == d] for d in dimensions]

@@ -9,15 +9,18 @@ rows say stop, so that the penalty chosen always lies between two that were trie
 import numpy as np
 
 from vicinal import LCA, LCAGauss, ParzenWindows
+from vicinal.datasets import blur_images
 from vicinal.papers._drawing import COLOURS, MARKERS, mean_and_error, panels, plus_minus
 from vicinal.papers._experiment import Claim, Summary, Table
-from vicinal.papers.lca._digits import BLUR, STAND_IN, split_digits
+from vicinal.papers.lca._digits import STAND_IN, split_digits
 
 TITLE = "Figure 4: six density models of digits"
 COVERS = ("figure 4",)
 ORDER = 4
 NEEDS = ("usps",)
 MINUTES = (0.5, 70)
+
+BLUR = blur_images.__kwdefaults__["sd"]
 
 _PAPER = {
     "LCA - Isotropic": (268.09, 0.08),
@@ -228,7 +231,7 @@ def _remarks(setting, records):
     directions = {name: _values(records, name, "directions") for name in ("LCA - Gauss", "LCA - Gauss - Red")}
     found = " and ".join(f"{np.mean(value):.0f} ({name})" for name, value in directions.items())
     (other,) = [record for record in records if record["part"] == "other start"]
-    flat = [np.ptp([v for v in r["LCA - Gauss"]["path"]]) for r in records if "LCA - Gauss" in r]
+    flat = [np.ptp(r["LCA - Gauss"]["path"]) for r in records if "LCA - Gauss" in r]
     span = [r["LCA - Gauss"]["tried"][-1] / r["LCA - Gauss"]["tried"][0] for r in records if "LCA - Gauss" in r]
     remarks = [f"Local directions found, of {256 if setting.full else 64}: {found}."]
     if setting.full:
