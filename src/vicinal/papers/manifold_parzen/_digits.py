@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-STAND_IN = "Quick mode: scikit-learn's digits of 8 x 8 pixels stand in; the paper's numbers are for the real set."
+STAND_IN = "Quick mode: scikit-learn's small digits stand in; the paper's numbers are for the real set."
 
 
 def twos(setting):
