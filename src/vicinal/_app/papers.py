@@ -84,11 +84,13 @@ def _choose(paper, figure):
     found = [experiment for name in ([paper] if paper else PAPERS) for experiment in experiments(name)]
     if figure is None:
         return found
-    chosen = [experiment for experiment in found if experiment.answers_to(figure)]
-    if not chosen:
+    wishes = figure.split(",")
+    chosen = [experiment for experiment in found if any(map(experiment.answers_to, wishes))]
+    unknown = [wish for wish in wishes if not any(experiment.answers_to(wish) for experiment in found)]
+    if unknown:
         covers = {name: [cover for e in found if e.paper == name for cover in e.module.COVERS] for name in PAPERS}
         known = "; ".join(f"{name}: {', '.join(own)}" for name, own in covers.items() if own)
-        raise UsageFailure(f"--figure {figure}: there is no such table or figure. There are {known}.")
+        raise UsageFailure(f"--figure {','.join(unknown)}: there is no such table or figure. There are {known}.")
     return chosen
 
 

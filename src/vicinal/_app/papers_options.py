@@ -23,7 +23,7 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     papers.add_argument("paper", nargs="?", choices=("lca", "mparzen", "rca", "nca"), help="one paper; default: all")
-    papers.add_argument("--figure", metavar="N", help="one figure or table, as in 3, table1, eq12")
+    papers.add_argument("--figure", metavar="N", help="figures or tables, as in 3, table1, eq12 or 3,4")
     papers.set_defaults(full=False)  # the first option of a pair would set it by its own action
     size = papers.add_mutually_exclusive_group()
     size.add_argument(
@@ -48,7 +48,9 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
         "--measure", action="store_true", help="record results only: no pictures, no pages, and no matplotlib needed"
     )
     papers.add_argument(
-        "--device", metavar="NAME", help="a torch device, as in cuda, for the heaviest pair work; default: the processor"
+        "--device",
+        metavar="NAME",
+        help="a torch device, as in cuda, for the heaviest pair work; default: the processor",
     )
     papers.add_argument("--fresh", action="store_true", help="measure anew what has been measured")
     papers.add_argument("--list", action="store_true", help="list the tables and figures with their minutes, and stop")

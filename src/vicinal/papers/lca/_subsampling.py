@@ -55,15 +55,14 @@ def local_covariance(rows, terms, points, covariance):
     covariance : array of shape (d, d)
     """
     xp = array_namespace(rows)
-    root = xp.linalg.cholesky(covariance)
-    white = xp.linalg.solve(root, rows.T).T
-    here, there = white[_at(rows, terms)], white[_at(rows, points)]
-    # |a - b|^2 up to a term of a alone, which the softmax over b forgets
-    scores = here @ there.T - 0.5 * xp.sum(there * there, axis=1)[None, :]
-    scores[_at(rows, terms)[:, None] == _at(rows, points)[None, :]] = -xp.inf
+    terms, points = _at(rows, terms), _at(rows, points)
+    a, b = rows[terms], rows[points]
+    image = b @ xp.linalg.inv(covariance)
+    # -|a - b|^2 / 2 in the metric, up to a term of a alone, which the softmax over b forgets
+    scores = a @ image.T - 0.5 * xp.sum(b * image, axis=1)[None, :]
+    scores = xp.where(terms[:, None] == points[None, :], -xp.inf, scores)
     weight = xp.exp(scores - xp.max(scores, axis=1, keepdims=True))
     weight = weight / xp.sum(weight, axis=1, keepdims=True)
-    a, b = rows[_at(rows, terms)], rows[_at(rows, points)]
     cross = a.T @ (weight @ b)
     total = a.T @ a + b.T @ (xp.sum(weight, axis=0)[:, None] * b) - cross - cross.T
     return total / len(terms)

@@ -26,7 +26,7 @@ _TRUE = "the true plane"
 
 
 def units(setting):
-    return [{"problem": problem, "run": run} for run in range(20 if setting.full else 4) for problem in PROBLEMS]
+    return [{"problem": problem, "run": run} for run in range(20 if setting.full else 2) for problem in PROBLEMS]
 
 
 def measure(setting, problem, run):

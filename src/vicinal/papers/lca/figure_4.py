@@ -47,7 +47,7 @@ _GAIN = 1e-3  # nats on the validation rows: less is not worth another step
 
 def units(setting):
     parts = ("Parzen", "LCA - Full", "Gauss")
-    runs = range(15 if setting.full else 3)
+    runs = range(15 if setting.full else 2)
     return [{"run": run, "part": part} for run in runs for part in parts] + [{"run": 0, "part": "other start"}]
 
 

@@ -36,7 +36,7 @@ _METRICS = ("whitened rows", "LCA")
 
 
 def units(setting):
-    return [{"task": task, "run": run} for run in range(20 if setting.full else 3) for task in _TASKS]
+    return [{"task": task, "run": run} for run in range(20 if setting.full else 2) for task in _TASKS]
 
 
 def measure(setting, task, run):
