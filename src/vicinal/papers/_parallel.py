@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from itertools import islice
 from typing import TypeVar
 
-import joblib
+from vicinal._engine import available_threads
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -24,7 +24,10 @@ def as_they_come(
     """
     tasks = iter(tasks)
     pool = ProcessPoolExecutor(
-        jobs, multiprocessing.get_context("spawn"), initializer=_prepare, initargs=(max(joblib.cpu_count() // jobs, 1),)
+        jobs,
+        multiprocessing.get_context("spawn"),
+        initializer=_prepare,
+        initargs=(max(available_threads() // jobs, 1),),
     )
     running: dict[Future[_Result], _Task] = {}
     try:

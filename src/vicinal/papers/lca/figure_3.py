@@ -32,7 +32,7 @@ _POINTS = (500, 2000)
 
 def _sizes(setting):
     """Numbers of noise dimensions, and of runs."""
-    return ((0, 2, 5, 10, 15), 40) if setting.full else ((0, 4, 8), 2)
+    return ((0, 2, 5, 10, 15), 30) if setting.full else ((0, 4, 8), 2)
 
 
 def units(setting):

@@ -4,14 +4,14 @@ With k in the hundreds the directions of 5,400 pictures fill tens of gigabytes. 
 paper, one kernel after another, the same numbers as `ManifoldParzen`.
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
-import joblib
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
+
+from vicinal._engine import available_threads
 
 
 def log_densities(train, rows, n_neighbors, directions, noises):
@@ -30,7 +30,7 @@ def log_densities(train, rows, n_neighbors, directions, noises):
     neighbors = (
         NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(train).kneighbors(return_distance=False)
     )
-    parts = np.array_split(np.arange(len(train)), 4 * _threads())
+    parts = np.array_split(np.arange(len(train)), 4 * available_threads())
 
     def work(part):
         total = np.full((len(directions), len(noises), len(rows)), -np.inf)
@@ -39,12 +39,8 @@ def log_densities(train, rows, n_neighbors, directions, noises):
             np.logaddexp(total, logs, out=total)
         return total
 
-    with threadpool_limits(1), ThreadPoolExecutor(_threads()) as pool:
+    with threadpool_limits(1), ThreadPoolExecutor(available_threads()) as pool:
         return reduce(np.logaddexp, pool.map(work, parts)) - np.log(len(train))
-
-
-def _threads():
-    return int(os.environ.get("OMP_NUM_THREADS", joblib.cpu_count()))
 
 
 def _kernel(center, near, rows, directions, noises):
