@@ -7,6 +7,8 @@ The start is the covariance of the data, as in Algorithm 1; the number of sweeps
 import numpy as np
 from array_api_compat import array_namespace
 
+from vicinal.papers._arrays import back, placed
+
 
 def eq_7(X, *, discount, batch, neighbors, sweeps, reg, random_state, device=None):
     """The kernel's covariance after each sweep over the rows.
@@ -31,9 +33,9 @@ def eq_7(X, *, discount, batch, neighbors, sweeps, reg, random_state, device=Non
     """
     n, d = X.shape
     rng = np.random.RandomState(random_state)
-    rows = _placed(X - X.mean(axis=0), device)
+    rows = placed(X - X.mean(axis=0), device)
     local = rows.T @ rows / n
-    ridge = reg * _placed(np.eye(d), device)
+    ridge = reg * placed(np.eye(d), device)
     for _ in range(sweeps):
         order = rng.permutation(n)
         for start in range(0, n, batch):
@@ -41,7 +43,7 @@ def eq_7(X, *, discount, batch, neighbors, sweeps, reg, random_state, device=Non
             points = np.arange(n) if neighbors >= n else rng.choice(n, neighbors, replace=False)
             kept = discount ** (len(terms) / n)
             local = kept * local + (1 - kept) * local_covariance(rows, terms, points, local + ridge)
-        yield _back(local + ridge)
+        yield back(local + ridge)
 
 
 def local_covariance(rows, terms, points, covariance):
@@ -66,18 +68,6 @@ def local_covariance(rows, terms, points, covariance):
     cross = a.T @ (weight @ b)
     total = a.T @ a + b.T @ (xp.sum(weight, axis=0)[:, None] * b) - cross - cross.T
     return total / len(terms)
-
-
-def _placed(array, device):
-    if device is None:
-        return np.ascontiguousarray(array, dtype=np.float64)
-    import torch
-
-    return torch.as_tensor(np.ascontiguousarray(array, dtype=np.float64), device=device)
-
-
-def _back(array):
-    return array if isinstance(array, np.ndarray) else array.cpu().numpy()
 
 
 def _at(rows, positions):

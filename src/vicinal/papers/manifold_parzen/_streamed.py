@@ -8,13 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
 import numpy as np
+from array_api_compat import array_namespace
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
 from vicinal._engine import available_threads
+from vicinal.papers._arrays import back, placed
 
 
-def log_densities(train, rows, n_neighbors, directions, noises):
+def log_densities(train, rows, n_neighbors, directions, noises, device=None):
     """The log-density of rows for each number of directions and each noise; shape (directions, noises, rows).
 
     Parameters
@@ -26,51 +28,54 @@ def log_densities(train, rows, n_neighbors, directions, noises):
         Numbers of directions d, in ascending order, at most k.
     noises : array
         Variances sigma^2.
+    device : str, optional
+        A torch device for the products and eigenvalues; None is NumPy, in as many threads as there are cores.
     """
     neighbors = (
         NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(train).kneighbors(return_distance=False)
     )
-    parts = np.array_split(np.arange(len(train)), 4 * available_threads())
+    threads = available_threads() if device is None else 1
+    train, rows, noises = (placed(array, device) for array in (train, rows, noises))
+    xp = array_namespace(train)
 
     def work(part):
-        total = np.full((len(directions), len(noises), len(rows)), -np.inf)
+        total = None
         for i in part:
-            logs = _kernel(train[i], train[neighbors[i]], rows, directions, noises)
-            np.logaddexp(total, logs, out=total)
+            logs = _kernel(train[i], train[neighbors[i].tolist()], rows, directions, noises)
+            total = logs if total is None else xp.logaddexp(total, logs)
         return total
 
-    with threadpool_limits(1), ThreadPoolExecutor(available_threads()) as pool:
-        return reduce(np.logaddexp, pool.map(work, parts)) - np.log(len(train))
+    with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:
+        found = reduce(xp.logaddexp, pool.map(work, np.array_split(np.arange(len(train)), 4 * threads)))
+    return back(found) - np.log(len(train))
 
 
 def _kernel(center, near, rows, directions, noises):
     """The log-density of rows under one kernel, for each number of directions and each noise."""
-    n = len(center)
+    xp, n = array_namespace(rows), len(center)
     axes, variances = principal_directions(near - center, directions[-1])
     difference = rows - center
     squares = (difference @ axes.T) ** 2
-    length = (difference**2).sum(axis=1)
-    logs = np.empty((len(directions), len(noises), len(rows)))
-    for place, d in enumerate(directions):
+    length = xp.sum(difference**2, axis=1)
+    logs = []
+    for d in directions:
         scale = variances[:d, None] + noises  # (d, noises)
-        r = n * np.log(2 * np.pi) + np.log(scale).sum(axis=0) + (n - len(scale)) * np.log(noises)
+        r = n * np.log(2 * np.pi) + xp.sum(xp.log(scale), axis=0) + (n - len(scale)) * xp.log(noises)
         q = length[:, None] / noises + squares[:, :d] @ (1 / scale - 1 / noises)
-        logs[place] = -0.5 * (r + q).T
-    return logs
+        logs.append(-0.5 * (r + q).T)
+    return xp.stack(logs)
 
 
 def principal_directions(differences, count):
     """The leading directions of the scatter about zero and the variances along them, fewer where its rank is lower."""
-    k = len(differences)
-    used = np.flatnonzero(differences.any(axis=0))  # the margins of a picture are black
+    xp, k = array_namespace(differences), len(differences)
+    used = xp.any(differences != 0, axis=0)  # the margins of a picture are black
     part = differences[:, used]
-    if k <= len(used):
-        values, vectors = np.linalg.eigh(part @ part.T)
-    else:
-        values, vectors = np.linalg.eigh(part.T @ part)
-    order = np.argsort(-values)[:count]
-    order = order[values[order] > 1e-10 * values.max(initial=0.0)]
-    values, vectors = values[order], vectors[:, order]
-    axes = np.zeros((len(order), differences.shape[1]))
-    axes[:, used] = (part.T @ vectors / np.sqrt(values)).T if k <= len(used) else vectors.T
+    few = k <= part.shape[1]
+    values, vectors = xp.linalg.eigh(part @ part.T if few else part.T @ part)
+    values, vectors = xp.flip(values, axis=0), xp.flip(vectors, axis=1)
+    kept = min(count, int(xp.sum(values > 1e-10 * values[0])))
+    values, vectors = values[:kept], vectors[:, :kept]
+    axes = xp.zeros_like(differences[:1]) + xp.zeros_like(values)[:, None]
+    axes[:, used] = (part.T @ vectors / xp.sqrt(values)).T if few else vectors.T
     return axes, values / k

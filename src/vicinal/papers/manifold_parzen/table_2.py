@@ -25,7 +25,7 @@ _PAPER = {"Parzen": ((-197.27, 4.18), (-197.19, 3.55)), "MParzen": ((-696.42, 5.
 
 
 def _neighbors(setting):
-    return (1600, 800, 400, 200, 100, 50, 20) if setting.full else (4, 6, 10, 20, 40, 80)
+    return (1600, 800, 400, 200, 100, 50, 20) if setting.full else (4, 6, 10, 20, 40)
 
 
 def _directions(setting, n_neighbors):
@@ -35,7 +35,7 @@ def _directions(setting, n_neighbors):
 
 
 def _noises(setting):
-    return np.geomspace(0.0001, 0.06, 18) if setting.full else np.geomspace(0.0001, 0.1, 16)
+    return np.geomspace(0.0001, 0.06, 18) if setting.full else np.geomspace(0.001, 0.1, 14)
 
 
 def units(setting):
@@ -54,7 +54,7 @@ def measure(setting, n_neighbors):
         logs = {name: best.score_samples(X) for name, X in parts.items()}
     else:
         directions = _directions(setting, n_neighbors)
-        found = log_densities(train, np.concatenate([valid, test]), n_neighbors, directions, noises)
+        found = log_densities(train, np.concatenate([valid, test]), n_neighbors, directions, noises, setting.device)
         means = found[..., : len(valid)].mean(axis=2)
         d, noise = np.unravel_index(means.argmax(), means.shape)
         chosen = {"n_components": directions[d], "n_neighbors": n_neighbors, "noise": float(noises[noise])}
