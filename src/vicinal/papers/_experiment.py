@@ -1,6 +1,7 @@
 """What a table or figure of a paper is made of."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -126,13 +127,19 @@ class Experiment:
                 return True
         return wanted == _plain(self.name)
 
-    def missing(self, setting: Setting, drawing_only: bool = False) -> str:
-        """What is missing to run it, or to draw what is measured, with the remedy; empty when nothing is."""
-        extras = {} if drawing_only else dict(getattr(self.module, "EXTRAS", {}))
-        for package, extra in {"matplotlib": "plot", **extras}.items():
+    def minutes(self, setting: Setting) -> float:
+        """About how many minutes it takes on one core."""
+        quick, full = self.module.MINUTES
+        return full if setting.full else quick
+
+    def missing(self, setting: Setting, *, measuring: bool = True, drawing: bool = True) -> str:
+        """What is missing to measure it, or to draw what is measured, with the remedy; empty when nothing is."""
+        extras = {"matplotlib": "plot"} if drawing else {}
+        extras |= getattr(self.module, "EXTRAS", {}) if measuring else {}
+        for package, extra in extras.items():
             if find_spec(package) is None:
                 return f"needs the package {package!r}. Install it with: pip install 'vicinal[{extra}]'"
-        if drawing_only:
+        if not measuring:
             return ""
         try:
             for name in getattr(self.module, "NEEDS" if setting.full else "QUICK_NEEDS", ()):
@@ -140,6 +147,14 @@ class Experiment:
         except Missing as error:
             return str(error)
         return ""
+
+    def __reduce__(self) -> tuple:
+        """Travel to another process by name: modules cannot."""
+        return _by_name, (self.paper, self.name)
+
+
+def _by_name(paper: str, name: str) -> "Experiment":
+    return next(experiment for experiment in experiments(paper) if experiment.name == name)
 
 
 def _plain(text: str) -> str:
@@ -153,6 +168,14 @@ def experiments(paper: str) -> list[Experiment]:
     names = [module.name for module in iter_modules(package.__path__) if not module.name.startswith("_")]
     found = [Experiment(paper, name, import_module(f"{package.__name__}.{name}")) for name in names]
     return sorted(found, key=lambda experiment: (experiment.module.ORDER, experiment.name))
+
+
+def at_the_end(grid: Iterable[float], value: float) -> str:
+    """Words for the evidence where the best value of a grid is its first or its last: what lies beyond was not tried."""
+    values = sorted(grid)
+    if value in (values[0], values[-1]):
+        return f" (the {'smallest' if value == values[0] else 'largest'} that was tried)"
+    return ""
 
 
 def data_folder(given: str | None) -> str | None:

@@ -19,6 +19,7 @@ from vicinal.papers.lca._ngca import ngca
 TITLE = "Figures 2 and 3: clustering as dimensions of noise are added"
 COVERS = ("figure 3", "figure 2")
 ORDER = 3
+MINUTES = (0.2, 12.6)
 
 _PROBLEMS = {
     "two Gaussians": make_two_gaussians,

@@ -15,6 +15,7 @@ from vicinal.papers.lca._digits import STAND_IN, split_digits
 TITLE = "Figure 4: six density models of digits"
 COVERS = ("figure 4",)
 ORDER = 4
+MINUTES = (0.2, 14.1)
 NEEDS = ("usps",)
 
 _PAPER = {

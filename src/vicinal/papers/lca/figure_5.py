@@ -15,6 +15,7 @@ from vicinal.papers.lca._digits import STAND_IN, split_digits
 TITLE = "Figure 5: what subsampling costs"
 COVERS = ("figure 5",)
 ORDER = 5
+MINUTES = (0.2, 22.8)
 NEEDS = ("usps",)
 
 _DISCOUNTS = (0.3, 0.6)

@@ -17,6 +17,7 @@ from vicinal.quality import negative_log_likelihood
 TITLE = "Table 1 and Figure 2: the density of a spiral"
 COVERS = ("table 1", "figure 2")
 ORDER = 1
+MINUTES = (0.2, 1.1)
 
 # test ANLL and its standard error over the test rows
 _PAPER = {"Parzen": (-1.183, 0.016), "MParzen, d=1": (-1.466, 0.009), "MParzen, d=2": (-1.419, 0.009)}

@@ -17,6 +17,7 @@ from vicinal.quality import negative_log_likelihood
 TITLE = 'Table 2: the density of images of a "2"'
 COVERS = ("table 2",)
 ORDER = 2
+MINUTES = (0.2, 11.9)
 NEEDS = ("mnist",)
 
 # (mean, standard error) on validation and test rows

@@ -17,6 +17,7 @@ from vicinal.papers.manifold_parzen._digits import STAND_IN, ten_digits
 TITLE = "Tables 3 and 4: classifying digits"
 COVERS = ("table 3", "table 4")
 ORDER = 3
+MINUTES = (0.2, 1.2)
 NEEDS = ("usps",)
 
 _ERROR, _ANCLL = "error", "conditional_log_likelihood"

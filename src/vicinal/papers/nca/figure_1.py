@@ -29,6 +29,7 @@ TITLE = "Figure 1: nearest neighbours under learned metrics"
 COVERS = ("figure 1",)
 NEEDS = ("ionosphere", "boston_housing", "usps")
 ORDER = 1
+MINUTES = (0.2, 26)
 
 _SQUARE = ("NCA", "diagonal NCA", "RCA", "whitened", "Euclidean")
 _PLANE = ("NCA", "LDA+RCA", "LDA", "PCA")

@@ -20,6 +20,7 @@ TITLE = "Figure 2: rings, wine, faces and digits in two dimensions"
 COVERS = ("figure 2",)
 NEEDS = ("yale_b_48x42", "usps")
 ORDER = 2
+MINUTES = (0.2, 0.1)
 
 _METHODS = ("PCA", "LDA", "NCA")
 

@@ -23,6 +23,7 @@ COVERS = ("figure 3",)
 EXTRAS = {"torch": "torch"}
 NEEDS = ("olivetti_faces",)
 ORDER = 3
+MINUTES = (0.2, 0.6)
 
 
 def units(setting):

@@ -15,6 +15,7 @@ from vicinal.papers._experiment import Claim, Summary, Table
 TITLE = "Equation 12: small chunklets cost little"
 COVERS = ("equation 12",)
 ORDER = 13
+MINUTES = (0.2, 0.5)
 
 _N, _D = 120, 8
 _SIZES = (2, 3, 4, 5, 6, 8, 10)

@@ -24,6 +24,7 @@ TITLE = "Figure 10: clustering six sets with little and much side-information"
 COVERS = ("figure 10",)
 NEEDS = ("ionosphere", "soybean_small", "boston_housing")
 ORDER = 10
+MINUTES = (0.2, 3.1)
 
 _AMOUNTS = {"little": 0.9, "much": 0.7}
 _METHODS = {

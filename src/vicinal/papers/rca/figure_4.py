@@ -17,6 +17,7 @@ TITLE = "Figures 3 and 4: Eigenfaces, RCA and Fisherfaces"
 COVERS = ("figure 4", "figure 3")
 NEEDS = ("yale_b",)
 ORDER = 4
+MINUTES = (0.2, 0.6)
 
 _PERCENTS = (10, 30, 75)
 _FIXED = {

@@ -15,6 +15,7 @@ TITLE = "Figure 5: RCAfaces"
 COVERS = ("figure 5",)
 NEEDS = ("yale_b",)
 ORDER = 5
+MINUTES = (0.2, 0.1)
 
 _KEPT = (10, 30)
 

@@ -27,6 +27,7 @@ TITLE = "Figure 7: RCA and the method of Xing et al."
 COVERS = ("figure 7",)
 NEEDS = ("yale_b",)
 ORDER = 7
+MINUTES = (0.2, 0.6)
 
 _SPACES = {"60": "60 PCA coefficients", "30": "30 dimensions by cFLD"}
 _METHODS = {"before": "before", "xing": "Xing et al.", "rca": "RCA"}

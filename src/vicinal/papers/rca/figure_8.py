@@ -15,6 +15,7 @@ TITLE = "Figure 8: sizes of chunklets"
 COVERS = ("figure 8",)
 NEEDS = ("yale_b",)
 ORDER = 8
+MINUTES = (0.2, 0.6)
 
 _SIZES = (2, 3, 4, 5, 6, 8, 10)
 

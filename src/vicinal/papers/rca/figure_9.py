@@ -18,6 +18,7 @@ TITLE = "Figure 9 (stand-in): clips of a film as chunklets"
 COVERS = ("figure 9",)
 NEEDS = ("yale_b",)
 ORDER = 9
+MINUTES = (0.2, 0.2)
 
 _METHODS = {"before": "before RCA", "clips": "RCA, clips", "independent": "RCA, same sizes at random"}
 

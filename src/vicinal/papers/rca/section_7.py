@@ -15,6 +15,7 @@ from vicinal.papers._experiment import Claim, Summary, Table
 TITLE = "Section 7: online RCA converges, or adapts"
 COVERS = ("section 7",)
 ORDER = 3
+MINUTES = (0.2, 0.2)
 
 _D, _BLOCK = 5, 100
 _STEPS: dict[str, str | float] = {"decreasing step": "auto", "step 0.006": 0.006, "step 0.0015": 0.0015}

@@ -20,6 +20,7 @@ TITLE = "Section 9.2: classes that are not Gaussian, and how round they get"
 COVERS = ("section 9.2",)
 NEEDS = ("ionosphere", "soybean_small", "boston_housing", "yale_b")
 ORDER = 12
+MINUTES = (0.2, 0.1)
 
 
 def units(setting):

@@ -1,0 +1,5 @@
+"""What the Manifold Parzen paper has, and where it is here."""
+
+from vicinal.papers._contents import Entry
+
+CONTENTS: list[Entry] = []

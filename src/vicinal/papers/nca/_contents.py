@@ -1,0 +1,5 @@
+"""What the NCA paper has, and where it is here."""
+
+from vicinal.papers._contents import Entry
+
+CONTENTS: list[Entry] = []
