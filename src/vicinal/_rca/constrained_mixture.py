@@ -289,7 +289,13 @@ class _Groups:
     """
 
     def __init__(
-        self, X: NDArray[Any], group: NDArray[Any], counts: NDArray[Any], links: CannotLinks | None, kind: str, reg: float
+        self,
+        X: NDArray[Any],
+        group: NDArray[Any],
+        counts: NDArray[Any],
+        links: CannotLinks | None,
+        kind: str,
+        reg: float,
     ) -> None:
         self.X, self.group, self.counts, self.links, self.kind, self.reg = X, group, counts, links, kind, reg
         self.members = csr_array((np.ones(len(X)), (group, np.arange(len(X)))))

@@ -119,7 +119,9 @@ def draw(setting, records):
         # Segments as the face stands: upright is vertical, positive angles turn counter-clockwise.
         turned = np.deg2rad(angles)
         across = 0.02 * np.ptp(points, axis=0).max() * np.column_stack([-np.sin(turned), np.cos(turned)])
-        axes[0, column].plot(*np.stack([points - across, points + across]).transpose(2, 0, 1), color="#0072B2", linewidth=1.5)
+        axes[0, column].plot(
+            *np.stack([points - across, points + across]).transpose(2, 0, 1), color="#0072B2", linewidth=1.5
+        )
         axes[0, column].set(title=f"network {column + 1}: {record['angle']:.2f}, {record['height']:.2f}")
         size = (heights - heights.min()) / np.ptp(heights)
         axes[1, column].scatter(*points.T, s=4 + 120 * size**2, facecolors="none", edgecolors="#D55E00")

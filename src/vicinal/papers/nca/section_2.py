@@ -25,7 +25,9 @@ _PLACES = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200)
 
 
 def units(setting):
-    splits = {name: 2 if name == "digits" else 20 for name in SETS} if setting.full else dict.fromkeys(QUICK_SETS[:5], 3)
+    splits = (
+        {name: 2 if name == "digits" else 10 for name in SETS} if setting.full else dict.fromkeys(QUICK_SETS[:5], 3)
+    )
     return [{"set": name, "run": run} for name, runs in splits.items() for run in range(runs)]
 
 
@@ -76,8 +78,11 @@ def summarise(setting, records):
         Claim(
             "no overtraining on any set (the test accuracy at the end is not below the highest on the way by two standard errors)",
             not overtrained,
-            "fall from the best: " + ", ".join(f"{s} {m:.3f} ± {e:.3f} (best at {k})" for s, (m, e, k) in falls.items()),
-            departs=f"It falls on {' and '.join(overtrained)}: f goes on rising there and the test rows lose." if overtrained else "",
+            "fall from the best: "
+            + ", ".join(f"{s} {m:.3f} ± {e:.3f} (best at {k})" for s, (m, e, k) in falls.items()),
+            departs=f"It falls on {' and '.join(overtrained)}: f goes on rising there and the test rows lose."
+            if overtrained
+            else "",
         ),
         Claim(
             "the larger f, the better the test performance (correlation of the two along the mean path positive on every set)",
@@ -86,8 +91,19 @@ def summarise(setting, records):
             departs="Not on " + " and ".join(name for name, value in rises.items() if value <= 0) + ".",
         ),
     ]
-    columns = ["set", "splits", "f, first and last", "test: first", "best (iteration)", "last", "fall from the best", "correlation"]
-    remarks = ["Paths that end early keep their last matrix. The best of several places is above the last one by chance as well."]
+    columns = [
+        "set",
+        "splits",
+        "f, first and last",
+        "test: first",
+        "best (iteration)",
+        "last",
+        "fall from the best",
+        "correlation",
+    ]
+    remarks = [
+        "Paths that end early keep their last matrix. The best of several places is above the last one by chance as well."
+    ]
     remarks += [] if setting.full else [STAND_IN]
     return Summary([Table(columns, rows)], claims, remarks)
 

@@ -99,8 +99,18 @@ def summarise(setting, records):
             departs="The tree saves less as the rank grows; brute force in all columns is one matrix product per block of rows.",
         ),
     ]
-    columns = ["rank d", "numbers stored", "times less", "k-d tree: µs per row", "times faster", "brute force: µs per row", "test accuracy"]
-    remarks = [f"{n:,} stored rows of {d} columns, {queries:,} queries. Euclidean neighbours in all pixels have the last row's accuracy."]
+    columns = [
+        "rank d",
+        "numbers stored",
+        "times less",
+        "k-d tree: µs per row",
+        "times faster",
+        "brute force: µs per row",
+        "test accuracy",
+    ]
+    remarks = [
+        f"{n:,} stored rows of {d} columns, {queries:,} queries. Euclidean neighbours in all pixels have the last row's accuracy."
+    ]
     remarks += [] if setting.full else ["Quick mode has scikit-learn's small digits instead of USPS."]
     return Summary([Table(columns, rows)], claims, remarks)
 
@@ -109,7 +119,9 @@ def draw(setting, records):
     figure, axes = panels(1, 2, size=(5.6, 4.4))
     ranks = [record["rank"] for record in records]
     queries = records[0]["shape"][2]
-    for number, (name, words) in enumerate({"tree": "k-d tree at rank d", "brute low": "brute force at rank d", "brute": "all columns"}.items()):
+    for number, (name, words) in enumerate(
+        {"tree": "k-d tree at rank d", "brute low": "brute force at rank d", "brute": "all columns"}.items()
+    ):
         curve(axes[0, 0], number, ranks, [1e6 * r["seconds"][name] / queries for r in records], label=words)
     axes[0, 0].set(xlabel="rank d", ylabel="µs per query", yscale="log", title="search")
     axes[0, 0].legend()

@@ -34,7 +34,9 @@ class Film(NamedTuple):
     pictures: NDArray[Any]
 
 
-def drawn_film(n_people: int = 20, n_clips: int = 130, frames: int = 46, n_shown: int = 6, random_state: int = 0) -> Film:
+def drawn_film(
+    n_people: int = 20, n_clips: int = 130, frames: int = 46, n_shown: int = 6, random_state: int = 0
+) -> Film:
     """A film of clips of about `frames` frames each."""
     rng = np.random.RandomState(random_state)
     clothes = [_clothes(rng) for _ in range(n_people)]
@@ -67,7 +69,9 @@ def _clothes(rng: np.random.RandomState) -> NDArray[Any]:
     return picture
 
 
-def _frames(clothes: NDArray[Any], place: NDArray[Any], walls: NDArray[Any], rng: np.random.RandomState) -> NDArray[Any]:
+def _frames(
+    clothes: NDArray[Any], place: NDArray[Any], walls: NDArray[Any], rng: np.random.RandomState
+) -> NDArray[Any]:
     """Frames of a walk along places from 0 to 1, as sRGB of shape (n, height, width, 3)."""
     n = len(place)
     y, x = np.meshgrid(np.linspace(0, 1, _HEIGHT), np.linspace(-1, 1, _WIDTH), indexing="ij")

@@ -18,7 +18,7 @@ from vicinal.quality import neighbor_purity
 TITLE = "Equation 13: weights of the dimensions, and scattered noise"
 COVERS = ("equation 13", "section 6")
 ORDER = 2.7
-MINUTES = (0.2, 1.5)
+MINUTES = (0.1, 0.2)
 
 _VARIANCES = np.array([9.0, 4.0, 1.0, 0.5, 0.25, 0.1])
 _LARGE, _SMALL = 4.0, 0.15
@@ -104,7 +104,9 @@ def summarise(setting, records):
         Table(["axis", "variance within", "weight before", "weight after", "ratio", "Eq. 13"], rows),
         Table(["noise columns", *_METHODS.values()], purities, "Purity of the first ten neighbours"),
     ]
-    return Summary(tables, claims, [f"Means over {len(told)} realisations. The paper states this without an experiment."])
+    return Summary(
+        tables, claims, [f"Means over {len(told)} realisations. The paper states this without an experiment."]
+    )
 
 
 def draw(setting, records):

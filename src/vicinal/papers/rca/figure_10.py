@@ -181,7 +181,10 @@ def _mean(gains):
     return float(np.mean(list(gains.values())))
 
 
-_READINGS = {"a": "(d) - (a), gains over the unconstrained baseline", "b": "(d) - (b), what the metric adds to the constraints"}
+_READINGS = {
+    "a": "(d) - (a), gains over the unconstrained baseline",
+    "b": "(d) - (b), what the metric adds to the constraints",
+}
 _PUBLISHED, _IN_SPACE = "c'", "f'"
 
 

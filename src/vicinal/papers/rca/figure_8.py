@@ -19,7 +19,7 @@ TITLE = "Figure 8: sizes of chunklets"
 COVERS = ("figure 8", "section 8.1.6")
 NEEDS = ("yale_b",)
 ORDER = 8
-MINUTES = (0.4, 12)
+MINUTES = (0.2, 4)
 
 SEEN = 0.3
 _SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 10)
@@ -36,9 +36,7 @@ def measure(setting, size, reading, run):
     if reading == "printed":
         chunklets = _as_printed(people, size, run)
     else:
-        chunklets = simulate_chunklets(
-            people, size, fraction=SEEN, remainder=reading == "kept", random_state=run
-        )
+        chunklets = simulate_chunklets(people, size, fraction=SEEN, remainder=reading == "kept", random_state=run)
     rca = RCA(30, shrinkage=0).fit(X, chunklets)
     return {
         "error": round(1 - purity(rca.transform(X), people)[-1], 5),

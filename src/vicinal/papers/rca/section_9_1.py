@@ -21,7 +21,7 @@ TITLE = "Section 9.1: run time"
 COVERS = ("section 9.1",)
 NEEDS = ("yale_b",)
 ORDER = 12
-MINUTES = (0.3, 4)
+MINUTES = (0.1, 0.6)
 
 PERCENT, ROUNDS = 30, 200
 _DIMENSIONS = (10, 30, 60)
@@ -60,7 +60,8 @@ def measure(setting, dimensions, run):
 def summarise(setting, records):
     times = {d: {m: [r["seconds"][m] for r in records if r["dimensions"] == d] for m in _METHODS} for d in _DIMENSIONS}
     ratios = {
-        m: {d: float(np.median(np.divide(times[d][m], times[d]["rca"]))) for d in _DIMENSIONS} for m in ("published", "mmc")
+        m: {d: float(np.median(np.divide(times[d][m], times[d]["rca"]))) for d in _DIMENSIONS}
+        for m in ("published", "mmc")
     }
     rows = [
         [d, *[f"{1000 * np.median(times[d][m]):.1f}" for m in _METHODS], *[f"{ratios[m][d]:.0f}" for m in ratios]]
@@ -68,16 +69,18 @@ def summarise(setting, records):
     ]
     claims = [
         Claim(
-            f"RCA is much faster than {_METHODS[m]} (median of the ratios at every number of dimensions: ten times or more)",
-            min(ratios[m].values()) >= 10,
-            ", ".join(f"{ratio:.0f} times in {d} dimensions" for d, ratio in ratios[m].items()),
+            "RCA is much faster than Xing's algorithm as published (median of the ratios at every number of dimensions: ten times "
+            "or more)",
+            min(ratios["published"].values()) >= 10,
+            ", ".join(f"{ratio:.0f} times in {d} dimensions" for d, ratio in ratios["published"].items()),
         )
-        for m in ratios
     ]
     columns = ["dimensions", *[f"{words}: ms" for words in _METHODS.values()]]
     columns += [f"{_METHODS[m]} over RCA" for m in ratios]
     pairs = np.mean([r["pairs_apart"] for r in records])
-    remarks = [f"The paper has no figures. {pairs:.0f} pairs apart on average; milliseconds are medians over realisations."]
+    remarks = [
+        f"The paper has no figures. {pairs:.0f} pairs apart on average; milliseconds are medians over realisations."
+    ]
     remarks += [] if setting.full else [STAND_IN]
     return Summary([Table(columns, rows)], claims, remarks)
 

@@ -23,7 +23,7 @@ TITLE = "Section 9.2: classes that are not Gaussian, and how round they get"
 COVERS = ("section 9.2",)
 NEEDS = ("ionosphere", "soybean_small", "boston_housing", "yale_b")
 ORDER = 12
-MINUTES = (0.3, 1.5)
+MINUTES = (0.1, 0.4)
 
 LEVEL, DRAWS = 0.01, 999
 _KEPT = 10  # of the PCA coefficients of faces: 64 pictures per person do not fill 60 dimensions
@@ -135,7 +135,9 @@ def summarise(setting, records):
             else "",
         )
     )
-    remarks = [f"Faces are their first {_KEPT} PCA coefficients here: the pictures of one person do not fill all dimensions."]
+    remarks = [
+        f"Faces are their first {_KEPT} PCA coefficients here: the pictures of one person do not fill all dimensions."
+    ]
     remarks += [] if setting.full else [STAND_IN, "Faces are drawn ones in quick mode."]
     return Summary([Table(columns, rows)], claims, remarks)
 
@@ -147,7 +149,11 @@ def _departs(passed, reading):
         words.append("Iris fails as well.")
     others = [name for name in passed if name != "iris"]
     if others:
-        few = " Its classes have some ten rows each, too few for a test of a class to find anything." if "soybean" in others else ""
+        few = (
+            " Its classes have some ten rows each, too few for a test of a class to find anything."
+            if "soybean" in others
+            else ""
+        )
         words.append(f"The tests do not tell {' and '.join(others)} from Gaussian ({reading}).{few}")
     return " ".join(words)
 
