@@ -25,6 +25,8 @@ NEEDS = ("olivetti_faces",)
 ORDER = 3
 MINUTES = (0.2, 0.6)
 
+_SHOWN = 200  # faces of each network in the picture
+
 
 def units(setting):
     return [{"run": run} for run in range(5 if setting.full else 2)]
@@ -43,9 +45,9 @@ def measure(setting, run):
     return {
         "angle": float(angle),
         "height": float(height),
-        "points": points.round(3).tolist() if run == 0 else [],
-        "angles": test.angles.round(1).tolist() if run == 0 else [],
-        "heights": test.heights.round(1).tolist() if run == 0 else [],
+        "points": points[:_SHOWN].round(3).tolist(),
+        "angles": test.angles[:_SHOWN].round(1).tolist(),
+        "heights": test.heights[:_SHOWN].round(1).tolist(),
     }
 
 
@@ -110,19 +112,34 @@ def summarise(setting, records):
 
 
 def draw(setting, records):
-    points, angles, heights = (np.array(records[0][key])[:200] for key in ("points", "angles", "heights"))
-    figure, axes = panels(1, 2, size=(5.2, 4.8))
-    # Segments as the face stands: upright is vertical, positive angles turn counter-clockwise.
-    across = (
-        0.02 * np.ptp(points, axis=0).max() * np.column_stack([-np.sin(np.deg2rad(angles)), np.cos(np.deg2rad(angles))])
-    )
-    ends = np.stack([points - across, points + across])
-    axes[0, 0].plot(*ends.transpose(2, 0, 1), color="#0072B2", linewidth=1.5)
-    axes[0, 0].set(title="orientation of the face")
-    size = (heights - heights.min()) / np.ptp(heights)
-    axes[0, 1].scatter(*points.T, s=4 + 120 * size**2, facecolors="none", edgecolors="#D55E00")
-    axes[0, 1].set(title="size of the face (larger circles)")
-    for ax in axes[0]:
-        ax.set(xlabel="output 1", ylabel="output 2", aspect="equal")  # angles are seen as they are
+    """A column per network; and four faces, as in the paper: those of a line agree, those of a column do not."""
+    figure, axes = panels(2, len(records), size=(3.9, 3.9))
+    for column, record in enumerate(records):
+        points, angles, heights = (np.array(record[key]) for key in ("points", "angles", "heights"))
+        # Segments as the face stands: upright is vertical, positive angles turn counter-clockwise.
+        turned = np.deg2rad(angles)
+        across = 0.02 * np.ptp(points, axis=0).max() * np.column_stack([-np.sin(turned), np.cos(turned)])
+        axes[0, column].plot(
+            *np.stack([points - across, points + across]).transpose(2, 0, 1), color="#0072B2", linewidth=1.5
+        )
+        axes[0, column].set(title=f"network {column + 1}: {record['angle']:.2f}, {record['height']:.2f}")
+        size = (heights - heights.min()) / np.ptp(heights)
+        axes[1, column].scatter(*points.T, s=4 + 120 * size**2, facecolors="none", edgecolors="#D55E00")
+    for ax in axes.ravel():
+        ax.set(aspect="equal", xticks=[], yticks=[])  # angles are seen as they are
         ax.set_adjustable("datalim")
-    return {"figure-3": figure}
+    axes[0, 0].set_ylabel("orientation of the face")
+    axes[1, 0].set_ylabel("size of the face")
+    return {"figure-3": figure, "figure-3-faces": _four_faces(setting)}
+
+
+def _four_faces(setting):
+    test = _pairs(setting, 0)[1]
+    turns = np.abs(test.angles[test.pairs[:, 0]] - test.angles[test.pairs[:1, 0]])
+    figure, axes = panels(2, 2, size=(1.7, 1.7))
+    side = round(test.data.shape[1] ** 0.5)
+    for line, pair in zip(axes, test.pairs[[0, int(turns.argmax())]], strict=True):
+        for ax, row in zip(line, pair, strict=True):
+            ax.imshow(test.data[row].reshape(side, side), cmap="gray", interpolation="nearest")
+            ax.set(xticks=[], yticks=[])
+    return figure
