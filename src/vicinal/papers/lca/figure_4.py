@@ -20,7 +20,7 @@ ORDER = 4
 NEEDS = ("usps",)
 MINUTES = (0.5, 70)
 
-BLUR = blur_images.__kwdefaults__["sd"]
+BLUR = (blur_images.__kwdefaults__ or {})["sd"]
 
 _PAPER = {
     "LCA - Isotropic": (268.09, 0.08),

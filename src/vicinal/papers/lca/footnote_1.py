@@ -39,9 +39,9 @@ def measure(setting, data, rows, run):
     if data == _DIGITS:
         train, test = split_digits(setting, run, rows, 3000 if setting.full else 800)
         options = {"reg": 5e-6 if setting.full else 2.5e-4, "tol": 1e-3}
-        lca = LCA(**options, engine=setting.engine).fit(train)
+        lca = LCA(**options, engine=setting.engine).fit(train)  # type: ignore[arg-type]
         kept = np.argsort(lca.score_samples(None))[len(train) // 100 :]
-        without = LCA(**options, engine=setting.engine).fit(train[kept])
+        without = LCA(**options, engine=setting.engine).fit(train[kept])  # type: ignore[arg-type]
         return {"with": -lca.score(test), "without": -without.score(test)}
     X, _ = noisy(_PLANE, rows + 2000, 0, run)
     train, test = np.split(X, [rows])

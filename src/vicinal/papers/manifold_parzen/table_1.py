@@ -40,7 +40,7 @@ def measure(setting, run):
     for d in (1, 2):
         candidates = [ManifoldParzen(n_components=d, n_neighbors=k, noise=s**2) for k in _NEIGHBOURS for s in _NOISES]
         found[f"MParzen, d={d}"] = _best(candidates, train, valid, test)
-    found["other widths"] = [-float(ParzenWindows(width).fit(train).score(test)) for width in _OTHER_WIDTHS]
+    found["other widths"] = [-float(ParzenWindows(width).fit(train).score(test)) for width in _OTHER_WIDTHS]  # type: ignore[assignment]
     return found
 
 
