@@ -313,7 +313,7 @@ def test_the_set_up_names_constants_and_no_decimals():
 def test_a_page_with_a_typed_number_is_not_written(tmp_path):
     outcome = _runner.run(made_experiment(tmp_path), Setting(), tmp_path)
     (tmp_path / "figure_9.py").write_text("def summarise(setting, records):\n    return 'it is 0.3 nats'\n")
-    with pytest.raises(_prose.TypedNumber, match="0.3 nats"):
+    with pytest.raises(_prose.TypedNumber, match=r"0\.3 nats"):
         _page.page("lca", [outcome])
 
 
