@@ -258,18 +258,12 @@ def draw(setting, records):
             ax.errorbar(
                 places, values, errors, label=who, color=colour, marker=marker, markersize=9, linestyle="", capsize=5
             )
+            side = -1 if who == "paper" else 1
             for place, value in zip(places, values, strict=True):
-                ax.annotate(
-                    f"{value:.1f}",
-                    (place, value),
-                    (0, 12),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=11,
-                    color=colour,
-                )
+                text = {"textcoords": "offset points", "va": "center", "fontsize": 11, "color": colour}
+                ax.annotate(f"{value:.1f}", (place, value), (9 * side, 0), ha="right" if side < 0 else "left", **text)
         ax.set_xticks(range(len(names)), [name.replace("LCA - ", "LCA\n").replace(" - ", "-") for name in names])
-        ax.margins(x=0.25, y=0.2)
+        ax.margins(x=0.3, y=0.15)
     axes[0, 0].set_ylabel("test negative log-likelihood (nats)")
     axes[0, 1].legend()
     return {"figure-4": figure}

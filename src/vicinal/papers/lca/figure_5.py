@@ -260,14 +260,14 @@ def draw(setting, records):
         for number, (discount, batch) in zip((0, 1, 2, 3, 4, 6), settings, strict=True):
             moments = [mean_and_error(cells[discount, batch, n][:, part]) for n in sizes]
             means, errors = zip(*moments, strict=True)
-            places = np.array(sizes) * (1 + 0.012 * (number - 2.5))
+            places = np.arange(3) + 0.07 * (settings.index((discount, batch)) - 2.5)
             curve(ax, number, places, means, errors, label=f"gamma = {discount}, B = {batch}")
             if setting.full:
                 paper = _PAPER[discount, sizes.index(batch)][3 * part : 3 * part + 3]
                 ax.plot(places, [mean for mean, _ in paper], "k_", markersize=12, label=None if number else "the paper")
         ax.axhline(0, color="0.6", linewidth=0.8)
         ax.set(title=name, xlabel="N, possible neighbours")
-        ax.set_xticks(sizes)
+        ax.set_xticks(range(3), map(str, sizes))
     axes[0, 0].set_ylabel("nats worse than the exact fit")
     handles, names = axes[0, 0].get_legend_handles_labels()
     axes[0, 0].legend(handles, names, fontsize=10)

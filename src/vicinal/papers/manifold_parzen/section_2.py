@@ -50,7 +50,7 @@ def measure(setting, what, number):
     for name, candidates in zip(_NEIGHBOURHOODS, (hard, soft), strict=True):
         best = max((model.fit(train) for model in candidates), key=lambda model: model.score(valid))
         width = best.n_neighbors if name == "hard" else best.bandwidth
-        found[name] = {"test": -float(best.score(test)), "width": float(width), "noise": float(best.noise)}
+        found[name] = {"test": -float(best.score(test)), "width": float(width), "noise": float(best.noise)}  # type: ignore[arg-type]
     return found
 
 
