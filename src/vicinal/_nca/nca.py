@@ -24,7 +24,7 @@ from vicinal._checks import (
 from vicinal._engine import Engine, Work, fit_engine, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Reason, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
-from vicinal._nca.climb import climb, relevance, value_after
+from vicinal._nca.climb import climb, relevance
 from vicinal._nca.init import (
     INITS,
     STRUCTURES,
@@ -32,8 +32,6 @@ from vicinal._nca.init import (
     as_starts,
     auto_kind,
     auto_kinds,
-    auto_start,
-    auto_units,
     best_scale,
     check_size,
     given_start,
@@ -44,6 +42,7 @@ from vicinal._nca.objectives import neighbor_objective, placed_at, with_penalty
 from vicinal._nca.options import MultiStart, Objective, StochasticGradient
 from vicinal._nca.rows import Sample, prepare_rows
 from vicinal._nca.stochastic import climb_by_batches, rows_in_round
+from vicinal._nca.trial import best_start
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._supervision import read_targets
 
@@ -55,8 +54,6 @@ _EXACT_ROWS = 20_000
 # Beyond, a pass from the start must be expected to visit no more pairs than these.  Pruned pairs take twice the time.
 _EXACT_PAIRS = 2e8
 _EXACT_PASSES, _ROUNDS = 50, 20  # that fits usually make, for the choice of the engine
-# Iterations from each start of init="auto", after which the best is kept.
-_TRIAL_ITERATIONS = 5
 
 
 class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
@@ -79,11 +76,12 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     n_components : int, optional
         Rows of A; the default is the number of features.
     init : {"auto", "pca", "lda", "identity", "random"}, array or MultiStart, default="auto"
-        The start. :class:`vicinal.MultiStart` tries several. The named ones are scikit-learn's, to the last bit, and depend on the units of X as they do
-        there. "auto" does not: from the data it chooses between the columns as they are and standardised
+        The start. :class:`vicinal.MultiStart` tries several. The named ones are scikit-learn's, to the last bit, and
+        depend on the units of X as they do there. "auto" does not: from the data it chooses between the columns as they are and standardised
         columns; takes discriminant directions (fewer components than classes), principal components or the
         identity, and beside them directions that whiten the data and that whiten the classes (RCA); scales each to the
-        highest leave-one-out likelihood; and keeps the start that is best after five iterations on up to 2,048 rows.
+        highest leave-one-out likelihood; and keeps the kind that is best after five iterations, by the objective of
+        held-out rows (three folds of up to 2,048 rows).
         Directions that see the classes are left out below five rows per column.
     objective : {"accuracy", "likelihood"} or Objective, default="accuracy"
         Eq. 3 or Eq. 6. :class:`vicinal.Objective` has soft targets (``match``) and a penalty on the size of A.
@@ -362,35 +360,17 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return user_start(init, counted, classes, self.n_components, diagonal, self.random_state_)
 
     def _best_start(self, rows, kinds, n_components, diagonal):
-        """The start of these kinds that leads highest in a few iterations on a sample of the rows."""
-        sample, objective = Sample(rows), self._objective()
-        units = auto_units(rows.X, rows.spread, sample.likelihood)
-        starts = [
-            auto_start(
-                rows.X,
-                rows.spread,
-                sample.likelihood,
-                units,
-                kind=kind,
-                n_components=n_components,
-                classes=rows.targets.values if rows.targets.n_classes else None,
-                diagonal=diagonal,
-                random_state=self.random_state_,
-            )
-            for kind in kinds
-        ]
-        if len(starts) == 1:
-            return starts[0]
-        solver = "cg" if self._pick_solver(len(rows.X)) == "cg" else "lbfgs"
-        penalty = objective.penalty * rows.spread**2
-
-        def evaluate(A):
-            return with_penalty(sample.objective(A, objective.kind), A, penalty)
-
-        values = [value_after(evaluate, start, _TRIAL_ITERATIONS, solver) for start in starts]
-        best = int(np.argmax(values))
-        # A lead of less than one row is none: the plain start, which sees the least of the classes, is kept.
-        return starts[best] if values[best] - values[0] > 1.0 / len(sample.X) else starts[0]
+        objective = self._objective()
+        return best_start(
+            rows,
+            kinds,
+            objective=objective.kind,
+            penalty=objective.penalty * rows.spread**2,
+            solver="cg" if self._pick_solver(len(rows.X)) == "cg" else "lbfgs",
+            n_components=n_components,
+            diagonal=diagonal,
+            random_state=self.random_state_,
+        )
 
     # -- checks and results ----------------------------------------------------------------------------------
 
