@@ -65,7 +65,7 @@ def summarise(setting, records):
         Claim(
             "a constant step leaves noise that grows with it (by half or more for four times the step)",
             noise[0] > 1.5 * noise[1],
-            f"{noise[0]:.3f} for step {_LARGE}, {noise[1]:.3f} for small step",
+            f"{noise[0]:.3f} for step {_LARGE}, {noise[1]:.3f} for step {_SMALL}",
         ),
         Claim(
             "a constant step adapts to a source that changes, decreasing steps only slowly (errors apart by half)",
