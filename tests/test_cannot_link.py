@@ -57,10 +57,10 @@ def test_groups_that_cannot_all_differ_are_found():
 
 def small_problem():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(9, 2)) + np.repeat([[0, 0], [2, 0], [1, 2]], 3, axis=0)
-    y = np.array([0, 0, -1, 1, 1, -1, -1, -1, -1])
-    apart = np.array([[0, 3], [1, 6], [2, 5], [5, 7]])
-    groups = [[0, 1], [3, 4], [2], [5], [6], [7], [8]]
+    X = rng.normal(size=(12, 2)) + np.repeat([[0, 0], [2, 0], [1, 2]], 4, axis=0)
+    y = np.array([0, 0, 0, -1, 1, 1, -1, -1, 2, 2, -1, -1])
+    apart = np.array([[0, 4], [1, 8], [3, 6], [6, 10]])
+    groups = [[0, 1, 2], [4, 5], [8, 9], [3], [6], [7], [10], [11]]
     where = {row: g for g, rows in enumerate(groups) for row in rows}
     return X, y, apart, groups, [(where[a], where[b]) for a, b in apart]
 
@@ -145,20 +145,34 @@ def test_no_pairs_that_differ_change_nothing():
     np.testing.assert_array_equal(none.means_, empty.means_)
 
 
-def test_the_start_may_be_in_a_metric_that_is_learned_from_the_chunklets():
-    """Columns in wild units: k-means sees the second only, RCA knows that it is noise; the mixture is of the rows."""
-    rng = np.random.default_rng(3)
-    y = np.repeat([0, 1], 100)
-    X = rng.normal(size=(200, 2)) * [0.4, 400.0] + y[:, None] * [3.0, 0.0]
-    pairs = np.concatenate([rng.permutation(100)[:40], 100 + rng.permutation(100)[:40]]).reshape(-1, 2)
-    first = {}
-    for name, init in {"raw": "k-means", "rca": RCA(shrinkage=0)}.items():
-        with pytest.warns(ConvergenceWarning):
-            model = ConstrainedGaussianMixture(2, init=init, max_iter=1, tol=0, random_state=0).fit(X, pairs)
-        first[name] = clustering_accuracy(y, model.labels_)
-        assert model.means_.shape == (2, 2)
-    assert first["rca"] > 0.98 > first["raw"]
+@pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
+def test_covariances_may_start_from_a_metric_that_is_learned_from_the_chunklets(kind):
+    X, y = load_iris(return_X_y=True)
+    chunklets = simulate_pairs(y, 0.8, random_state=0)
+    options = {"covariance_type": kind, "max_iter": 1, "tol": 0, "reg_covar": 0, "random_state": 0}
+    with pytest.warns(ConvergenceWarning):
+        model = ConstrainedGaussianMixture(3, init=RCA(shrinkage=0), **options).fit(X, chunklets)
+    with pytest.warns(ConvergenceWarning):
+        plain = ConstrainedGaussianMixture(3, **options).fit(X, chunklets)
+    C = RCA(shrinkage=0).fit(X, chunklets).covariance_
+    expected = {"full": [C] * 3, "tied": C, "diag": [np.diag(C)] * 3, "spherical": [np.diag(C).mean()] * 3}[kind]
+    np.testing.assert_allclose(model.covariances_, expected, rtol=1e-8, atol=1e-12)
+    np.testing.assert_array_equal(model.means_, plain.means_)
     assert not hasattr(model.init, "components_")  # it is cloned
+
+
+def test_directions_that_the_metric_does_not_see_start_with_the_spread_of_the_rows():
+    X, y = load_iris(return_X_y=True)
+    X = np.column_stack([X, np.random.default_rng(0).normal(size=150)])
+    options = {"max_iter": 1, "tol": 0, "reg_covar": 0, "random_state": 0}
+    with pytest.warns(ConvergenceWarning):
+        model = ConstrainedGaussianMixture(3, init=RCA(2, shrinkage=0), **options).fit(X, y)
+    rca = RCA(2, shrinkage=0).fit(X, y)
+    C = model.covariances_[0]
+    blind = np.linalg.svd(rca.components_)[2][2:]
+    np.testing.assert_allclose(blind @ C @ blind.T, blind @ np.cov(X.T, bias=True) @ blind.T, rtol=1e-8)
+    M = rca.get_mahalanobis_matrix()
+    np.testing.assert_allclose(M @ C @ M, M, rtol=1e-6, atol=1e-8)
 
 
 CHUNKLETS = [0, 0, 1, 1, -1, -1]

@@ -79,7 +79,7 @@ def test_purity_is_kept_at_the_places(faces):
 
 @pytest.mark.parametrize(
     ("name", "rows", "columns", "classes"),
-    [("wine", 178, 13, 3), ("balance", 625, 4, 3), ("iris", 150, 4, 3), ("digits 0-3", 48, 64, 4)],
+    [("wine", 178, 13, 3), ("balance", 625, 4, 3), ("iris", 150, 4, 3), ("small digits", 48, 64, 4)],
 )
 def test_quick_sets_need_no_files(name, rows, columns, classes):
     X, y = _uci.rows_of(QUICK, name)
@@ -165,7 +165,7 @@ def test_uncertainty_of_a_share_by_simulation():
     [(0.95, [True, True], False), (0.88, [True, False], False), (0.76, [False, False], True)],
 )
 def test_a_metric_that_helps_much_more_helps_twice_as_much_in_two_readings(rca, holds, fails):
-    score = {"a": 0.7, "b": 0.78, "c": 0.8, "d": rca, "e": 0.7, "f": 0.9, "c'": 0.8, "d'": 0.9, "f'": 0.9}
+    score = {"a": 0.7, "b": 0.78, "c": 0.8, "d": rca, "e": 0.7, "f": 0.9, "d'": 0.9, "f'": 0.9}
     records = [{"set": "wine", "amount": amount, "run": 0, "score": score} for amount in ("little", "much")]
     claims = [c for c in figure_10.summarise(QUICK, records).claims if "much more" in c.says]
     assert [c.holds for c in claims] == 2 * holds
@@ -181,7 +181,9 @@ def pairs_of(y):
 def test_the_published_algorithm_stays_below_the_maximum():
     """Same problem, same scale: Xing's steps rise and end below what `MMC` proves to be the maximum."""
     X, y = load_iris(return_X_y=True)
-    X = X - X.mean(axis=0)
+    X = RCA().fit_transform(X, y) @ np.diag(
+        [1.0, 1.5, 0.7, 1.2]
+    )  # projections end soon where pairs alike are nearly round
     a, b, c, d = pairs_of(y)
     alike, apart = X[a] - X[b], X[c] - X[d]
 
@@ -199,6 +201,7 @@ def test_projections_of_the_published_algorithm_meet_both_constraints():
     rng = np.random.default_rng(0)
     scatter = rng.normal(size=(5, 3))
     scatter = scatter.T @ scatter
+    scatter += 5 * np.eye(3)  # rounds grow with the square of the condition number
     M, rounds, ended = _xing._project(np.eye(3) + 0.1, scatter, 0.01, 5000)
     assert ended
     assert rounds > 1

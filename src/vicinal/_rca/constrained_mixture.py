@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
@@ -50,9 +50,10 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         with one factor :math:`\\pi_l` as above.  "points": the source draws points, a chunklet enters with
         :math:`\\pi_l^{|C|}`, and the weights are shares of points.  Without constraints they are the same.
     init : "k-means" or metric, default="k-means"
-        The start of each run: constrained k-means of the rows as they are, or of their images under a metric such as
-        ``RCA()``, which is cloned and learned from the same chunklets ("the RCA distance metric as the initial metric",
-        sec. 8.3 of the RCA paper). The mixture itself is always one of the rows.
+        The covariances that a run starts from; its means are those of a constrained k-means of the rows. "k-means": those of
+        its clusters. A metric such as ``RCA()``, which is cloned and learned from the same chunklets: the one covariance
+        that makes distances the metric's, for every component ("the RCA distance metric as the initial metric", sec. 8.3
+        of the RCA paper). A start in the metric's space is a fit to its images.
     tol : float, default=1e-4
         Rise of the objective, in nats per row, at which a run stops.
     reg_covar : float, default=1e-6
@@ -166,7 +167,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         counts = sizes[:, None] if self.count_by == "points" else np.ones((len(sizes), 1))
         groups = _Groups(X, group, counts, _read_links(cannot_link, group, k), self.covariance_type, reg)
         rng = check_random_state(self.random_state)
-        seen = self._rows_of_the_start(X, y)
+        covariances = self._first_covariances(X, y)
 
         def step(parameters):
             objective, shares = groups.expect(parameters)
@@ -176,8 +177,9 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
             start = ConstrainedKMeans(k, n_init=1, random_state=rng)
             with warnings.catch_warnings():  # a start need not have converged
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                labels = start.fit_predict(seen, group if y is not None else None)
-            first = groups.maximise(np.eye(k)[labels[groups.first_rows]], np.full(k, 1.0 / k))
+                labels = start.fit_predict(X, group if y is not None else None)
+            weights, means, own = groups.maximise(np.eye(k)[labels[groups.first_rows]], np.full(k, 1.0 / k))
+            first = weights, means, own if covariances is None else covariances
             record = Recorder.of(self, lambda parameters: np.concatenate([part.ravel() for part in parameters]))
             return fixed_point(step, first, record, max_iter=max_iter, tol=tol)
 
@@ -193,10 +195,8 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     def _checked_parameters(self) -> tuple[int, float, float, int, int]:
         check_choice(self.covariance_type, "covariance_type", ("full", "tied", "diag", "spherical"))
         check_choice(self.count_by, "count_by", ("chunklets", "points"))
-        if not (self.init == "k-means" if isinstance(self.init, str) else hasattr(self.init, "fit_transform")):
-            raise ValueError(
-                f'init must be "k-means" or a metric with fit_transform, such as RCA(), got {self.init!r}.'
-            )
+        if not (self.init == "k-means" if isinstance(self.init, str) else hasattr(self.init, "get_mahalanobis_matrix")):
+            raise ValueError(f'init must be "k-means" or a metric of vicinal such as RCA(), got {self.init!r}.')
         check_callback(self.callback)
         return (
             check_integer(self.n_components, "n_components"),
@@ -206,16 +206,21 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
             check_integer(self.n_init, "n_init"),
         )
 
-    def _rows_of_the_start(self, X: NDArray[Any], y: ArrayLike | None) -> NDArray[Any]:
-        """The rows as the k-means of the starts sees them."""
+    def _first_covariances(self, X: NDArray[Any], y: ArrayLike | None) -> NDArray[Any] | None:
+        """The covariances of the start where a metric gives them, in the form of ``covariances_``."""
         if isinstance(self.init, str):
-            return X
+            return None
         if y is None:
             raise ValueError(
                 f"init={type(self.init).__name__}() learns a metric from chunklets, got y=None. Pass chunklets as y, or "
                 'init="k-means".'
             )
-        return np.asarray(clone(self.init).fit_transform(X, y))
+        covariance = _covariance_of_metric(clone(self.init).fit(X, y).get_mahalanobis_matrix(), X)
+        covariance += self.reg_covar * np.eye(len(covariance))
+        if self.covariance_type == "tied":
+            return covariance
+        each = {"full": covariance, "diag": np.diag(covariance), "spherical": np.diag(covariance).mean()}
+        return np.array([each[self.covariance_type]] * self.n_components)
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, cannot_link: ArrayLike | None = None
@@ -258,6 +263,17 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Mean log-density of the rows."""
         return float(self.score_samples(X).mean())
+
+
+def _covariance_of_metric(M: NDArray[Any], X: NDArray[Any]) -> NDArray[Any]:
+    """The inverse of a Mahalanobis matrix; along directions that it does not see, the covariance of the rows."""
+    weights, directions = eigh(M)
+    seen = weights > len(M) * np.finfo(np.float64).eps * weights[-1]
+    blind = directions[:, ~seen]
+    spread = (X - X.mean(axis=0)) @ blind
+    return (directions[:, seen] / weights[seen]) @ directions[:, seen].T + blind @ (
+        spread.T @ spread / len(X)
+    ) @ blind.T
 
 
 def _read_links(cannot_link: ArrayLike | None, group: NDArray[Any], k: int) -> CannotLinks | None:

@@ -7,7 +7,7 @@ from sklearn.model_selection import train_test_split
 from vicinal.datasets import load
 
 SETS = ("balance", "iris", "wine", "ionosphere", "housing", "digits")
-QUICK_SETS = ("balance", "iris", "wine", "breast cancer", "diabetes", "digits 8x8")
+QUICK_SETS = ("balance", "iris", "wine", "breast cancer", "diabetes", "small digits")
 STAND_IN = (
     "Stand-ins from scikit-learn: breast cancer for ionosphere, diabetes (thirds of the target) for housing, small digits for "
     "USPS. Balance scale is made by its rule."
@@ -18,7 +18,7 @@ def rows_of(setting, name):
     """The rows and classes of a set; stand-ins of scikit-learn where quick mode has no files."""
     if name == "breast cancer":
         return load_breast_cancer(return_X_y=True)
-    if name == "digits 8x8":
+    if name == "small digits":
         return load_digits(return_X_y=True)
     if name == "diabetes":
         X, progress = load_diabetes(return_X_y=True, scaled=False)
@@ -40,7 +40,7 @@ def split(X, y, name, run):
         others = np.setdiff1d(np.arange(len(y)), train)
         test = np.random.RandomState(run).choice(others, 500, replace=False)
         return (X[train], y[train]), (X[test], y[test])
-    if name == "digits 8x8":
+    if name == "small digits":
         sizes = {"train_size": 400, "test_size": 400}
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=run, **sizes)
     return (X_train, y_train), (X_test, y_test)

@@ -26,6 +26,10 @@ ORDER = 3
 MINUTES = (0.2, 0.6)
 
 _SHOWN = 200  # faces of each network in the picture
+_EPOCHS = 40
+_LEARNED = 30  # of the people
+_FACES = {True: (1500, 200), False: (500, 150)}  # pairs to learn from and to test, in full and in quick mode
+_DRAWN = (60, 30)  # faces of quick mode
 
 
 def units(setting):
@@ -36,7 +40,7 @@ def measure(setting, run):
     from vicinal import Adam, NeuralNCA
 
     train, test = _pairs(setting, run)
-    nca = NeuralNCA(2, objective="pairs", max_iter=40, device="cpu", random_state=run, solver=Adam(batch_size=256))
+    nca = NeuralNCA(2, objective="pairs", max_iter=_EPOCHS, device="cpu", random_state=run, solver=Adam(batch_size=256))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # 40 epochs are enough to see it
         nca.fit(train.data, pairs=train.pairs, pair_weight=train.weights)
@@ -54,14 +58,14 @@ def measure(setting, run):
 def _pairs(setting, run):
     if not setting.full:
         shape: dict[str, Any] = {"size": 14, "heights": (9.0, 14.0), "height_noise": 0.6}
-        drawn = [make_faces(n, size=28, random_state=seed) for n, seed in ((60, run), (30, 100 + run))]
-        return [make_face_pairs(f, n, random_state=run, **shape) for f, n in zip(drawn, (500, 150), strict=True)]
+        drawn = [make_faces(n, size=28, random_state=seed) for n, seed in zip(_DRAWN, (run, 100 + run), strict=True)]
+        return [make_face_pairs(f, n, random_state=run, **shape) for f, n in zip(drawn, _FACES[False], strict=True)]
     olivetti = setting.load("olivetti_faces")
     faces, people = olivetti.data.reshape(-1, 64, 64) * _oval(64), olivetti.target
-    parts = [people < 30, people >= 30]
+    parts = [people < _LEARNED, people >= _LEARNED]
     return [
         make_face_pairs(faces[part], n, groups=people[part], random_state=run)
-        for part, n in zip(parts, (1500, 200), strict=True)
+        for part, n in zip(parts, _FACES[True], strict=True)
     ]
 
 

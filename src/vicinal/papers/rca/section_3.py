@@ -22,7 +22,7 @@ MINUTES = (0.1, 0.2)
 _D, _KEPT = 5, 2
 _PROBLEMS = {
     "volume": "Eqs. 2 to 4: log volume",
-    "entropy": "Eq. 5: log determinant in 2 of 5 dimensions",
+    "entropy": "Eq. 5: log determinant in fewer dimensions",
     "distance": "Eqs. 6 and 7: distance within chunklets",
     "likelihood": "Eq. 11: log-likelihood",
 }
