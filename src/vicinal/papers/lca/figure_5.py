@@ -20,6 +20,7 @@ COVERS = ("figure 5", "equation 7")
 ORDER = 5
 NEEDS = ("usps",)
 MINUTES = (1, 300)
+REDUCED_RUNS = 1
 
 SWEEPS = 40
 _DISCOUNTS = (0.3, 0.6)
@@ -39,6 +40,8 @@ _PAPER = {
 
 def _sizes(setting):
     """Training and test rows; batch and neighbourhood sizes; the small batch; runs of Eq. 7, beside it, of the library; sweeps."""
+    if setting.reduced:  # half of the rows, and of the sweeps
+        return 3000, 2298, (500, 1500, 3000), 100, (10, 3, 3), SWEEPS // 2
     if setting.full:
         return 6000, 2298, (1000, 3000, 6000), 100, (10, 3, 3), SWEEPS
     return 600, 600, (100, 300, 600), 50, (2, 2, 2), 10
@@ -48,6 +51,8 @@ def _cells(setting):
     """(gamma, B, N): the paper's table with gamma = 0.9 where N is largest; then the small batch that the paper recommends."""
     n, _, sizes, small, _, _ = _sizes(setting)
     table = [(discount, batch, neighbors) for discount in _DISCOUNTS for batch in sizes for neighbors in sizes]
+    if setting.reduced:
+        return table, [], [(0.6, small, sizes[1])]
     return table, [(0.9, batch, n) for batch in sizes], [(0.3, small, n), (0.6, small, n), (0.6, small, sizes[1])]
 
 

@@ -25,7 +25,7 @@ _PAPER = {"Parzen": ((-197.27, 4.18), (-197.19, 3.55)), "MParzen": ((-696.42, 5.
 
 
 def _neighbors(setting):
-    return (1600, 800, 400, 200, 100, 50, 20) if setting.full else (4, 6, 10, 20, 40)
+    return (1600, 800, 400, 200, 100, 50, 20)[setting.reduced :] if setting.full else (4, 6, 10, 20, 40)
 
 
 def _directions(setting, n_neighbors):
