@@ -53,8 +53,9 @@ def measure(setting, data, rows, run):
 
 
 def summarise(setting, records):
-    sizes, runs, _ = _sizes(setting)
+    sizes, _, _ = _sizes(setting)
     plane = [r for r in records if r["data"] == _PLANE]
+    runs = len({r["run"] for r in plane})
     cost = {n: np.array([r["with"] - r["without"] for r in plane if r["rows"] == n]) for n in sizes}
     wider = {n: np.array([r["wider"] for r in plane if r["rows"] == n]) for n in sizes}
     digits = np.array([r["with"] - r["without"] for r in records if r["data"] == _DIGITS])
