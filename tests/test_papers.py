@@ -377,6 +377,7 @@ def test_the_command_writes_results_pictures_and_says_what_holds(tmp_path):
         (["lca", "--figure", "99"], 2, "lca: figure 1, footnote 1, "),
         (["lca", "--figure", "1,99"], 2, "--figure 99: there is no such table or figure"),
         (["lca", "--jobs", "0"], 2, "at least 1"),
+        (["lca", "--minutes", "none"], 2, "expected a number of minutes above 0"),
         (["pca"], 2, "invalid choice"),
         (["--quick", "--full"], 2, "not allowed with"),
         (["lca", "--data", "nowhere"], 3, "does not exist"),
