@@ -234,6 +234,33 @@ def test_units_that_are_left_after_the_given_minutes_wait_for_the_next_call(tmp_
     assert _runner.run(experiment, Setting(), tmp_path).summary
 
 
+def test_reduced_mode_has_the_first_runs_only(tmp_path):
+    experiment = made_experiment(tmp_path)
+    experiment.module.REDUCED_RUNS = 2
+    reduced = Setting(full=True, reduced=True)
+    assert reduced.mode == "reduced"
+    assert [unit["run"] for unit in experiment.units(reduced)] == [0, 1]
+    assert len(experiment.units(Setting(full=True))) == 3
+
+
+def test_what_reduced_mode_lacks_is_shown_in_quick_mode(tmp_path, monkeypatch, capsys):
+    from vicinal import cli
+    from vicinal._app import papers
+
+    experiment = made_experiment(tmp_path)
+    experiment.module.NEEDS = ("usps",)
+    monkeypatch.setattr(papers, "experiments", lambda paper: [experiment])
+    arguments = ["papers", "lca", "--figure", "9", "-o", str(tmp_path)]
+    assert cli.main([*arguments, "--reduced"]) == 0
+    assert "nothing was run" in capsys.readouterr().out
+    assert cli.main([*arguments, "--quick"]) == 0
+    assert cli.main([*arguments, "--reduced"]) == 0
+    assert "1 of 1 claim of the papers hold here" in capsys.readouterr().out.splitlines()[-1]
+    full = _runner.run(made_experiment(tmp_path), Setting(full=True), tmp_path)
+    quick = _runner.run(made_experiment(tmp_path), Setting(), tmp_path)
+    assert "it has not been measured in full mode yet" in _page.page("lca", [quick, full])
+
+
 def test_results_can_be_recorded_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setattr("vicinal.papers._experiment.find_spec", lambda name: None if name == "matplotlib" else True)
     experiment = made_experiment(tmp_path)
