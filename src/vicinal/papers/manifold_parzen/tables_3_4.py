@@ -298,7 +298,7 @@ def draw(setting, records):
     axes[0, 2].set(title="Table 4 by neighbours", xlabel="k", ylabel="ANCLL (nats)", xscale="log")
     axes[0, 2].set_xticks(k[::2], map(str, k[::2]))
     axes[0, 2].minorticks_off()
-    axes[0, 2].legend(fontsize=10)
+    axes[0, 2].legend(fontsize=10, loc="center right")
     if setting.full:
         axes[0, 0].margins(y=0.2)
         axes[0, 0].legend(loc="upper right")
