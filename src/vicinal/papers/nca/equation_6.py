@@ -32,7 +32,7 @@ def units(setting):
 
 
 def measure(setting, set, run):
-    train, test = split(*rows_of(setting, set), set, run)
+    train, test = split(*rows_of(setting, set), set, run)  # type: ignore[call-arg]
     left, right = np.random.RandomState(run).randint(len(test[0]), size=(2, _PAIRS))
     apart = test[0][left] - test[0][right]
     result: dict = {}
@@ -52,7 +52,8 @@ def summarise(setting, records):
     sets = list(dict.fromkeys(record["set"] for record in records))
     tables, claims = [], []
     for kind, where in _WHERE.items():
-        rows, gaps, correlations = [], {0: {}, 1: {}}, {}
+        rows, correlations = [], {}
+        gaps: dict[int, dict] = {0: {}, 1: {}}
         for name in sets:
             own = [record for record in records if record["set"] == name]
             values = {

@@ -46,10 +46,10 @@ def units(setting):
 
 
 def measure(setting, set, run, fits):
-    train, test = split(*rows_of(setting, set), set, run)
+    train, test = split(*rows_of(setting, set), set, run)  # type: ignore[call-arg]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*directions are kept")  # ionosphere has a constant column
-        found, converged = (_metrics if fits == "paper" else _more)(*train, run)
+        found, converged = (_metrics if fits == "paper" else _more)(*train, run)  # type: ignore[call-arg]
     result = {"converged": converged}
     for kind, metrics in found.items():
         result[kind] = {
@@ -62,7 +62,7 @@ def measure(setting, set, run, fits):
 def _metrics(X, y, run):
     """The matrices A of the paper's metrics, square and of rank two, and whether the fits of NCA have converged."""
     spread = np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
-    options = ({}, {"structure": "diag"}, {"n_components": 2})
+    options = ({}, {"structure": "diag"}, {"n_components": 2})  # type: ignore[var-annotated]
     fits = [fitted_nca(X, y, max_iter=_ITERATIONS, random_state=run, **own) for own in options]
     (full, diagonal, flat), converged = zip(*fits, strict=True)
     square = {
@@ -177,7 +177,8 @@ def _best_start(records, name, kind, part):
     train = {m: _by_run(records, name, kind, m, 0) for m in _STARTS}
     found = {m: _by_run(records, name, kind, m, part) for m in _STARTS}
     runs = set.intersection(*(set(by_run) for by_run in train.values()))
-    return {run: found[max(_STARTS, key=lambda m, run=run: train[m][run])][run] for run in runs}
+    best = {run: max((train[m][run], -place, m) for place, m in enumerate(_STARTS))[-1] for run in runs}
+    return {run: found[best[run]][run] for run in runs}
 
 
 def _claim(kind, part, says, sets, records, *, ahead=False, own="NCA"):

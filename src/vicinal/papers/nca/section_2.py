@@ -32,7 +32,7 @@ def units(setting):
 
 
 def measure(setting, set, run):
-    train, test = split(*rows_of(setting, set), set, run)
+    train, test = split(*rows_of(setting, set), set, run)  # type: ignore[call-arg]
     path: dict[int, np.ndarray] = {}
     # An iteration later than the others replaces what an earlier climb of the same fit has left.
     fitted_nca(

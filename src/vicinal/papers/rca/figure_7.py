@@ -34,7 +34,7 @@ ORDER = 7
 MINUTES = (0.3, 5)
 
 PERCENT, ROUNDS, GAP = 30, 1000, 0.01
-_SPACES = {"60": "60 PCA coefficients", "30": "30 dimensions by cFLD"}
+_SPACES = {"60": f"{60} PCA coefficients", "30": f"{30} dimensions by cFLD"}
 _METHODS = {
     "before": "before",
     "published": "Xing et al., as published",

@@ -50,7 +50,7 @@ def _as_printed(people, size, random_state):
     rng = np.random.RandomState(random_state)
     total = round(SEEN * len(people))
     left = {person: list(rng.permutation(np.flatnonzero(people == person))) for person in np.unique(people)}
-    rows, ids = [], []
+    rows, ids = [], []  # type: ignore[var-annotated]
     while total - len(rows) >= 2:
         wanted = min(size, total - len(rows))
         person = rng.choice([person for person, own in left.items() if len(own) >= wanted])
@@ -129,7 +129,8 @@ def draw(setting, records):
     sizes = list(dict.fromkeys(record["size"] for record in records))
     for number, (name, words) in enumerate(_READINGS.items()):
         cells = [mean_and_error(_errors(records, name, size)) for size in sizes]
-        curve(axes[0, 0], number, sizes, *np.transpose(cells), label=words)
+        mean, error = np.transpose(cells)
+        curve(axes[0, 0], number, sizes, mean, error, label=words)
     axes[0, 0].set(xlabel="points per chunklet", ylabel="error of the first 64 neighbours", title="RCA on faces")
     axes[0, 0].legend()
     curve(axes[0, 1], 3, sizes, [1 + 1 / (size - 1) for size in sizes])

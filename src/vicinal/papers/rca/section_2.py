@@ -99,7 +99,7 @@ def summarise(setting, records):
         Claim(
             "a positive constraint leaves M of M x M pairs of labels, a negative one M(M - 1), so that it excludes less for every "
             "M above 2",
-            all(row[2] == row[0] and row[3] == row[0] * (row[0] - 1) for row in counting),
+            all(row[2:4] == [m, m * (m - 1)] for m, row in zip(_CLASSES, counting, strict=True)),
             ", ".join(f"M = {row[0]}: {row[2]} and {row[3]} of {row[1]}" for row in counting),
         ),
         Claim(
