@@ -281,6 +281,7 @@ def measure(setting):
         ('"no number"', None),
         ('f"{value:.3f} nats and {100 * value:.0f}%"', None),
         ('"{:.2f} ± {:.2f}".format(value, value)', None),
+        ('"1-NN by the bound `n(k-1)`"', None),
         ('"it has -384.6 in the first run"', "-384.6"),
         ('f"{value} nats, 0.3 less than before"', "0.3 less"),
         ('Claim(f"by {value}", True, "20 of 36")', "20 of 36"),

@@ -4,7 +4,8 @@ A typed number was true when somebody wrote it, and nobody notices when it is no
 from the records or from a constant that the experiment uses.  Refused are digits in every text that `summarise` can reach,
 other than
 
-- names of things in a paper: Table 3, Figs. 4 and 5, Eq. 7, sec. 6.2;
+- names of things in a paper: Table 3, Figs. 4 and 5, Eq. 7, sec. 6.2; and 1-NN;
+- code and formulas in backticks;
 - the first argument of `Claim`, which states its rule, margins included, before anybody looks at the results;
 - keys of dicts, subscripts and comparisons, which are names and no prose;
 
@@ -25,6 +26,7 @@ _NAMES = (
     r"Algorithms?|Appendix|Eqs?\.|Equations?|Figs?\.|Figures?|Propositions?|Tables?|footnotes?|notes?|secs?\.|sections?"
 )
 _REFERENCE = re.compile(rf"(?<!\w)(?:{_NAMES})\s{_NUMBER}(?:(?:,?\s(?:and|to|or)|,)\s{_NUMBER})*", re.IGNORECASE)
+_NAME = re.compile(r"`[^`]*`|\b1-NN\b")
 _FIELD = re.compile(r"\{[^{}]*\}")  # of a template for str.format
 _DECIMAL = re.compile(r"\d\.\d|\d ?%|\d per cent")
 
@@ -71,7 +73,7 @@ def _typed(path: Path, names: set[str], package: str) -> list[str]:
 
 
 def _without_references(text: str) -> str:
-    return _REFERENCE.sub("", _FIELD.sub("", text))
+    return _REFERENCE.sub("", _NAME.sub("", _FIELD.sub("", text)))
 
 
 class _Texts(ast.NodeVisitor):
