@@ -8,7 +8,7 @@ chunklet. RCA takes the variability that the classes share, along the third axis
 import numpy as np
 
 from vicinal import RCA
-from vicinal.papers._drawing import panels
+from vicinal.papers._drawing import dots, panels
 from vicinal.papers._experiment import Claim, Summary, Table
 from vicinal.quality import condition_numbers
 
@@ -87,16 +87,16 @@ def _numbers(values):
 
 
 def draw(setting, records):
+    """The three planes of the axes, before and after: z, which the classes share, shrinks; the others stay apart."""
     X, y = _classes(0, n=300)
-    figure, axes = panels(1, 2, size=(6.2, 5.2), subplot_kw={"projection": "3d"})
-    from vicinal._plot.parts import COLOURS, MARKERS
-
-    for ax, rows, title in zip(axes[0], (X, _aligned(X, y)), ("before", "after RCA"), strict=True):
-        for k in (0, 1):
-            ax.scatter(*rows[y == k].T, s=10, color=COLOURS[k], marker=MARKERS[k], linewidths=0, label=f"class {k + 1}")
-        ax.set(xlabel="x", ylabel="y", zlabel="z", title=title, xlim=(-6, 6), ylim=(-6, 6), zlim=(-6, 6))
-        ax.locator_params(nbins=4)
-    axes[0, 0].legend(loc="upper left", markerscale=2)
+    figure, axes = panels(2, 3, size=(4.2, 4.0), sharex=True, sharey=True)
+    planes = {"x and y": (0, 1), "x and z": (0, 2), "y and z": (1, 2)}
+    for line, rows, when in zip(axes, (X, _aligned(X, y)), ("before", "after RCA"), strict=True):
+        for ax, (words, plane) in zip(line, planes.items(), strict=True):
+            dots(ax, rows[:, plane], y + 1, size=12, legend=words == "x and y" and when == "before")
+            ax.set(
+                title=f"{when}: {words}", xlabel=words[0], ylabel=words[-1], xlim=(-6, 6), ylim=(-6, 6), aspect="equal"
+            )
     return {"figure-11": figure}
 
 
