@@ -29,8 +29,9 @@ def papers(arguments, console):
         return
     try:
         # Quick mode needs no data, so that a folder of the environment that is gone does not matter to it.
+        arguments.full = arguments.full or arguments.reduced
         data_home = data_folder(arguments.data) if arguments.full or arguments.data else None
-        setting = Setting(full=arguments.full, data_home=data_home, device=arguments.device)
+        setting = Setting(arguments.full, arguments.reduced, data_home, arguments.device)
     except NotADirectoryError as error:
         raise DataFailure(str(error)) from error
     if data_home is not None:  # --data has been checked, what the environment names has not

@@ -32,6 +32,9 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
     size.add_argument(
         "--full", dest="full", action="store_true", help="the papers' own sizes and data sets; hours (see --list)"
     )
+    size.add_argument(
+        "--reduced", action="store_true", help="the data sets of the papers, with fewer runs or rows; see the pages"
+    )
     add_input(papers, "--data", metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
     add_output(
         papers, "-o", "--output", metavar="DIR", default="vicinal-papers",

@@ -12,6 +12,8 @@ One module a table or figure, in the folder of its paper.  Each reads as an exam
     Its place in the paper.
 ``MINUTES``
     About how many minutes it takes on one core, in quick and in full mode.
+``REDUCED_RUNS``
+    How many runs (units with a key ``"run"``) reduced mode has; 5 unless it says otherwise.
 ``units(setting)``
     The work as a list of small dicts, each measured and cached by itself: an interrupted run goes on where it was.
 ``measure(setting, **unit)``

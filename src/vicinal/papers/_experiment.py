@@ -25,7 +25,9 @@ class Setting:
     Parameters
     ----------
     full : bool
-        The papers' sizes and real sets; otherwise minutes, without data files.
+        The papers' real sets and, unless `reduced`, sizes; otherwise minutes, without data files.
+    reduced : bool
+        The real sets with fewer runs, and fewer rows where an experiment says so; only with `full`.
     data_home : str or None
         Folder of the real sets; None asks the environment variable ``VICINAL_DATA``.
     device : str or None
@@ -33,13 +35,14 @@ class Setting:
     """
 
     full: bool = False
+    reduced: bool = False
     data_home: str | None = None
     device: str | None = None
 
     @property
     def mode(self) -> str:
-        """The word for it: "full" or "quick"."""
-        return "full" if self.full else "quick"
+        """The word for it: "full", "reduced" or "quick"."""
+        return "reduced" if self.reduced else "full" if self.full else "quick"
 
     @property
     def engine(self) -> Engine | None:
@@ -135,6 +138,13 @@ class Experiment:
             if wanted in (_plain(cover), _plain(short + number)) or (kind == "figure" and wanted == _plain(number)):
                 return True
         return wanted == _plain(self.name)
+
+    def units(self, setting: Setting) -> list[dict]:
+        """The units of work; in reduced mode those of the first runs only."""
+        units = self.module.units(setting)
+        if not setting.reduced:
+            return units
+        return [unit for unit in units if unit.get("run", 0) < getattr(self.module, "REDUCED_RUNS", 5)]
 
     def minutes(self, setting: Setting) -> float:
         """About how many minutes it takes on one core."""

@@ -14,12 +14,17 @@ def page(paper: str, outcomes: list[Outcome]) -> str:
     lines = [f"# {PAPERS[paper][1]}", ""]
     lines += [f"Made by `{_command(paper, mode)}` on {_machines(outcomes)}.", ""]
     lines += ["Times are sums over the units of an experiment, which run side by side with `--jobs N`.", ""]
+    if mode == "reduced":
+        lines += [
+            "Reduced: the paper's data with fewer runs, and fewer rows where a section says so. `--full` runs the paper's own sizes.",
+            "",
+        ]
     if mode == "quick":
         lines += ["Quick mode: small sizes and no data files. `--full` runs the paper's own sizes and data.", ""]
     lines += _overview(outcomes)
     for outcome in outcomes:
         lines += _section(outcome)
-    if mode == "full":
+    if mode != "quick":
         lines += contents(paper, {outcome.experiment.name: _held(outcome) for outcome in outcomes})
     return "\n".join(lines).rstrip() + "\n"
 
@@ -100,7 +105,7 @@ def _cell(value):
 
 def _command(paper, mode, figure=None):
     wish = "" if figure is None else f" --figure {figure.removeprefix('figure ').replace(' ', '')}"
-    return f"vicinal papers {paper}{wish} --{mode}" + (" --data DIR" if mode == "full" else "")
+    return f"vicinal papers {paper}{wish} --{mode}" + (" --data DIR" if mode != "quick" else "")
 
 
 def _machines(outcomes):

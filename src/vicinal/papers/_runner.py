@@ -85,7 +85,7 @@ def measure(
         if fresh:
             results.measured.clear()
         try:
-            units = [unit for unit in experiment.module.units(setting) if not results.has(unit)]
+            units = [unit for unit in experiment.units(setting) if not results.has(unit)]
             reason = experiment.missing(setting, measuring=bool(units), drawing=drawing)
         except Missing as error:
             reason = str(error)
@@ -95,7 +95,7 @@ def measure(
         stores[experiment.source] = results
         tasks += [_Task(experiment, unit) for unit in units]
     if jobs > 1:  # the longest units first, so that none is left over at the end
-        tasks.sort(key=lambda task: -task.experiment.minutes(setting) / len(task.experiment.module.units(setting)))
+        tasks.sort(key=lambda task: -task.experiment.minutes(setting) / len(task.experiment.units(setting)))
     end = time.monotonic() + 60 * (float("inf") if minutes is None else minutes)
     wanted = (task for task in tasks if task.experiment.source not in skipped)
     measured = _measured(setting, wanted, jobs, lambda: time.monotonic() < end)
@@ -145,7 +145,7 @@ def report(experiment: Experiment, setting: Setting, folder: Path, skipped: str 
         return Outcome(experiment, setting, skipped=skipped)
     results = _stored(experiment, setting, folder)
     try:
-        units = experiment.module.units(setting)
+        units = experiment.units(setting)
         missing = unmeasured(experiment, setting, folder) or experiment.missing(setting, measuring=False)
         if missing:
             return Outcome(experiment, setting, skipped=missing)
@@ -159,7 +159,7 @@ def report(experiment: Experiment, setting: Setting, folder: Path, skipped: str 
 
 def unmeasured(experiment: Experiment, setting: Setting, folder: Path) -> str:
     """How much is not measured yet, and how to go on; empty when nothing is left."""
-    results, units = _stored(experiment, setting, folder), experiment.module.units(setting)
+    results, units = _stored(experiment, setting, folder), experiment.units(setting)
     left = sum(not results.has(unit) for unit in units)
     return f"{left} of {len(units)} units are not measured yet. The same command goes on from here." if left else ""
 

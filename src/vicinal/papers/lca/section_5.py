@@ -24,7 +24,7 @@ _WAYS = ("all pairs", "subsampled")
 
 
 def _sizes(setting):
-    return (1000, 2000, 4000, 8000) if setting.full else (500, 1000, 2000)
+    return (1000, 2000, 4000, 8000) if setting.full and not setting.reduced else (500, 1000, 2000)
 
 
 def units(setting):

@@ -14,6 +14,8 @@ def twos(setting):
     X, y = setting.load("mnist", subset="train", return_X_y=True)
     test, labels = setting.load("mnist", subset="test", return_X_y=True)
     train, valid = np.split(X[y == 2] / 255, [5400])
+    if setting.reduced:  # every so many pictures
+        return train[::5], valid[::2], test[labels == 2][::3] / 255
     return train, valid, test[labels == 2] / 255
 
 

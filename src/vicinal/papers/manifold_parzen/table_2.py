@@ -2,7 +2,7 @@
 
 5,400 of MNIST's training images of a "2" (784 pixels in [0, 1]) train, the 558 others choose the parameters, the 1,032 test
 images test (sec. 4.2). Ordinary Parzen windows have a width; Manifold Parzen windows have k neighbours, d kept directions
-and a noise. The grid goes on until the validation rows have had enough of each: k to 1,600, d to all pixels.
+and a noise. The grid goes on until the validation rows have had enough of each: k to 1,600, d to all pixels. Reduced mode has every fifth training image, every second validation image, every third test image, and k to 800.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ _PAPER = {"Parzen": ((-197.27, 4.18), (-197.19, 3.55)), "MParzen": ((-696.42, 5.
 
 
 def _neighbors(setting):
-    return (1600, 800, 400, 200, 100, 50, 20) if setting.full else (4, 6, 10, 20, 40)
+    return (1600, 800, 400, 200, 100, 50, 20)[setting.reduced :] if setting.full else (4, 6, 10, 20, 40)
 
 
 def _directions(setting, n_neighbors):
