@@ -19,6 +19,7 @@ COVERS = ("equation 6", "equation 7")
 NEEDS = ("ionosphere", "boston_housing", "usps")
 ORDER = 1.2
 MINUTES = (0.3, 5)
+REDUCED_RUNS = 40
 
 _ITERATIONS, _PAIRS = 50, 2000
 _KINDS = {"square": None, "plane": 2}
@@ -28,6 +29,8 @@ _OBJECTIVES = {"f": "accuracy", "g": "likelihood"}
 
 def units(setting):
     splits = {name: 3 if name == "digits" else 8 for name in SETS} if setting.full else dict.fromkeys(QUICK_SETS, 2)
+    if setting.reduced:
+        splits = {name: 1 if name == "digits" else 5 for name in SETS}
     return [{"set": name, "run": run} for name, runs in splits.items() for run in range(runs)]
 
 

@@ -27,6 +27,7 @@ COVERS = ("figure 1",)
 NEEDS = ("ionosphere", "boston_housing", "usps")
 ORDER = 1
 MINUTES = (0.5, 35)
+REDUCED_RUNS = 40
 
 PENALTY, _ITERATIONS, _TRAIN = 0.01, 50, 0.7
 _SQUARE = ("NCA", "diagonal NCA", "RCA", "whitened", "Euclidean")
@@ -39,7 +40,11 @@ _QUICK_SPLITS = dict(zip(QUICK_SETS, (2, 4, 4, 2, 2, 2), strict=True))
 
 def units(setting):
     splits = _SPLITS if setting.full else _QUICK_SPLITS
+    if setting.reduced:
+        splits = {name: 2 if name == "digits" else 8 for name in SETS}
     few = {name: 4 if name == "digits" else 15 for name in SETS} if setting.full else {}  # starts take long
+    if setting.reduced:
+        few = {name: 1 if name == "digits" else 4 for name in SETS}
     return [{"set": name, "run": run, "fits": "paper"} for name, runs in splits.items() for run in range(runs)] + [
         {"set": name, "run": run, "fits": "more"} for name, runs in splits.items() for run in range(few.get(name, runs))
     ]

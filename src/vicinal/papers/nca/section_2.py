@@ -19,6 +19,7 @@ COVERS = ("section 2",)
 NEEDS = ("ionosphere", "boston_housing", "usps")
 ORDER = 1.4
 MINUTES = (0.3, 6)
+REDUCED_RUNS = 40
 
 _ITERATIONS = 200
 _PLACES = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200)
@@ -28,6 +29,8 @@ def units(setting):
     splits = (
         {name: 2 if name == "digits" else 10 for name in SETS} if setting.full else dict.fromkeys(QUICK_SETS[:5], 3)
     )
+    if setting.reduced:
+        splits = {name: 1 if name == "digits" else 8 for name in SETS}
     return [{"set": name, "run": run} for name, runs in splits.items() for run in range(runs)]
 
 
