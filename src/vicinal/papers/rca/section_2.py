@@ -147,6 +147,6 @@ def draw(setting, records):
     cells = [[mean_and_error([r["score"][m] for r in records if r["set"] == s]) for s in names] for m in _METHODS]
     groups = [name.replace(" ", "\n") for name in names]
     bars(axes[0, 0], groups, list(_METHODS.values()), *[[[c[i] for c in line] for line in cells] for i in (0, 1)])
-    axes[0, 0].set(ylim=(0.4, 1.05), ylabel="(balanced) Rand score")
+    axes[0, 0].set(ylim=(0.4, 1.15), ylabel="(balanced) Rand score")
     axes[0, 0].legend(ncols=4, loc="upper center")
     return {"section-2": figure}
