@@ -24,7 +24,7 @@ EXTRAS = {"torch": "torch"}
 NEEDS = ("olivetti_faces",)
 ORDER = 3
 MINUTES = (0.2, 0.6)
-REDUCED_RUNS = 40
+REDUCED_RUNS = 2
 
 _SHOWN = 200  # faces of each network in the picture
 _EPOCHS = 40

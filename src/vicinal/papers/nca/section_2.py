@@ -30,7 +30,7 @@ def units(setting):
         {name: 2 if name == "digits" else 10 for name in SETS} if setting.full else dict.fromkeys(QUICK_SETS[:5], 3)
     )
     if setting.reduced:
-        splits = {name: 1 if name == "digits" else 8 for name in SETS}
+        splits = {name: 1 if name == "digits" else 3 for name in SETS}
     return [{"set": name, "run": run} for name, runs in splits.items() for run in range(runs)]
 
 

@@ -23,7 +23,11 @@ _BATCH = 250
 
 
 def units(setting):
-    return [{"size": size, "batch": b} for size in (_N, *_SIZES) for b in range(12 if setting.full else 2)]
+    return [
+        {"size": size, "batch": b}
+        for size in (_N, *_SIZES)
+        for b in range(4 if setting.reduced else 12 if setting.full else 2)
+    ]
 
 
 def measure(setting, size, batch):

@@ -24,11 +24,12 @@ REDUCED_RUNS = 40
 
 SEEN = 0.3
 _SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 10)
+_FEW_SIZES = (2, 3, 4, 5, 10)  # in quick and reduced mode
 _READINGS = {"printed": "as printed", "kept": "leftovers kept", "discarded": "leftovers discarded"}
 
 
 def units(setting):
-    sizes, runs = (_SIZES, 60) if setting.full else ((2, 3, 4, 5, 10), 4)
+    sizes, runs = (_SIZES, 60) if setting.full and not setting.reduced else (_FEW_SIZES, 60 if setting.full else 4)
     return [{"size": s, "reading": reading, "run": run} for s in sizes for reading in _READINGS for run in range(runs)]
 
 
