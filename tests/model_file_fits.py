@@ -232,6 +232,7 @@ FITS = {
 }
 # What the vicinal that wrote version 1 did not have.
 SINCE_VERSION_2 = [
+    "ConstrainedGaussianMixture:apart",
     "AnchorNCA",
     "AnchorNCA:rows and options",
     "RCA:raw shrinkage",

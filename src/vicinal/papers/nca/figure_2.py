@@ -112,20 +112,25 @@ def summarise(setting, records):
             departs=_OVERTRAINED if min(gains, key=lambda name: gains[name]) == "faces" else "",
         ),
     ]
-    equal = [name for name, gain in gains.items() if abs(gain) <= 0.03]
+    equal = [name for name, gain in gains.items() if abs(gain) <= _EQUAL]
     remarks = [
         "The paper shows pictures without numbers, of classes “consistently much better separated” by NCA."
-        + (f" Here PCA or LDA are as good on the test rows of {' and '.join(equal)} (within 0.03)." if equal else "")
-        + " It gives 64 pixels for the digits in the text and 256 in the caption."
+        + (
+            f" Here PCA or LDA are as good on the test rows of {' and '.join(equal)} (within {_EQUAL})."
+            if equal
+            else ""
+        )
+        + " Its text and its caption give different numbers of pixels for the digits."
     ]
     short = [record["set"] for record in records if not record["converged"]]
     remarks += [f"NCA stopped at {_ITERATIONS} iterations before it converged on: {', '.join(short)}."] if short else []
     if not setting.full:
         remarks.append("Faces are left out and the digits are scikit-learn's: quick mode has no files.")
     columns = ["set", "rows: train / test", *[f"{m}, test" for m in _METHODS], *[f"{m}, training" for m in _METHODS]]
-    return Summary([Table(columns, rows, "Accuracy of 1-NN in the plane")], claims, remarks)
+    return Summary([Table(columns, rows, "Accuracy of one nearest neighbour in the plane")], claims, remarks)
 
 
+_EQUAL = 0.03
 _OVERTRAINED = (
     "Faces have nearly as many columns as training rows: NCA, which has no penalty here, separates the training rows almost "
     "perfectly and the others less well. The paper does not tell which rows it shows."

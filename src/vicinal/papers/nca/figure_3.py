@@ -24,6 +24,7 @@ EXTRAS = {"torch": "torch"}
 NEEDS = ("olivetti_faces",)
 ORDER = 3
 MINUTES = (0.2, 0.6)
+REDUCED_RUNS = 2
 
 _SHOWN = 200  # faces of each network in the picture
 _EPOCHS = 40
@@ -88,6 +89,9 @@ def polar_correlations(points, angles, heights):
     return correlations(minimize(lambda centre: -sum(correlations(centre)), first, method="Nelder-Mead").x)
 
 
+_PAPER_FACES = 5000
+
+
 def summarise(setting, records):
     angle, height = ([record[key] for record in records] for key in ("angle", "height"))
     claims = [
@@ -105,12 +109,14 @@ def summarise(setting, records):
     rows = [["direction and angle", plus_minus(angle, 3)], ["distance and height", plus_minus(height, 3)]]
     remarks = [
         "The paper shows a picture without numbers, and says that the network found polar coordinates. To count it, the centre is sought "
-        "from which direction and distance tell most; the table has the mean. The paper has 5,000 faces; here there are "
+        f"from which direction and distance tell most; the table has the mean. The paper has {_PAPER_FACES:,} faces; here there are "
         + (
-            "300 of 30 people to learn from, 1,500 pairs, 40 epochs. Eq. 8 has poor optima: in some networks the sizes change sides along the arc."
+            f"those of {_LEARNED} people to learn from, {_FACES[True][0]:,} pairs, {_EPOCHS} epochs. Eq. 8 has poor optima: in some networks "
+            "the sizes change sides along the arc. The picture has all networks, with both correlations above each."
             if setting.full
-            else "60 drawn ones."
+            else f"{_DRAWN[0]} drawn ones."
         ),
+        "Of the four example faces those of a line are a pair, turned and scaled alike; those of a column are not.",
     ]
     return Summary([Table(["", f"correlation ({len(records)} networks)"], rows)], claims, remarks)
 

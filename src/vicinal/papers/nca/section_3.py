@@ -27,7 +27,7 @@ _RANKS = (2, 3, 5, 8, 12, 20)
 
 
 def units(setting):
-    return [{"rank": rank} for rank in (_RANKS if setting.full else _RANKS[:4])]
+    return [{"rank": rank} for rank in (_RANKS[::2] if setting.reduced else _RANKS if setting.full else _RANKS[:4])]
 
 
 def measure(setting, rank):

@@ -19,6 +19,7 @@ TITLE = "Equation 13: weights of the dimensions, and scattered noise"
 COVERS = ("equation 13", "section 6")
 ORDER = 2.7
 MINUTES = (0.1, 0.2)
+REDUCED_RUNS = 5
 
 _VARIANCES = np.array([9.0, 4.0, 1.0, 0.5, 0.25, 0.1])
 _LARGE, _SMALL = 4.0, 0.15
@@ -119,7 +120,8 @@ def draw(setting, records):
     small = {noise: m for noise, (m, spread) in _NOISES.items() if spread in (0.0, _SMALL)}
     for number, (name, words) in enumerate(_METHODS.items()):
         cells = [mean_and_error([r[name] for r in records if r["part"] == noise]) for noise in small]
-        curve(axes[0, 1], number, list(small.values()), *np.transpose(cells), label=words)
+        means, errors = np.transpose(cells)
+        curve(axes[0, 1], number, list(small.values()), means, errors, label=words)
     axes[0, 1].set(xlabel="columns of small noise", ylabel="purity of the first ten", title="scattered noise")
     axes[0, 1].legend()
     return {"equation-13": figure}

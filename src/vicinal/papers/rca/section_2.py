@@ -28,6 +28,7 @@ COVERS = ("section 2",)
 NEEDS = ("ionosphere", "soybean_small", "boston_housing")
 ORDER = 2
 MINUTES = (0.3, 3)
+REDUCED_RUNS = 2
 
 _SHARE = 0.25
 _CLASSES = (2, 3, 4, 6, 10, 30)
@@ -99,7 +100,7 @@ def summarise(setting, records):
         Claim(
             "a positive constraint leaves M of M x M pairs of labels, a negative one M(M - 1), so that it excludes less for every "
             "M above 2",
-            all(row[2] == row[0] and row[3] == row[0] * (row[0] - 1) for row in counting),
+            all(row[2:4] == [m, m * (m - 1)] for m, row in zip(_CLASSES, counting, strict=True)),
             ", ".join(f"M = {row[0]}: {row[2]} and {row[3]} of {row[1]}" for row in counting),
         ),
         Claim(
@@ -146,6 +147,6 @@ def draw(setting, records):
     cells = [[mean_and_error([r["score"][m] for r in records if r["set"] == s]) for s in names] for m in _METHODS]
     groups = [name.replace(" ", "\n") for name in names]
     bars(axes[0, 0], groups, list(_METHODS.values()), *[[[c[i] for c in line] for line in cells] for i in (0, 1)])
-    axes[0, 0].set(ylim=(0.4, 1.05), ylabel="(balanced) Rand score")
+    axes[0, 0].set(ylim=(0.4, 1.15), ylabel="(balanced) Rand score")
     axes[0, 0].legend(ncols=4, loc="upper center")
     return {"section-2": figure}

@@ -22,6 +22,7 @@ COVERS = ("section 9.1",)
 NEEDS = ("yale_b",)
 ORDER = 12
 MINUTES = (0.1, 1.5)
+REDUCED_RUNS = 2
 
 PERCENT, ROUNDS = 30, 1000
 _DIMENSIONS = (10, 30, 60)
@@ -89,7 +90,8 @@ def draw(setting, records):
     figure, axes = panels(1, 1, size=(6.4, 4.6))
     for number, (name, words) in enumerate(_METHODS.items()):
         values = [[r["seconds"][name] for r in records if r["dimensions"] == d] for d in _DIMENSIONS]
-        curve(axes[0, 0], number, _DIMENSIONS, *np.transpose([mean_and_error(v) for v in values]), label=words)
+        mean, error = np.transpose([mean_and_error(v) for v in values])
+        curve(axes[0, 0], number, _DIMENSIONS, mean, error, label=words)
     axes[0, 0].set(yscale="log", xlabel="dimensions", ylabel="seconds")
     axes[0, 0].legend()
     return {"section-9-1": figure}
