@@ -17,7 +17,7 @@ from vicinal.papers.lca._problems import PROBLEMS, noisy
 TITLE = "Algorithm 1: where LCA-Gauss starts"
 COVERS = ("algorithm 1", "section 4")
 ORDER = 2
-MINUTES = (0.2, 2)
+MINUTES = (0.1, 3)
 REDUCED_RUNS = 3
 
 _NOISE = 5

@@ -23,7 +23,7 @@ from vicinal.papers.lca._problems import PROBLEMS, noisy
 TITLE = "Section 4: relation to ICA"
 COVERS = ("section 4 ica",)
 ORDER = 2.5
-MINUTES = (0.3, 3)
+MINUTES = (0.5, 6)
 REDUCED_RUNS = 2
 
 _SOURCES, _DIGITS = "independent sources", "digits"

@@ -23,7 +23,7 @@ from vicinal.papers._experiment import Claim, Summary, Table, at_the_end
 TITLE = "Section 2: soft neighbourhoods, and what d directions cost"
 COVERS = ("section 2",)
 ORDER = 0.5
-MINUTES = (0.5, 3)
+MINUTES = (0.5, 2)
 
 _NOISES = np.geomspace(0.003, 0.03, 10)
 _NEIGHBOURS = (4, 5, 7, 9, 11, 14, 18)
