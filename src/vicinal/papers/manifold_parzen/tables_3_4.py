@@ -44,7 +44,7 @@ def _neighbors(setting):
 
 def _directions(setting, n_neighbors):
     tried = (3, 5, 8, 11, 16, 22, 32) if setting.full else (1, 2, 4, 6, 9)
-    tried = tried[1::2] if setting.reduced else tried
+    tried = tried[1::2] if setting.reduced else tried  # type: ignore[assignment]
     return [d for d in tried if d <= n_neighbors]
 
 
