@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 CHEAP = {
     "lca": ["figure_1", "section_7"],
     "mparzen": ["figure_1", "table_2"],
-    "rca": ["figure_1", "figure_2", "figure_4", "figure_5", "section_3", "figure_10", "figure_11", "section_9_2"],
+    "rca": ["figure_1", "figure_5", "figure_11"],
     "nca": ["figure_2"],
 }
 
@@ -234,6 +234,33 @@ def test_units_that_are_left_after_the_given_minutes_wait_for_the_next_call(tmp_
     assert _runner.run(experiment, Setting(), tmp_path).summary
 
 
+def test_reduced_mode_has_the_first_runs_only(tmp_path):
+    experiment = made_experiment(tmp_path)
+    experiment.module.REDUCED_RUNS = 2
+    reduced = Setting(full=True, reduced=True)
+    assert reduced.mode == "reduced"
+    assert [unit["run"] for unit in experiment.units(reduced)] == [0, 1]
+    assert len(experiment.units(Setting(full=True))) == 3
+
+
+def test_what_reduced_mode_lacks_is_shown_in_quick_mode(tmp_path, monkeypatch, capsys):
+    from vicinal import cli
+    from vicinal._app import papers
+
+    experiment = made_experiment(tmp_path)
+    experiment.module.NEEDS = ("usps",)
+    monkeypatch.setattr(papers, "experiments", lambda paper: [experiment])
+    arguments = ["papers", "lca", "--figure", "9", "-o", str(tmp_path)]
+    assert cli.main([*arguments, "--reduced"]) == 0
+    assert "nothing was run" in capsys.readouterr().out
+    assert cli.main([*arguments, "--quick"]) == 0
+    assert cli.main([*arguments, "--reduced"]) == 0
+    assert "1 of 1 claim of the papers hold here" in capsys.readouterr().out.splitlines()[-1]
+    full = _runner.run(made_experiment(tmp_path), Setting(full=True), tmp_path)
+    quick = _runner.run(made_experiment(tmp_path), Setting(), tmp_path)
+    assert "it has not been measured in full mode yet" in _page.page("lca", [quick, full])
+
+
 def test_results_can_be_recorded_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setattr("vicinal.papers._experiment.find_spec", lambda name: None if name == "matplotlib" else True)
     experiment = made_experiment(tmp_path)
@@ -377,6 +404,7 @@ def test_the_command_writes_results_pictures_and_says_what_holds(tmp_path):
         (["lca", "--figure", "99"], 2, "lca: figure 1, footnote 1, "),
         (["lca", "--figure", "1,99"], 2, "--figure 99: there is no such table or figure"),
         (["lca", "--jobs", "0"], 2, "at least 1"),
+        (["lca", "--minutes", "none"], 2, "expected a number of minutes above 0"),
         (["pca"], 2, "invalid choice"),
         (["--quick", "--full"], 2, "not allowed with"),
         (["lca", "--data", "nowhere"], 3, "does not exist"),

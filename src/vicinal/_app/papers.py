@@ -53,6 +53,9 @@ def papers(arguments, console):
             return
         for experiment in chosen:
             outcome = report(experiment, setting, folder, skipped.get(experiment.source, ""))
+            if setting.reduced and outcome.summary is None:  # better than nothing, and the page says so
+                quick = report(experiment, Setting(), folder)
+                outcome = quick if quick.summary else outcome
             outcomes.append(outcome)
             console.say(text(outcome))
             for picture in outcome.pictures:

@@ -45,7 +45,10 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
         help="units of work at a time, each in a process with its share of the cores; default 1",
     )  # fmt: skip
     papers.add_argument(
-        "--minutes", type=whole, metavar="M", help="begin nothing new after M minutes; the same command goes on later"
+        "--minutes",
+        type=_minutes,
+        metavar="M",
+        help="begin nothing new after M minutes; the same command goes on later",
     )
     papers.add_argument(
         "--measure", action="store_true", help="record results only: no pictures, no pages, and no matplotlib needed"
@@ -57,3 +60,13 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
     )
     papers.add_argument("--fresh", action="store_true", help="measure anew what has been measured")
     papers.add_argument("--list", action="store_true", help="list the tables and figures with their minutes, and stop")
+
+
+def _minutes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"expected a number of minutes above 0, got {text!r}")
+    return value

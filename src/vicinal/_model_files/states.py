@@ -35,6 +35,7 @@ from vicinal._model_files.parameters import BACKENDS, ENGINE
 from vicinal._model_files.relations import (
     are_directions,
     are_kinds,
+    are_of_constants,
     are_parts,
     fits_type,
     has_neighbors,
@@ -278,7 +279,14 @@ STATES: dict[str, State] = {
             "densities_": estimators("c", method="score_samples"),
             "constant_variances_": maybe(floats("c", "d", least=0)),  # files of version 1 have none
         },
-        [relation("priors_", "probabilities of sum one", sums_to_one)],
+        [
+            relation("priors_", "probabilities of sum one", sums_to_one),
+            relation(
+                "constant_variances_, densities_",
+                "0 but for the columns that were constant in the training rows of a class",
+                are_of_constants,
+            ),
+        ],
     ),
     "DensityImputer": State(
         {
@@ -312,7 +320,7 @@ STATES: dict[str, State] = {
         },
         [
             relation(
-                "reference, spreads",
+                "reference?, spreads?",
                 "given where spreads is given, and only there",
                 lambda reference, spreads: (reference is None) == (spreads is None),
             ),

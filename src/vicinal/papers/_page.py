@@ -10,7 +10,8 @@ def page(paper: str, outcomes: list[Outcome]) -> str:
     """The page of one paper; refused where its prose holds a typed number."""
     for outcome in outcomes:
         refuse_typed_numbers(outcome.experiment.module)
-    mode = outcomes[0].setting.mode
+    # What has not been measured in a mode may be shown in quick mode.
+    mode = next((outcome.setting.mode for outcome in outcomes if outcome.setting.full), "quick")
     lines = [f"# {PAPERS[paper][1]}", ""]
     lines += [f"Made by `{_command(paper, mode)}` on {_machines(outcomes)}.", ""]
     lines += ["Times are sums over the units of an experiment, which run side by side with `--jobs N`.", ""]
@@ -23,7 +24,7 @@ def page(paper: str, outcomes: list[Outcome]) -> str:
         lines += ["Quick mode: small sizes and no data files. `--full` runs the paper's own sizes and data.", ""]
     lines += _overview(outcomes)
     for outcome in outcomes:
-        lines += _section(outcome)
+        lines += _section(outcome, mode)
     if mode != "quick":
         lines += contents(paper, {outcome.experiment.name: _held(outcome) for outcome in outcomes})
     return "\n".join(lines).rstrip() + "\n"
@@ -45,7 +46,7 @@ def _held(outcome):
     return f"{sum(claim.holds for claim in claims)} of {len(claims)}"
 
 
-def _section(outcome):
+def _section(outcome, mode):
     experiment, summary = outcome.experiment, outcome.summary
     number = experiment.module.COVERS[0]
     command = _command(experiment.paper, outcome.setting.mode, number)
@@ -53,6 +54,8 @@ def _section(outcome):
     if summary is None:
         return [*lines, f"Skipped: {outcome.skipped}", ""]
     lines += [f"`{command}` ({_duration(outcome.seconds)}; code: `{experiment.source}`)", ""]
+    if outcome.setting.mode != mode:
+        lines += [f"Quick mode: small sizes and no data files; it has not been measured in {mode} mode yet.", ""]
     for table in summary.tables:
         lines += _table(table)
     if summary.claims:

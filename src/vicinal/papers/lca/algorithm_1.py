@@ -18,6 +18,7 @@ TITLE = "Algorithm 1: where LCA-Gauss starts"
 COVERS = ("algorithm 1", "section 4")
 ORDER = 2
 MINUTES = (0.2, 2)
+REDUCED_RUNS = 3
 
 _NOISE = 5
 _ITERATIONS = 60

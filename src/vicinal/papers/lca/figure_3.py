@@ -22,7 +22,7 @@ TITLE = "Figures 2 and 3: clustering as dimensions of noise are added"
 COVERS = ("figure 3", "figure 2")
 ORDER = 3
 MINUTES = (1, 60)
-REDUCED_RUNS = 2
+REDUCED_RUNS = 1
 
 _METHODS = ("SC", "FastICA", "LCA", "LCA-Gauss", "LCA-Gauss-Red", "NGCA")
 _WIDTHS = (1.0, 0.5, 0.25, 2.0)  # times the median distance

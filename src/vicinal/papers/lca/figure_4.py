@@ -19,7 +19,7 @@ COVERS = ("figure 4",)
 ORDER = 4
 NEEDS = ("usps",)
 MINUTES = (0.5, 70)
-REDUCED_RUNS = 2
+REDUCED_RUNS = 1
 
 BLUR = (blur_images.__kwdefaults__ or {})["sd"]
 

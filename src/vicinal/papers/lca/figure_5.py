@@ -25,7 +25,7 @@ REDUCED_RUNS = 1
 SWEEPS = 40
 SLOW = 0.9
 _DISCOUNTS = (0.3, 0.6)
-_REG = {"full": 1e-5, "quick": 1e-3}
+_REG = {True: 1e-5, False: 1e-3}  # full or not
 _PAPER_RUNS = 20
 # Differences of negative log-likelihood to the exact fit with their standard errors, by gamma and by B: the three N on training
 # rows, then on test rows. B and N are 1000, 3000 and 6000.
@@ -76,7 +76,7 @@ def units(setting):
 def measure(setting, solver, run, discount, batch, neighbors):
     n, m, _, _, _, sweeps = _sizes(setting)
     train, test = split_digits(setting, run, n, m)
-    reg = _REG[setting.mode]
+    reg = _REG[setting.full]
     if solver == "library":
         lca = LCA(reg=reg, random_state=run, engine=setting.engine)
         if discount == 0:
@@ -252,7 +252,7 @@ def _remarks(setting, records, cells):
     remarks = [
         f"The exact fits have a test negative log-likelihood of {plus_minus(exact['Eq. 7'])} (EM from the covariance of the data) and "
         f"{plus_minus(exact['library'])} (the library's accelerated solver). The paper's penalty for this figure is not known; "
-        f"{_REG[setting.mode]:g} here.",
+        f"{_REG[setting.full]:g} here.",
         "Slower convergence with a larger gamma: between half of the sweeps and the last, the test figure of a cell still moves by at most "
         + ", ".join(f"{value:.2f} (gamma = {g})" for g, value in late.items())
         + " nats.",

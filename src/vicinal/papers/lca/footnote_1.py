@@ -19,7 +19,7 @@ COVERS = ("footnote 1",)
 ORDER = 1.5
 NEEDS = ("usps",)
 MINUTES = (0.2, 8)
-REDUCED_RUNS = 3
+REDUCED_RUNS = 2
 
 _PLANTED, _FAR = 5, 10.0
 _DIGITS, _PLANE = "digits", "five Gaussians"

@@ -24,6 +24,7 @@ TITLE = "Section 4: relation to ICA"
 COVERS = ("section 4 ica",)
 ORDER = 2.5
 MINUTES = (0.3, 3)
+REDUCED_RUNS = 2
 
 _SOURCES, _DIGITS = "independent sources", "digits"
 _SETS = (_SOURCES, *PROBLEMS, _DIGITS)

@@ -26,6 +26,7 @@ TITLE = "Section 7: LCA before other local methods"
 COVERS = ("section 7",)
 ORDER = 7
 MINUTES = (0.5, 4)
+REDUCED_RUNS = 4
 
 WIDER = 2.0
 _LABELLED = 3

@@ -38,7 +38,7 @@ _NOISES = np.geomspace(0.0025, 4.0, 28).tolist()
 
 def _neighbors(setting):
     if setting.reduced:
-        return 280, 140, 70, 35, 17, 11
+        return 280, 140, 70, 35, 11
     return (280, 200, 140, 100, 70, 50, 35, 25, 17, 11, 7) if setting.full else (6, 9, 12, 18, 27, 40)
 
 
@@ -67,7 +67,7 @@ def measure(setting, model, n_neighbors):
     }
     if model in fixed:
         return {_ERROR: _fitted(fixed[model], parts)}
-    grid = {"n_neighbors": [max(n_neighbors, 1)], "n_components": [0], "noise": _NOISES}
+    grid = {"n_neighbors": [max(n_neighbors, 1)], "n_components": [0], "noise": _NOISES[:: 1 + setting.reduced]}
     if model == "MParzen":
         grid["n_components"] = _directions(setting, n_neighbors)
     split = PredefinedSplit(np.repeat([-1, 0], [len(train), len(valid)]))
@@ -298,7 +298,7 @@ def draw(setting, records):
     axes[0, 2].set(title="Table 4 by neighbours", xlabel="k", ylabel="ANCLL (nats)", xscale="log")
     axes[0, 2].set_xticks(k[::2], map(str, k[::2]))
     axes[0, 2].minorticks_off()
-    axes[0, 2].legend(fontsize=10)
+    axes[0, 2].legend(fontsize=10, loc="center right")
     if setting.full:
         axes[0, 0].margins(y=0.2)
         axes[0, 0].legend(loc="upper right")

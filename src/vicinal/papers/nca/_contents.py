@@ -133,7 +133,7 @@ CONTENTS: list[Entry] = [
     Entry(
         "sec. 6",
         "RCA and the method of Xing et al. assume compact classes",
-        "papers/rca",
+        "papers/rca/figure_7.py",
         experiment="figure_1",
         note="Both are here: see the page of RCA",
     ),
