@@ -32,7 +32,7 @@ COVERS = ("figure 7", "section 8.1.5")
 NEEDS = ("yale_b",)
 ORDER = 7
 MINUTES = (0.3, 5)
-REDUCED_RUNS = 3
+REDUCED_RUNS = 2
 
 PERCENT, ROUNDS, GAP = 30, 1000, 0.01
 _SPACES = {"60": f"{60} PCA coefficients", "30": f"{30} dimensions by cFLD"}

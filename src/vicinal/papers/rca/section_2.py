@@ -28,7 +28,7 @@ COVERS = ("section 2",)
 NEEDS = ("ionosphere", "soybean_small", "boston_housing")
 ORDER = 2
 MINUTES = (0.3, 3)
-REDUCED_RUNS = 2
+REDUCED_RUNS = 1
 
 _SHARE = 0.25
 _CLASSES = (2, 3, 4, 6, 10, 30)
