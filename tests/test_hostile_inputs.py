@@ -221,5 +221,5 @@ def test_what_a_model_file_lacks_is_noticed_at_load(tmp_path, forged):
     else:
         classifier = vicinal.DensityClassifier(ParzenWindows(1.0)).fit(X, Y)
         classifier.constant_variances_ = np.ones((2, 3))
-        with pytest.raises(TypeError, match="constant_variances_ .* 0 but for the columns that were constant"):
+        with pytest.raises(TypeError, match=r"constant_variances_ .* 0 but for the columns that were constant"):
             vicinal.io.save(classifier, tmp_path / "model.vicinal")

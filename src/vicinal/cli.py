@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from vicinal._app import errors
+from vicinal._app.clusters import cluster_of
 from vicinal._app.console import Console, one_line
 from vicinal._app.parser import make_parser
 from vicinal._app.paths import check_paths
@@ -99,7 +100,8 @@ def _run(arguments, console, signals):
                 raise errors.Failure(_NO_PAPERS, errors.MISSING_EXTRA)
             module, function = _COMMANDS[arguments.command]
             arguments.check_interrupted, arguments.interrupted = signals.check, signals.came
-            getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)
+            with cluster_of(arguments, console):
+                getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)
         return errors.OK
     except errors.Failure as failure:
         if failure.code == errors.OUTPUT:

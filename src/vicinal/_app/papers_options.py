@@ -35,9 +35,9 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
     size.add_argument(
         "--reduced", action="store_true", help="the data sets of the papers, with fewer runs or rows; see the pages"
     )
-    add_input(papers, "--data", metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
+    add_input(papers, "--data", folder=True, metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
     add_output(
-        papers, "-o", "--output", metavar="DIR", default="vicinal-papers",
+        papers, "-o", "--output", folder=True, metavar="DIR", default="vicinal-papers",
         help="folder for results, pictures and pages; a run that was interrupted goes on from it; default vicinal-papers",
     )  # fmt: skip
     papers.add_argument(

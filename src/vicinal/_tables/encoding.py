@@ -29,7 +29,7 @@ PARTS = ("number", "days", *(f"{name}_{function}" for name in _ROUNDS for functi
 
 def outputs_of(column: Any, kind: ColumnType, one_hot: bool) -> list[tuple[str, ColumnType]]:
     """What a raw column becomes: parts, each with its kind."""
-    if kind.kind in ("continuous", "lattice", "boolean"):
+    if kind.kind in ("continuous", "lattice", "tied", "boolean"):
         return [("number", kind)]
     if kind.kind == "category" and one_hot:
         return [(f"={value}", ColumnType("boolean")) for value in sorted(as_texts(column).dropna().unique())]

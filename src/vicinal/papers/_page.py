@@ -1,5 +1,7 @@
 """The page of a paper, in Markdown: its numbers and claims beside ours."""
 
+from importlib import import_module
+
 from vicinal.papers._contents import contents
 from vicinal.papers._list import PAPERS
 from vicinal.papers._prose import about, refuse_typed_numbers
@@ -18,6 +20,12 @@ def page(paper: str, outcomes: list[Outcome]) -> str:
     if mode == "reduced":
         lines += [
             "Reduced: the paper's data with fewer runs, and fewer rows where a section says so. `--full` runs the paper's own sizes.",
+            "",
+        ]
+    earlier = getattr(import_module(f"vicinal.papers.{PAPERS[paper][0]}"), "EARLIER", "")
+    if mode == "reduced" and earlier:
+        lines += [
+            f"Full runs of earlier code, and what was wrong with them, are on [a page of their own]({earlier}).",
             "",
         ]
     if mode == "quick":

@@ -18,7 +18,7 @@ TITLE = "Figure 4: six density models of digits"
 COVERS = ("figure 4",)
 ORDER = 4
 NEEDS = ("usps",)
-MINUTES = (0.5, 70)
+MINUTES = (0.4, 60)
 REDUCED_RUNS = 1
 
 BLUR = (blur_images.__kwdefaults__ or {})["sd"]

@@ -18,7 +18,7 @@ TITLE = "Footnote 1: outliers"
 COVERS = ("footnote 1",)
 ORDER = 1.5
 NEEDS = ("usps",)
-MINUTES = (0.2, 8)
+MINUTES = (0.1, 6)
 REDUCED_RUNS = 2
 
 _PLANTED, _FAR = 5, 10.0

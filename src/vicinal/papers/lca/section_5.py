@@ -17,7 +17,7 @@ from vicinal.papers.lca._subsampling import eq_7
 TITLE = "Section 5: the cost of a pass"
 COVERS = ("section 5",)
 ORDER = 2.7
-MINUTES = (0.3, 2)
+MINUTES = (0.1, 1)
 
 _BATCH, _NEIGHBORS, _COLUMNS, _TIMES = 100, 500, 20, 3
 _WAYS = ("all pairs", "subsampled")

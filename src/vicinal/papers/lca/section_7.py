@@ -25,7 +25,7 @@ from vicinal.quality import clustering_accuracy
 TITLE = "Section 7: LCA before other local methods"
 COVERS = ("section 7",)
 ORDER = 7
-MINUTES = (0.5, 4)
+MINUTES = (0.2, 1)
 REDUCED_RUNS = 4
 
 WIDER = 2.0

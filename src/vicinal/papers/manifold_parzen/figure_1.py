@@ -19,7 +19,7 @@ from vicinal.papers._experiment import Claim, Summary, Table
 TITLE = "Figure 1: the holes of nearest neighbours"
 COVERS = ("figure 1",)
 ORDER = 0
-MINUTES = (0.3, 1)
+MINUTES = (0.1, 0.5)
 
 APART, SPREAD = 0.3, 0.05
 _LENGTH, _ROWS = 4.0, 30

@@ -19,7 +19,7 @@ TITLE = "Tables 3 and 4: classifying digits"
 COVERS = ("table 3", "table 4")
 ORDER = 3
 NEEDS = ("usps",)
-MINUTES = (0.4, 12)
+MINUTES = (0.3, 15)
 
 _ERROR, _ANCLL = "error", "conditional_log_likelihood"
 _KEYS = {_ERROR: "error", _ANCLL: "ancll"}
