@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 CHEAP = {
     "lca": ["figure_1", "section_7"],
     "mparzen": ["figure_1", "table_2"],
-    "rca": ["figure_1", "figure_2", "section_3", "figure_5", "figure_11"],
+    "rca": ["figure_1", "figure_2", "figure_5", "section_3", "figure_11"],
     "nca": ["figure_2"],
 }
 
