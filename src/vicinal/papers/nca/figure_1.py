@@ -27,7 +27,7 @@ COVERS = ("figure 1",)
 NEEDS = ("ionosphere", "boston_housing", "usps")
 ORDER = 1
 MINUTES = (0.5, 35)
-REDUCED_RUNS = 40
+REDUCED_RUNS = 2
 
 PENALTY, _ITERATIONS, _TRAIN = 0.01, 50, 0.7
 _SQUARE = ("NCA", "diagonal NCA", "RCA", "whitened", "Euclidean")

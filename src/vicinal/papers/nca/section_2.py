@@ -19,7 +19,7 @@ COVERS = ("section 2",)
 NEEDS = ("ionosphere", "boston_housing", "usps")
 ORDER = 1.4
 MINUTES = (0.3, 6)
-REDUCED_RUNS = 40
+REDUCED_RUNS = 2
 
 _ITERATIONS = 200
 _PLACES = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200)

@@ -19,7 +19,7 @@ TITLE = "Equation 13: weights of the dimensions, and scattered noise"
 COVERS = ("equation 13", "section 6")
 ORDER = 2.7
 MINUTES = (0.1, 0.2)
-REDUCED_RUNS = 5
+REDUCED_RUNS = 4
 
 _VARIANCES = np.array([9.0, 4.0, 1.0, 0.5, 0.25, 0.1])
 _LARGE, _SMALL = 4.0, 0.15

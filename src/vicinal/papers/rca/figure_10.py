@@ -27,7 +27,7 @@ COVERS = ("figure 10", "section 8.3")
 NEEDS = ("ionosphere", "soybean_small", "boston_housing")
 ORDER = 10
 MINUTES = (0.2, 2)
-REDUCED_RUNS = 8
+REDUCED_RUNS = 3
 
 _LITTLE, _MUCH = 0.9, 0.7
 _AMOUNTS = {"little": _LITTLE, "much": _MUCH}

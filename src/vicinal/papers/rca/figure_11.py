@@ -16,7 +16,7 @@ TITLE = "Figure 11: the component that two covariances share"
 COVERS = ("figure 11",)
 ORDER = 11
 MINUTES = (0.2, 0.1)
-REDUCED_RUNS = 100
+REDUCED_RUNS = 50
 
 _SPREADS = np.array([[0.1, 1.0, 2.0], [1.0, 0.1, 2.0]])
 _PAPER = {

@@ -18,7 +18,7 @@ COVERS = ("figure 4", "figure 3")
 NEEDS = ("yale_b",)
 ORDER = 4
 MINUTES = (0.2, 0.6)
-REDUCED_RUNS = 10
+REDUCED_RUNS = 5
 
 _PERCENTS = (10, 30, 75)
 _PEOPLE = 30

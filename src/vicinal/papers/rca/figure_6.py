@@ -17,7 +17,7 @@ COVERS = ("figure 6",)
 NEEDS = ("yale_b",)
 ORDER = 6
 MINUTES = (0.2, 1.3)
-REDUCED_RUNS = 4
+REDUCED_RUNS = 2
 
 _PERCENTS = (10, 20, 30, 45, 60, 75, 90)
 _METHODS = ("original space", "RCA without cFLD", "cFLD only", "RCA with cFLD")

@@ -32,7 +32,7 @@ COVERS = ("figure 7", "section 8.1.5")
 NEEDS = ("yale_b",)
 ORDER = 7
 MINUTES = (0.3, 5)
-REDUCED_RUNS = 3
+REDUCED_RUNS = 2
 
 PERCENT, ROUNDS, GAP = 30, 1000, 0.01
 _SPACES = {"60": f"{60} PCA coefficients", "30": f"{30} dimensions by cFLD"}
@@ -109,6 +109,9 @@ def summarise(setting, records):
             "RCA is better than the exact solution of the same problem in both spaces (purity of 64, by 0.05)",
             all(mean[d]["rca"] > mean[d]["xing"] + 0.05 for d in _SPACES),
             _against(mean, "xing"),
+            departs="RCA is ahead in both spaces, by less than the margin in one."
+            if all(mean[d]["rca"] > mean[d]["xing"] for d in _SPACES)
+            else "",
         ),
     ]
     remarks = [

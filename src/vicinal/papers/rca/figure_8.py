@@ -20,7 +20,7 @@ COVERS = ("figure 8", "section 8.1.6")
 NEEDS = ("yale_b",)
 ORDER = 8
 MINUTES = (0.2, 4)
-REDUCED_RUNS = 40
+REDUCED_RUNS = 12
 
 SEEN = 0.3
 _SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 10)

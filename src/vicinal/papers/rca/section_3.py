@@ -18,7 +18,7 @@ TITLE = "Sections 3 to 5: the problems that RCA solves"
 COVERS = ("section 3", "section 4", "section 5", "equation 2", "equation 5", "equation 6", "equation 11")
 ORDER = 2.5
 MINUTES = (0.1, 0.2)
-REDUCED_RUNS = 3
+REDUCED_RUNS = 2
 
 _D, _KEPT = 5, 2
 _PROBLEMS = {

@@ -16,7 +16,7 @@ TITLE = "Section 7: online RCA converges, or adapts"
 COVERS = ("section 7",)
 ORDER = 3
 MINUTES = (0.2, 0.2)
-REDUCED_RUNS = 5
+REDUCED_RUNS = 3
 
 _D, _BLOCK = 5, 100
 _LARGE, _SMALL = 0.006, 0.0015

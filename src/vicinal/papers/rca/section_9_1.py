@@ -22,7 +22,7 @@ COVERS = ("section 9.1",)
 NEEDS = ("yale_b",)
 ORDER = 12
 MINUTES = (0.1, 1.5)
-REDUCED_RUNS = 2
+REDUCED_RUNS = 1
 
 PERCENT, ROUNDS = 30, 1000
 _DIMENSIONS = (10, 30, 60)

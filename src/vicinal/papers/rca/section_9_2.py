@@ -149,11 +149,9 @@ def _departs(passed, reading):
         words.append("Iris fails as well.")
     others = [name for name in passed if name != "iris"]
     if others:
-        few = (
-            " Its classes have some ten rows each, too few for a test of a class to find anything."
-            if "soybean" in others
-            else ""
-        )
+        few = ""
+        if "soybean" in others and reading == "by class":
+            few = " The classes of soybean have some ten rows each, too few for a test of a class to find anything."
         words.append(f"The tests do not tell {' and '.join(others)} from Gaussian ({reading}).{few}")
     return " ".join(words)
 
