@@ -4,6 +4,7 @@ import argparse
 
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.clusters import cluster_options
+from vicinal._app.papers_options import add_papers
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -209,27 +210,7 @@ def make_parser():
         help="where to write; default: the current folder",
     )  # fmt: skip
 
-    papers = commands.add_parser(
-        "papers", parents=[general], help="reproduce the tables and figures of the papers", description=_PAPERS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    papers.add_argument("paper", nargs="?", choices=("lca", "mparzen", "rca", "nca"), help="one paper; default: all")
-    papers.add_argument("--figure", metavar="N", help="one figure or table, as in 3, table1, eq12")
-    papers.set_defaults(full=False)  # the first option of a pair would set it by its own action
-    size = papers.add_mutually_exclusive_group()
-    size.add_argument(
-        "--quick", dest="full", action="store_false", help="minutes, without data files or network (default)"
-    )
-    size.add_argument(
-        "--full", dest="full", action="store_true", help="the papers' own sizes and data sets; an hour on 2 cores"
-    )
-    add_input(papers, "--data", folder=True, metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
-    add_output(
-        papers, "-o", "--output", folder=True, metavar="DIR", default="vicinal-papers",
-        help="folder for results, pictures and pages; a run that was interrupted goes on from it; default vicinal-papers",
-    )  # fmt: skip
-    papers.add_argument("--fresh", action="store_true", help="measure anew what has been measured")
-    papers.add_argument("--list", action="store_true", help="list the tables and figures and stop")
+    add_papers(commands, general, _positive)
     return parser
 
 
@@ -279,11 +260,6 @@ _DEMO = """\
 Three comparisons on built-in data: densities of slanted bars with a picture, metrics and densities for the sensors
 of a machine with a report, and metrics for 178 real wines.
 Writes vicinal-demo.html and vicinal-demo.png. Needs no network and takes less than a minute.
-"""
-_PAPERS = """\
-Reproduce the tables and figures of the four papers: results (JSON), pictures (PNG) and a page for each paper
-with the paper's number or claim beside ours. A part whose data or package is missing is skipped and says so.
-Seeds are part of the experiments: --seed changes nothing here. Exit code 8 when a claim fails that is not known to.
 """
 
 

@@ -152,6 +152,7 @@ _OWN: dict[str, dict[str, list]] = {
     "ConstrainedGaussianMixture": {
         "covariance_type": [one_of("full", "tied", "diag", "spherical")],
         "count_by": [one_of("chunklets", "points")],
+        "init": [one_of("k-means"), _ESTIMATOR],
         "reg_covar": [NUMBER],
     },
     "ConstrainedKMeans": {
