@@ -1,14 +1,16 @@
 """Adapters for embeddings, side by side: does a map learned from pairs search better than the raw rows?
 
-    VICINAL_DATA=/path/to/data python benchmarks/adapters.py few [--sets usps,yale] [--draws 20] [--seconds 600]
-    VICINAL_DATA=/path/to/data python benchmarks/adapters.py side [--sets usps,glove] [--quick]
+    VICINAL_DATA=/path/to/data python benchmarks/adapters.py few [--sets usps,yale] [--draws 20] [--jobs 16]
+    VICINAL_DATA=/path/to/data python benchmarks/adapters.py side [--sets usps,glove] [--quick] [--jobs 8 --threads 2]
     python benchmarks/adapters.py speed [--quick]
+    python benchmarks/adapters.py race [--quick] [--jobs 7 --threads 2]
     python benchmarks/adapters.py tables
 
 few: RCA(shrinkage="cv") from 30, 100 and 500 pairs against the raw rows, draw by draw (sets with at least 256 columns).
-side: all methods on one split of each set.  speed: times beside NumPy's and torch's on this machine, in one run.  tables: prints the
-tables of docs/adapters.md.
-Each part writes benchmarks/results/adapters-PART.json after every set, so that an interrupted run loses nothing.
+side: all methods on one split of each set.  speed: times of `evaluate` beside NumPy's and of RCA, in one run.  race: the time
+until AnchorNCA reaches the best held-out nDCG@10 of an adapter trained in torch.  tables: prints the tables of docs/adapters.md.
+The parts of few, side and race run in `--jobs` processes, each on `--threads` cores of its own.
+Each part writes benchmarks/results/adapters-PART.json after every result, so that an interrupted run loses nothing.
 
 Sets, all compared by cosine: GloVe words (alike: a word and its forms in -s, -ed, -ing), MNIST and USPS pixels (alike: the
 same digit), Yale B and Olivetti faces at 32 x 32 (alike: the same person), and a synthetic set.  Synthetic: 768 columns;
@@ -18,9 +20,12 @@ nuisance directions, common to all rows, of three times the size, and white nois
 
 import argparse
 import json
+import multiprocessing
 import os
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +40,37 @@ RESULTS = Path(__file__).parent / "results"
 SIZES = (30, 100, 500)
 WIDE = ("usps", "mnist", "yale", "olivetti", "synthetic")
 CLASSES = ("usps", "mnist", "yale", "olivetti")
+METHODS = (
+    "raw cosine", "whitening", "top 3 directions removed", "RCA, 500 pairs", "AnchorNCA, 500 pairs",
+    "torch adapter, 500 pairs", "LDA, labels", "RCA, labels", "NCA, labels",
+)  # fmt: skip
+RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 
 
+def in_processes(work, tasks, jobs, threads):
+    """Yield each task and what `work` makes of it, as they come: in this process, or in `jobs` others with cores of their own."""
+    if jobs == 1:
+        yield from ((task, work(*task)) for task in tasks)
+        return
+    # Set before the processes import NumPy: vicinal and the BLAS libraries follow it.
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, take_cores, (context.Value("i", 0), threads)) as pool:
+        running = {pool.submit(work, *task): task for task in tasks}
+        for done in as_completed(running):
+            yield running[done], done.result()
+
+
+def take_cores(started, threads):
+    """Keep a new process on the next cores of the machine."""
+    with started.get_lock():
+        first = started.value * threads
+        started.value += 1
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[(first + i) % len(cores)] for i in range(threads)})
+
+
+@cache
 def load(name):
     """Rows and what groups them (-1: alone)."""
     if name == "synthetic":
@@ -51,10 +85,11 @@ def load(name):
     if name in ("usps", "mnist"):
         data = np.load(folder / f"{name}.npz")
         some = np.random.default_rng(0).permutation(len(data["X_train"]))[:6000]
-        return data["X_train"][some].astype(np.float32) - (-1000 if name == "usps" else 0), data["y_train"][some]
+        X = data["X_train"][some].astype(np.float32) - (-1000 if name == "usps" else 0)
+        return X, data["y_train"][some].astype(np.int64)
     if name == "yale":
         data = np.load(folder / "yaleb_32x32.npz")
-        return data["X"].astype(np.float32), data["y"]
+        return data["X"].astype(np.float32), data["y"].astype(np.int64)
     data = np.load(folder / "olivetti_faces.npz")
     X = data["X"].reshape(-1, 32, 2, 32, 2).mean(axis=(2, 4)).reshape(len(data["X"]), -1)
     return X.astype(np.float32), np.repeat(np.arange(40), 10)
@@ -92,40 +127,46 @@ def draw_pairs(y, count, rng):
 
 
 def judge(X, y, queries, model=None):
-    return retrieval.evaluate(queries, X, np.where(y < 0, -1, y), model=model, n_bootstrap=20, depth=10).mean
+    return retrieval.evaluate(queries, X, y, model=model, n_bootstrap=20, depth=10).mean
 
 
-def few(sets, draws, seconds):
-    found, end = earlier("few", sets), time.monotonic() + seconds
-    rows_of = {name: load(name) for name in sets}
-    for draw in range(draws):
-        for name in sets:
-            X, y = rows_of[name]
-            rng = np.random.default_rng(draw)
-            fit, test = halves(y, name in CLASSES, rng)
-            asked = rng.permutation(np.flatnonzero(np.isin(y[test], y[test][y[test] >= 0])))[:300]
-            raw = judge(X[test], y[test], asked)
-            for size in SIZES:
-                model = make_pipeline(Normalizer(), RCA(shrinkage="cv"), Normalizer()).fit(
-                    X[fit], draw_pairs(y[fit], size, rng)
-                )
-                mine = judge(X[test], y[test], asked, model)
-                row = [
-                    raw["recall@10"],
-                    mine["recall@10"],
-                    raw["precision@10"],
-                    mine["precision@10"],
-                    model[1].shrinkage_,
-                ]
-                found.setdefault(name, {}).setdefault(str(size), []).append([round(float(v), 5) for v in row])
-                rows = np.array(found[name][str(size)])
-                gain = rows[:, 1] - rows[:, 0]
-                error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.nan
-                print(f"{name:10} {size:4} pairs, draw {draw}: raw {rows[:, 0].mean():.4f}, RCA {rows[:, 1].mean():.4f}, mean gain "
-                      f"{gain.mean():+.4f} (se {error:.4f}), worst {gain.min():+.4f}, raw kept {rows[:, 4].mean():.2f}", flush=True)  # fmt: skip
-            (RESULTS / "adapters-few.json").write_text(json.dumps(found, indent=1))
-            if time.monotonic() > end:
-                return
+def few(sets, draws, jobs, threads):
+    found = earlier("few", sets)
+    tasks = [(name, draw) for draw in range(draws) for name in sets]
+    for (name, draw), rows in in_processes(one_draw, tasks, jobs, threads):
+        for size, row in rows.items():
+            known = found.setdefault(name, {}).setdefault(str(size), [])
+            known.append(row)
+            gain, error = gain_of(known)
+            print(f"{name:10} {size:4} pairs, draw {draw}, {len(known)} known: mean gain {gain.mean():+.4f} (se {error:.4f}), "
+                  f"worst {gain.min():+.4f}", flush=True)  # fmt: skip
+        keep("few", found)
+
+
+def one_draw(name, draw):
+    """By number of pairs: recall@10 and precision@10 of the raw rows and under RCA, and the share of raw that was kept."""
+    X, y = load(name)
+    rng = np.random.default_rng(draw)
+    fit, test = halves(y, name in CLASSES, rng)
+    asked = rng.permutation(np.flatnonzero(np.isin(y[test], y[test][y[test] >= 0])))[:300]
+    raw, rows = judge(X[test], y[test], asked), {}
+    for size in SIZES:
+        model = make_pipeline(Normalizer(), RCA(shrinkage="cv"), Normalizer())
+        model.fit(X[fit], draw_pairs(y[fit], size, rng))
+        mine = judge(X[test], y[test], asked, model)
+        row = [raw["recall@10"], mine["recall@10"], raw["precision@10"], mine["precision@10"], model[1].shrinkage_]
+        rows[size] = [round(float(value), 5) for value in row]
+    return rows
+
+
+def gain_of(rows):
+    """The gains in recall@10 of some draws, and the standard error of their mean."""
+    gain = np.array(rows)[:, 1] - np.array(rows)[:, 0]
+    return gain, gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else 0.0
+
+
+def keep(part, found):
+    (RESULTS / f"adapters-{part}.json").write_text(json.dumps(found, indent=1))
 
 
 def without_top(X, n=3):
@@ -148,18 +189,19 @@ def gain_of_pairs(X, pairs, A):
     return float(np.where(place < 10, 1.0 / np.log2(2.0 + place), 0.0).mean())
 
 
-def torch_adapter(X, pairs, start, held, temperature=0.05):
-    """A linear map trained in torch: Adam, batches of 512, the best of five learning rates, early stopping.
+def torch_adapter(X, pairs, start, held, rates=RATES, temperature=0.05):
+    """A linear map trained in torch: Adam, batches of 512, the best of some learning rates, early stopping.
 
     Returns the map, its nDCG@10 on the held-out pairs, and the seconds of the best learning rate until then.
     """
     import torch
 
     torch.manual_seed(0)
-    rows, rng, best = torch.from_numpy(X), np.random.default_rng(0), (None, -1.0, 0.0)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    rows, best = torch.from_numpy(X), (None, -1.0, 0.0)
     size = float(np.sqrt(np.mean(start**2)))
-    for rate in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1):
-        A = torch.tensor(start, dtype=torch.float32, requires_grad=True)
+    for rate in rates:
+        A, rng = torch.tensor(start, dtype=torch.float32, requires_grad=True), np.random.default_rng(0)
         optimiser, idle, top, seconds = torch.optim.Adam([A], lr=rate * size), 0, -1.0, 0.0
         for _ in range(30):
             began = time.perf_counter()
@@ -180,35 +222,63 @@ def torch_adapter(X, pairs, start, held, temperature=0.05):
     return best
 
 
-def anchors_beside_torch(n_pairs, n_features=768, rank=128):
-    """Seconds until AnchorNCA reaches the best held-out nDCG@10 of the torch adapter, and torch's own."""
+RANK = 128
+
+
+def views(n_pairs, n_features=768):
+    """Two views of each thing of the synthetic set, of unit length; pairs to learn from, held-out pairs, and a random start."""
     rng = np.random.default_rng(0)
-    X = np.repeat(rng.normal(size=(n_pairs, 32)).astype(np.float32), 2, axis=0) @ rng.normal(
-        size=(32, n_features)
-    ).astype(np.float32)
-    X += (
-        3.0
-        * rng.normal(size=(2 * n_pairs, 64)).astype(np.float32)
-        @ rng.normal(size=(64, n_features)).astype(np.float32)
-    )
-    X = normalize(X + rng.standard_normal(size=X.shape, dtype=np.float32))
-    pairs = np.arange(2 * n_pairs).reshape(n_pairs, 2)
-    held, train = pairs[: min(n_pairs // 10, 1000)], pairs[min(n_pairs // 10, 1000) :]
-    start = np.linalg.qr(rng.normal(size=(n_features, rank)))[0].T
-    _, goal, theirs = torch_adapter(X, train, start, held)
-    visited, began = [], time.perf_counter()
+
+    def normal(*shape):
+        return rng.standard_normal(size=shape, dtype=np.float32)
+
+    X = np.repeat(normal(n_pairs, 32), 2, axis=0) @ normal(32, n_features)
+    X += 3.0 * normal(2 * n_pairs, 64) @ normal(64, n_features)
+    X = normalize(X + normal(*X.shape), copy=False)
+    pairs, n_held = np.arange(2 * n_pairs).reshape(n_pairs, 2), min(n_pairs // 10, 1000)
+    start = np.linalg.qr(normal(n_features, RANK))[0].T
+    return X, pairs[n_held:], pairs[:n_held], start
+
+
+STARTS = ("the same start", "its own start")
+
+
+def run_of(how, n_pairs):
+    """Held-out nDCG@10 and seconds: of the torch adapter with a learning rate, or of AnchorNCA from a start, after each round."""
+    X, train, held, start = views(n_pairs)
+    if how not in STARTS:
+        return torch_adapter(X, train, start, held, (how,))[1:]
+    model = AnchorNCA(RANK, init=start if how == STARTS[0] else "rca", random_state=0, max_iter=1)
+    visited, began = [], 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        AnchorNCA(
-            rank,
-            init=start,
-            random_state=0,
-            callback=lambda A, _: visited.append((time.perf_counter() - began, A.copy())),
-        ).fit(X, pairs=train)
-    mine = next((took for took, A in visited if gain_of_pairs(X, held, A.reshape(rank, -1)) >= goal), None)
-    ends = gain_of_pairs(X, held, visited[-1][1].reshape(rank, -1))
-    return {"pairs": n_pairs, "torch nDCG@10": round(goal, 4), "torch seconds": round(theirs, 2),
-            "AnchorNCA seconds to it": mine and round(mine, 2), "AnchorNCA nDCG@10 at its end": round(ends, 4)}  # fmt: skip
+        model.fit(X[:2000], pairs=np.arange(2000).reshape(1000, 2))  # loads what is loaded at the first use
+        model.set_params(max_iter=30, callback=lambda A, _: visited.append((time.perf_counter() - began, A.copy())))
+        began = time.perf_counter()
+        model.fit(X, pairs=train)
+    return [(gain_of_pairs(X, held, A.reshape(RANK, -1)), seconds) for seconds, A in visited]
+
+
+def race(n_pairs, jobs, threads):
+    """Seconds until AnchorNCA reaches the best held-out nDCG@10 of the torch adapter, and torch's own."""
+    found = earlier("race", ())
+    tasks = [(how, n_pairs) for how in (*STARTS, *RATES)]
+    runs = {how: run for (how, _), run in in_processes(run_of, tasks, jobs, threads)}
+    goal = max(runs[rate][0] for rate in RATES)
+    seconds, rate = min((runs[rate][1], rate) for rate in RATES if runs[rate][0] == goal)  # the fastest of the best
+    here = found[f"{n_pairs} pairs"] = {
+        "torch": {"nDCG@10": round(goal, 4), "seconds": round(seconds, 2), "learning rate": rate},
+        "runs of torch": {str(rate): [round(value, 4) for value in runs[rate]] for rate in RATES},
+    }
+    for start in STARTS:
+        mine = next((took for gain, took in runs[start] if gain >= goal), None)
+        here[f"AnchorNCA from {start}"] = {
+            "seconds to the same": mine and round(mine, 2),
+            "nDCG@10 at its end": round(runs[start][-1][0], 4),
+            "rounds": [[round(gain, 4), round(took, 2)] for gain, took in runs[start]],
+        }
+    print(json.dumps(found, indent=1))
+    keep("race", found)
 
 
 def linear(A):
@@ -222,68 +292,74 @@ def earlier(part, sets):
     return {name: rows for name, rows in known.items() if name not in sets}
 
 
-def methods_of(X, y, pairs, classes):
+def methods_of(X, y, pairs):
     """By name: the lines of code that a user writes for it, and a function that makes it."""
     U, rank = normalize(X), min(64, X.shape[1])
-    start = RCA(rank, shrinkage="cv").fit(U, pairs).components_
+
+    def start():  # of two methods, whose time it is part of
+        return RCA(rank, shrinkage="cv").fit(U, pairs).components_
 
     def unit(method):
         return make_pipeline(Normalizer(), method, Normalizer())
 
-    def by_torch():
-        return unit(linear(torch_adapter(U, pairs[50:], start, pairs[:50])[0]))
-
-    methods = {
+    return {
         "raw cosine": (0, lambda: None),
         "whitening": (2, lambda: unit(whitened(U))),
         "top 3 directions removed": (3, lambda: unit(without_top(U))),
         "RCA, 500 pairs": (1, lambda: unit(RCA(shrinkage="cv")).fit(X, pairs)),
-        "AnchorNCA, 500 pairs": (1, lambda: unit(AnchorNCA(rank, init=start, random_state=0).fit(U, pairs=pairs))),
-        "torch adapter, 500 pairs": (25, by_torch),
+        "AnchorNCA, 500 pairs": (1, lambda: unit(AnchorNCA(rank, init=start(), random_state=0).fit(U, pairs=pairs))),
+        "torch adapter, 500 pairs": (25, lambda: unit(linear(torch_adapter(U, pairs[50:], start(), pairs[:50])[0]))),
+        "LDA, labels": (1, lambda: unit(LinearDiscriminantAnalysis()).fit(X, y)),
+        "RCA, labels": (1, lambda: unit(RCA()).fit(X, y)),
+        "NCA, labels": (1, lambda: unit(NCA(32, solver="stochastic", max_iter=20, random_state=0)).fit(X, y)),
     }
-    if classes:
-        methods["LDA, labels"] = (1, lambda: unit(LinearDiscriminantAnalysis()).fit(X, y))
-        methods["RCA, labels"] = (1, lambda: unit(RCA()).fit(X, y))
-        methods["NCA, labels"] = (1, lambda: unit(NCA(32, solver="stochastic", max_iter=20, random_state=0)).fit(X, y))
-    return methods
 
 
-def side(sets, quick):
+def one_method(name, method, quick):
+    """How well a set is searched under a method, the seconds of its fit, and the lines of code for it."""
+    X, y = load(name)
+    rng = np.random.default_rng(0)
+    fit, test = halves(y, name in CLASSES, rng)
+    if quick:
+        fit, test = fit[:1500], test[:1500]
+    asked = rng.permutation(np.flatnonzero(y[test] >= 0))[:300]
+    lines, make = methods_of(X[fit], y[fit], draw_pairs(y[fit], 500, rng))[method]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        began = time.perf_counter()
+        model = make()
+    took = time.perf_counter() - began
+    mean = judge(X[test], y[test], asked, model)
+    measures = {key: round(mean[key], 4) for key in ("recall@1", "recall@10", "precision@10", "nDCG@10")}
+    return {**measures, "fit_seconds": round(took, 2), "lines": lines}
+
+
+def side(sets, quick, jobs, threads):
     table = earlier("side", sets)
-    for name in sets:
-        X, y = load(name)
-        rng = np.random.default_rng(0)
-        fit, test = halves(y, name in CLASSES, rng)
-        if quick:
-            fit, test = fit[:1500], test[:1500]
-        asked = rng.permutation(np.flatnonzero(y[test] >= 0))[:300]
-        methods = methods_of(X[fit], y[fit], draw_pairs(y[fit], 500, rng), name in CLASSES)
-        for method, (lines, make) in methods.items():
-            began = time.perf_counter()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                model = make()
-            took = time.perf_counter() - began
-            mean = judge(X[test], y[test], asked, model)
-            table.setdefault(name, {})[method] = {
-                **{key: round(mean[key], 4) for key in ("recall@1", "recall@10", "precision@10", "nDCG@10")},
-                "fit_seconds": round(took, 2), "lines": lines,
-            }  # fmt: skip
-            print(name, method, table[name][method], flush=True)
-        (RESULTS / "adapters-side.json").write_text(json.dumps(table, indent=1))
+    tasks = [
+        (name, method, quick)
+        for method in (METHODS if jobs == 1 else reversed(METHODS))  # beside each other, the slowest ones first
+        for name in sets
+        if name in CLASSES or "labels" not in method
+    ]
+    for (name, method, _), row in in_processes(one_method, tasks, jobs, threads):
+        known = {**table.get(name, {}), method: row}
+        table[name] = {method: known[method] for method in METHODS if method in known}
+        print(name, method, row, flush=True)
+        keep("side", table)
 
 
 def speed(quick):
     rng, found = np.random.default_rng(0), earlier("speed", ())
 
-    def keep(name, value):
+    def note(name, value):
         found[name + (", quick" if quick else "")] = value
         print(name, value, flush=True)
-        (RESULTS / "adapters-speed.json").write_text(json.dumps(found, indent=1))
+        keep("speed", found)
 
     n, m = (20_000, 300) if quick else (100_000, 1000)
-    X = normalize(rng.normal(size=(n, 768)).astype(np.float32))
-    Q = normalize(rng.normal(size=(m, 768)).astype(np.float32))
+    X = normalize(rng.standard_normal(size=(n, 768), dtype=np.float32))
+    Q = normalize(rng.standard_normal(size=(m, 768), dtype=np.float32))
     laps = {"numpy": [], "evaluate": []}
     for _ in range(4):  # interleaved; the first lap of each may compile and load, and the best one counts
         began = time.perf_counter()
@@ -292,13 +368,15 @@ def speed(quick):
         began = time.perf_counter()
         retrieval.evaluate(Q, X, np.column_stack([np.arange(m), np.arange(m)]), n_bootstrap=100)
         laps["evaluate"].append(round(time.perf_counter() - began, 3))
-    keep(f"evaluate, {m} queries on {n} x 768, over NumPy", round(min(laps["evaluate"]) / min(laps["numpy"]), 2))
-    keep("laps, s", laps)
+    note(f"evaluate, {m} queries on {n} x 768, over NumPy", round(min(laps["evaluate"]) / min(laps["numpy"]), 2))
+    note("laps, s", laps)
     for shrinkage in ("auto", "cv"):
-        began = time.perf_counter()
-        RCA(shrinkage=shrinkage).fit(X[:20_000], rng.permutation(20_000)[:800].reshape(400, 2))
-        keep(f"RCA, {shrinkage}, 20,000 x 768, 400 pairs, s", round(time.perf_counter() - began, 2))
-    keep("per-anchor objective beside torch", anchors_beside_torch(5000 if quick else 100_000))
+        took, pairs = [], rng.permutation(20_000)[:800].reshape(400, 2)
+        for _ in range(3):
+            began = time.perf_counter()
+            RCA(shrinkage=shrinkage).fit(X[:20_000], pairs)
+            took.append(round(time.perf_counter() - began, 2))
+        note(f"RCA, {shrinkage}, 20,000 x 768, 400 pairs, laps, s", took)
 
 
 def tables():
@@ -310,9 +388,7 @@ def tables():
     print("|---|---|---|---|---|---|---|---|")
     for name, sizes in few.items():
         for size, rows in sizes.items():
-            rows = np.array(rows)
-            gain = rows[:, 1] - rows[:, 0]
-            error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else 0.0
+            (gain, error), rows = gain_of(rows), np.array(rows)
             print(f"| {name} | {size} | {len(rows)} | {rows[:, 0].mean():.4f} | {rows[:, 1].mean():.4f} | {gain.mean():+.4f} ({error:.4f}) "
                   f"| {gain.min():+.4f} | {100 * rows[:, 4].mean():.0f} % |")  # fmt: skip
     print(
@@ -326,17 +402,20 @@ def tables():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("few", "side", "speed", "tables"))
+    parser.add_argument("part", choices=("few", "side", "speed", "race", "tables"))
     parser.add_argument("--sets")
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     chosen = options.sets.split(",") if options.sets else None
     if options.part == "few":
-        few(chosen or WIDE, options.draws, options.seconds)
+        few(chosen or WIDE, options.draws, options.jobs, options.threads)
     elif options.part == "side":
-        side(chosen or ("glove", *WIDE), options.quick)
+        side(chosen or ("glove", *WIDE), options.quick, options.jobs, options.threads)
+    elif options.part == "race":
+        race(5000 if options.quick else 100_000, options.jobs, options.threads)
     elif options.part == "tables":
         tables()
     else:

@@ -79,6 +79,9 @@ FITS = {
     "ConstrainedGaussianMixture:diag": lambda: vicinal.ConstrainedGaussianMixture(
         2, covariance_type="diag", count_by="points", random_state=0
     ).fit(X.astype(np.float32), CHUNKLETS),
+    "ConstrainedGaussianMixture:apart": lambda: vicinal.ConstrainedGaussianMixture(
+        2, init=RCA(shrinkage=0.5), random_state=0
+    ).fit(X, CHUNKLETS, [[0, 2], [10, 11]]),
     "ConstrainedGaussianMixture:spherical": lambda: vicinal.ConstrainedGaussianMixture(
         2, covariance_type="spherical", random_state=0
     ).fit(TABLE, CHUNKLETS),
@@ -229,6 +232,7 @@ FITS = {
 }
 # What the vicinal that wrote version 1 did not have.
 SINCE_VERSION_2 = [
+    "ConstrainedGaussianMixture:apart",
     "AnchorNCA",
     "AnchorNCA:rows and options",
     "RCA:raw shrinkage",

@@ -3,6 +3,7 @@
 import json
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,10 @@ import pytest
 
 from vicinal import io, retrieval
 from vicinal._app.adapt import _parts_of_pairs
+from vicinal._app.console import Console
 from vicinal._app.errors import DATA, OK, USAGE
+from vicinal._app.tables import TableOptions
+from vicinal._app.vectors import read_column, read_pairs, read_vectors
 from vicinal.cli import main
 
 
@@ -65,20 +69,43 @@ def test_pairs_to_model_and_report(folder, capsys):
     assert "http://" not in page.replace("http-equiv", "")
 
 
-def test_it_says_plainly_when_raw_is_best_and_writes_no_model(folder, capsys):
-    rng = np.random.default_rng(1)
-    np.save("corpus.npy", rng.normal(size=(300, 20)).astype(np.float32))  # the pairs mean nothing
-    assert (
-        main(
-            ["adapt", "corpus.npy", "--pairs", "pairs.csv", "-o", "a.vicinal", "--methods", "rca", "-q", "--seed", "1"]
-        )
-        == OK
-    )
-    said = capsys.readouterr().out
-    if "raw embeddings are best" in said:
-        assert not Path("a.vicinal").exists()
-    else:
-        assert "which may be chance" in said
+class Noise:
+    """A map that makes every search a lottery."""
+
+    def transform(self, X):
+        return np.random.default_rng(len(X)).normal(size=np.shape(X))
+
+
+def test_it_says_plainly_when_raw_is_best_and_writes_no_model(folder, monkeypatch, capsys):
+    X, _ = things()
+    X[:, 8:] *= 0.01  # the raw rows find their mates
+    np.save("corpus.npy", X)
+    monkeypatch.setattr("vicinal._app.adapt._fitted", lambda *_: [None, SimpleNamespace(shrinkage_=0.5)])
+
+    def measured(known, part, model, engine):
+        model = None if model is None else Noise()
+        return retrieval.evaluate(np.unique(part), known.corpus, part, model=model, n_bootstrap=20)
+
+    monkeypatch.setattr("vicinal._app.adapt._evaluated", measured)
+    assert main(["adapt", "corpus.npy", "--pairs", "pairs.csv", "-o", "a.vicinal", "--methods", "rca", "-q"]) == OK
+    assert "raw embeddings are best: no adapter helps on these pairs" in capsys.readouterr().out
+    assert not Path("a.vicinal").exists()
+
+
+def test_an_adapter_that_loses_on_the_last_pairs_is_shown_and_not_written(folder, monkeypatch, capsys):
+    # The last pairs were once used to choose: the page then showed the raw rows before and after.
+    def measured(known, part, model, engine):
+        model = Noise() if model is not None and part is known.test else None if part is known.test else model
+        return retrieval.evaluate(np.unique(part), known.corpus, part, model=model, n_bootstrap=20)
+
+    monkeypatch.setattr("vicinal._app.adapt._evaluated", measured)
+    given = ["adapt", "corpus.npy", "--pairs", "pairs.csv", "-o", "a.vicinal", "--methods", "rca", "--json", "-q"]
+    assert main(given) == OK
+    found = json.loads(capsys.readouterr().out)
+    assert (found["best"], found["measured"], found["model"]) == ("raw", "rca", None)
+    assert "rca was ahead on the pairs to choose by, but nDCG@10 changes by -" in found["verdict"]
+    assert found["gain"]["measures"]["nDCG@10"]["mean"] < 0
+    assert not Path("a.vicinal").exists()
 
 
 @pytest.mark.parametrize("kind", ["npz", "parquet", "csv"])
@@ -106,6 +133,11 @@ def test_a_map_to_fewer_columns_is_measured_saved_and_used(folder, monkeypatch, 
     model, (X, _) = io.load("a.vicinal"), things()
     assert model.transform(X).shape == (300, 8)
     capsys.readouterr()
+    assert main(["inspect", "a.vicinal"]) == OK  # it once described the Normalizer at the end
+    said = capsys.readouterr().out
+    assert said.startswith("AnchorNCA in a.vicinal")
+    assert "8 components" in said
+    assert "unit length   rows and their images" in said
     assert main(["neighbors", "a.vicinal", "corpus.npy", "-k", "1", "-q"]) == OK
     found = pd.read_csv(StringIO(capsys.readouterr().out))
     np.testing.assert_array_equal(found["neighbor"], retrieval.search(None, X, 1, model=model).indices[:, 0])
@@ -146,3 +178,60 @@ def test_vectors_without_a_direction_are_named(folder, capsys, row, words):
     np.save("corpus.npy", X)
     assert main(["adapt", "corpus.npy", "--pairs", "pairs.csv", "-o", "a.vicinal"]) == DATA
     assert words in capsys.readouterr().err
+
+
+def test_a_first_line_of_numbers_is_data(folder, capsys):
+    # As column names it would move every row number by one, and lose a pair.
+    X, pairs = things()
+    np.savetxt("plain.csv", X, delimiter=",")
+    np.savetxt("plain_pairs.csv", pairs[::-1], fmt="%d", delimiter=",")
+    pd.DataFrame(X).to_csv("named.csv", index=False)  # its names are 0, 1, 2, ...
+    for name in ("plain.csv", "named.csv"):
+        np.testing.assert_allclose(read_vectors(name, Console(quiet=True), TableOptions()), X, rtol=1e-6)
+    np.testing.assert_array_equal(
+        read_pairs("plain_pairs.csv", Console(quiet=True), TableOptions(), (300, 300)), pairs[::-1]
+    )
+    Path("plain_texts.csv").write_text("\n".join(f"thing {i}" for i in range(300)))
+    assert read_column("plain_texts.csv", Console(quiet=True), TableOptions(), 300, "--texts")[0] == "thing 0"
+
+
+def test_one_of_several_arrays_is_chosen_by_its_name(folder, capsys):
+    X, _ = things()
+    np.savez("two.npz", a=X, b=2 * X)
+    np.testing.assert_array_equal(read_vectors("two.npz", Console(quiet=True), TableOptions(), "b"), 2 * X)
+    assert main(["adapt", "two.npz", "--pairs", "pairs.csv", "-o", "a.vicinal"]) == DATA
+    assert "Choose one with --vector" in capsys.readouterr().err
+
+
+def test_texts_of_queries_are_shown(folder, capsys):
+    X, _ = things()
+    np.save("q.npy", X[::2])
+    pd.DataFrame({"q": range(150), "r": range(1, 300, 2)}).to_csv("across.csv", index=False)
+    pd.DataFrame({"text": [f"question {i}" for i in range(150)]}).to_csv("questions.csv", index=False)
+    given = [
+        "adapt",
+        "corpus.npy",
+        "--queries",
+        "q.npy",
+        "--pairs",
+        "across.csv",
+        "--texts",
+        "texts.csv",
+        "-o",
+        "a.vicinal",
+    ]
+    given += ["--methods", "rca", "-q", "--report", "a.html"]
+    assert main([*given, "--query-texts", "questions.csv"]) == OK
+    page = Path("a.html").read_text()
+    assert "<h3>question " in page
+    assert "<li class=hit>&lt;b&gt;thing" in page
+    assert (
+        main(["adapt", "corpus.npy", "--pairs", "pairs.csv", "--query-texts", "texts.csv", "-o", "b.vicinal"]) == USAGE
+    )
+    assert "--queries, which were not passed" in capsys.readouterr().err
+
+
+def test_labels_are_counted_in_rows(folder, capsys):
+    pd.DataFrame({"label": [f"t{i // 2}" for i in range(300)]}).to_csv("labels.csv", index=False)
+    assert main(["adapt", "corpus.npy", "--labels", "labels.csv", "-o", "a.vicinal", "--methods", "rca", "-q"]) == OK
+    assert "on 60 rows that nothing has seen" in capsys.readouterr().out

@@ -166,3 +166,19 @@ def test_held_out_gain_counts_places():
 def test_what_is_refused(parameters, given, words):
     with pytest.raises(ValueError, match=words):
         AnchorNCA(**parameters).fit(X, **given)
+
+
+def test_negatives_that_are_positives_are_ignored_with_a_warning():
+    negatives = [[0, 1], [1, 150], [2, 2]]  # PAIRS join 0 and 1
+    with pytest.warns(UserWarning, match="2 of 3 negatives are positives of the same anchor, or the anchor itself"):
+        read(300, pairs=PAIRS, negatives=negatives)
+
+
+def test_weights_count_in_the_held_out_gain():
+    A, anchors = np.eye(1), np.array([[1.0], [2.0]])
+    candidates, positives = np.array([[1.0], [5.0], [2.1]]), np.array([0, 1])
+    masked = np.zeros((2, 3), dtype=bool)
+    parts = [held_out_gain(A, anchors[[i]], candidates, positives[[i]], masked[[i]], "distance") for i in (0, 1)]
+    gain = held_out_gain(A, anchors, candidates, positives, masked, "distance", np.array([1.0, 3.0]))
+    assert gain == pytest.approx((parts[0] + 3.0 * parts[1]) / 4.0)
+    assert parts[0] != parts[1]

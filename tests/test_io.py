@@ -1144,6 +1144,29 @@ def test_exports_say_what_to_install(name, monkeypatch):
         getattr(io, f"to_{name}")(RCA().fit(X, CHUNKLETS))
 
 
+@pytest.mark.parametrize("whiten", [False, True])
+def test_a_pipeline_with_pca_is_one_linear_map(whiten):
+    X = np.random.default_rng(3).normal(size=(80, 5)) + 3.0
+    model = make_pipeline(Normalizer(), PCA(4, whiten=whiten), RCA(n_components=2), Normalizer())
+    model.fit(X, np.arange(80) // 2)
+    steps = io.to_numpy(model, dtype=np.float64)
+    assert [step.is_unit_length for step in steps] == [True, False, True]
+    Z = normalize(normalize(X) @ steps[1].A.T + steps[1].b)
+    np.testing.assert_allclose(Z, model.transform(X), atol=1e-12)
+
+
+def test_exports_refuse_what_they_cannot_say():
+    X = np.random.default_rng(3).normal(size=(40, 3))
+    metric = RCA().fit(X, np.arange(40) // 2)
+    with pytest.raises(TypeError, match="floating-point dtype, such as 'float32', got int8"):
+        io.to_numpy(metric, dtype="int8")  # ONNX models once had weights of -1, 0 and 1
+    with pytest.raises(TypeError, match=r"got Normalizer\(norm='l1'\)"):
+        io.to_numpy(make_pipeline(Normalizer("l1"), metric))
+    pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=r"such as torch.float64, or None, got 'float64'"):
+        io.to_torch(metric, dtype="float64")
+
+
 @pytest.mark.parametrize("export", [io.to_torch, io.to_faiss, io.to_onnx, io.to_numpy])
 @pytest.mark.parametrize("estimator", [ParzenWindows(), make_pipeline(PCA(2), RCA()), make_pipeline("passthrough"), X])
 def test_exports_refuse_what_is_not_linear(export, estimator):

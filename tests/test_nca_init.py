@@ -4,6 +4,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from vicinal import NCA
+from vicinal._nca import trial
 from vicinal._nca.init import (
     auto_kind,
     auto_start,
@@ -123,3 +124,53 @@ def test_units_of_a_given_start():
     np.testing.assert_allclose(given_units(1e-6 * np.eye(5)), 1e-6)
     np.testing.assert_allclose(given_units(1e6 * np.eye(5)), 1e6)
     assert given_units(np.zeros((2, 3))) == 1.0
+
+
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+@pytest.mark.parametrize("seed", range(4))
+def test_held_out_rows_choose_the_start(monkeypatch, objective, seed):
+    """The objective of the rows climbed on is at its maximum from every start on wine, and cannot choose among them.
+
+    Here a trial ends where it starts, and the choice is that of a literal softmax over held-out rows.
+    """
+    rng = np.random.default_rng(seed)
+    y = np.sort(rng.integers(3, size=60))
+    X = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 3)) + rng.normal(size=(3, 3))[y]
+    ends, chosen = [], []
+
+    def end_at_once(evaluate, start, n_iter, solver):
+        ends.append(start.components)
+        return start.components
+
+    def noted(X, *arguments, kind, **options):
+        chosen.append(kind)
+        return auto_start(X, *arguments, kind=kind, **options)
+
+    monkeypatch.setattr(trial, "climb_briefly", end_at_once)
+    monkeypatch.setattr(trial, "auto_start", noted)
+    NCA(objective=objective, max_iter=1, random_state=0).fit(X, y)
+    kinds = ["identity", "whitening", "rca"]
+    assert chosen[:-1] == [kind for kind in kinds for _ in range(3)]
+    values = {}
+    for number, kind in enumerate(kinds):
+        terms = np.empty(60)
+        for fold in range(3):
+            Z = X @ ends[3 * number + fold].T
+            scores = -((Z[:, None] - Z) ** 2).sum(axis=-1)
+            np.fill_diagonal(scores, -np.inf)
+            shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+            shares /= shares.sum(axis=1, keepdims=True)
+            terms[fold::3] = (shares * (y[:, None] == y)).sum(axis=1)[fold::3]
+        values[kind] = terms.mean() if objective == "accuracy" else np.log(terms).mean()
+    assert chosen[-1] == max(values, key=values.get)
+
+
+@pytest.mark.parametrize("n_components", [None, 1, 2])
+@pytest.mark.parametrize("objective", ["accuracy", "likelihood"])
+def test_folds_of_the_trial_may_lose_a_class(n_components, objective):
+    """With two rows per class, a held-out row leaves its mate alone, and fewer rows than columns are left."""
+    X, y = load_iris(return_X_y=True)
+    some = [0, 1, 60, 61, 120, 121]
+    nca = NCA(n_components, objective=objective, random_state=0).fit(X[some], y[some])
+    assert np.isfinite(nca.components_).all()
+    assert np.isfinite(nca.objectives_).all()

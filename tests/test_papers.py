@@ -2,22 +2,35 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 pytest.importorskip("matplotlib")
 
-from vicinal.papers import PAPERS, _page, _runner
-from vicinal.papers._experiment import Claim, Experiment, Setting, Summary, Table, data_folder, experiments
+from vicinal.papers import PAPERS, _contents, _page, _prose, _runner
+from vicinal.papers._experiment import (
+    Claim,
+    Experiment,
+    Setting,
+    Summary,
+    Table,
+    at_the_end,
+    data_folder,
+    experiments,
+)
+
+ROOT = Path(__file__).parents[1]
 
 # Quick mode of everything takes minutes; these are the parts that are cheap enough for every run of the tests.
 CHEAP = {
-    "lca": ["figure_1", "figure_4"],
-    "mparzen": ["table_2", "tables_3_4"],
-    "rca": ["figure_1", "figure_4", "figure_5", "figure_7", "figure_10", "figure_11", "section_9_2"],
+    "lca": ["figure_1", "section_7"],
+    "mparzen": ["figure_1", "table_2"],
+    "rca": ["figure_1", "figure_2", "figure_5", "section_3", "figure_11"],
     "nca": ["figure_2"],
 }
 
@@ -49,13 +62,45 @@ def test_claims_hold_in_quick_mode(paper, name, tmp_path):
 def test_every_table_and_figure_has_a_module_that_says_what_it_covers():
     covered = {paper: {name for e in experiments(paper) for name in e.module.COVERS} for paper in PAPERS}
     assert {"figure 1", "figure 3", "figure 4", "figure 5"} <= covered["lca"]
-    assert {"figure 2", "table 1", "table 2", "table 3", "table 4"} <= covered["mparzen"]
+    assert {"figure 1", "figure 2", "table 1", "table 2", "table 3", "table 4"} <= covered["mparzen"]
     assert {f"figure {k}" for k in (1, *range(3, 12))} | {"equation 12", "section 9.2"} <= covered["rca"]
     assert {"figure 1", "figure 2", "figure 3"} <= covered["nca"]
     for paper in PAPERS:
         for experiment in experiments(paper):
             about = experiment.module.__doc__.partition("\n")[2].strip()
             assert len(about) > 100, f"{experiment.source} should say what it shows and how it is set up"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_everything_a_paper_has_is_where_its_page_says(paper):
+    """Files, tests and experiments that the table of contents names exist."""
+    found = _contents.entries(paper)
+    names = {experiment.name for experiment in experiments(paper)}
+    told = {entry.experiment for entry in found} - {""}
+    assert told <= names
+    assert names <= told, "an experiment without a row"
+    for entry in found:
+        assert entry.code or entry.test or entry.experiment or entry.note, entry.place
+        assert not entry.code or (ROOT / "src" / "vicinal" / entry.code).is_file(), entry.code
+        if entry.test:
+            file, _, test = entry.test.partition("::")
+            text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+            assert not test or f"def {test}(" in text, entry.test
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_minutes_are_stated_and_no_number_is_typed_into_prose(paper):
+    for experiment in experiments(paper):
+        quick, full = experiment.module.MINUTES
+        assert 0 < quick <= 2
+        assert full > 0
+        _prose.refuse_typed_numbers(experiment.module)
+        assert "{" not in _prose.about(experiment.module)
+
+
+def test_quick_mode_of_everything_is_planned_for_five_minutes_on_two_cores():
+    minutes = [experiment.module.MINUTES[0] for paper in PAPERS for experiment in experiments(paper)]
+    assert sum(minutes) <= 10  # of one core
 
 
 # -- the runner, on an experiment of our own ----------------------------------------------------------------------
@@ -70,7 +115,7 @@ def made_experiment(tmp_path, *, holds=True, departs="", fails_at=None, name="fi
     source.write_text("def measure(setting, run):\n    return {'value': run * 10.0}\n")
     module.__file__, module.__package__ = str(source), "made"
     module.__doc__ = "Figure 9.\n\nWhat it shows."
-    module.TITLE, module.COVERS, module.ORDER = "Figure 9: made", ("figure 9",), 9
+    module.TITLE, module.COVERS, module.ORDER, module.MINUTES = "Figure 9: made", ("figure 9",), 9, (0.1, 1)
     module.measured = []
 
     def measure(setting, run):
@@ -181,6 +226,138 @@ def test_the_page_shows_numbers_claims_and_why_not(tmp_path):
     assert _runner.run(made_experiment(tmp_path, holds=False), Setting(), tmp_path).summary.claims[0].fails
 
 
+def test_units_that_are_left_after_the_given_minutes_wait_for_the_next_call(tmp_path):
+    experiment = made_experiment(tmp_path)
+    outcome = _runner.run(experiment, Setting(), tmp_path, minutes=0)
+    assert experiment.module.measured == []
+    assert "3 of 3 units are not measured yet" in outcome.skipped
+    assert _runner.run(experiment, Setting(), tmp_path).summary
+
+
+def test_reduced_mode_has_the_first_runs_only(tmp_path):
+    experiment = made_experiment(tmp_path)
+    experiment.module.REDUCED_RUNS = 2
+    reduced = Setting(full=True, reduced=True)
+    assert reduced.mode == "reduced"
+    assert [unit["run"] for unit in experiment.units(reduced)] == [0, 1]
+    assert len(experiment.units(Setting(full=True))) == 3
+
+
+def test_what_reduced_mode_lacks_is_shown_in_quick_mode(tmp_path, monkeypatch, capsys):
+    from vicinal import cli
+    from vicinal._app import papers
+
+    experiment = made_experiment(tmp_path)
+    experiment.module.NEEDS = ("usps",)
+    monkeypatch.setattr(papers, "experiments", lambda paper: [experiment])
+    arguments = ["papers", "lca", "--figure", "9", "-o", str(tmp_path)]
+    assert cli.main([*arguments, "--reduced"]) == 0
+    assert "nothing was run" in capsys.readouterr().out
+    assert cli.main([*arguments, "--quick"]) == 0
+    assert cli.main([*arguments, "--reduced"]) == 0
+    assert "1 of 1 claim of the papers hold here" in capsys.readouterr().out.splitlines()[-1]
+    full = _runner.run(made_experiment(tmp_path), Setting(full=True), tmp_path)
+    quick = _runner.run(made_experiment(tmp_path), Setting(), tmp_path)
+    assert "it has not been measured in full mode yet" in _page.page("lca", [quick, full])
+
+
+def test_results_can_be_recorded_without_matplotlib(tmp_path, monkeypatch):
+    monkeypatch.setattr("vicinal.papers._experiment.find_spec", lambda name: None if name == "matplotlib" else True)
+    experiment = made_experiment(tmp_path)
+    assert "matplotlib" in _runner.measure([experiment], Setting(), tmp_path)[experiment.source]
+    assert experiment.module.measured == []
+    assert _runner.measure([experiment], Setting(), tmp_path, drawing=False) == {}
+    assert experiment.module.measured == [0, 1, 2]
+
+
+def test_processes_give_the_results_of_one(tmp_path):
+    (experiment,) = [e for e in experiments("rca") if e.name == "figure_11"]
+    skipped = _runner.measure([experiment], Setting(), tmp_path / "two", jobs=2, drawing=False)
+    assert skipped == {}
+    _runner.measure([experiment], Setting(), tmp_path / "one", drawing=False)
+    two, one = (
+        json.loads((tmp_path / name / "results" / "rca" / "figure_11-quick.json").read_text())
+        for name in ("two", "one")
+    )
+    results = [{json.dumps(entry["unit"]): entry["result"] for entry in stored["units"]} for stored in (two, one)]
+    assert results[0] == results[1]
+    assert two["code"] == one["code"]
+
+
+TYPED = '''"""Figure 9.
+
+{about}
+"""
+BLUR = 0.75
+MARGIN = f"a margin of {{BLUR}} pixel (Fig. 4, Tables 3 and 4, sec. 6.2)"
+
+
+def summarise(setting, records):
+    value = {{"rank 2": 1}}["rank 2"]
+    return Claim("at least 3 nats", value > 3, f"{{value:.2f}} nats"), {prose}, MARGIN
+
+
+def measure(setting):
+    return "never on the page: 3.5"
+'''
+
+
+@pytest.mark.parametrize(
+    ("prose", "found"),
+    [
+        ('"no number"', None),
+        ('f"{value:.3f} nats and {100 * value:.0f}%"', None),
+        ('"{:.2f} ± {:.2f}".format(value, value)', None),
+        ('"1-NN by the bound `n(k-1)`"', None),
+        ('"it has -384.6 in the first run"', "-384.6"),
+        ('f"{value} nats, 0.3 less than before"', "0.3 less"),
+        ('Claim(f"by {value}", True, "20 of 36")', "20 of 36"),
+        ('Claim("by 3 nats", True, evidence="", departs="because of 7")', "because of 7"),
+    ],
+)
+def test_typed_numbers_are_refused(prose, found, tmp_path):
+    """Three had been typed into pages, and one of them had become false."""
+    module = ModuleType("made.figure_9")
+    source = tmp_path / "figure_9.py"
+    source.write_text(TYPED.format(about="What it shows.", prose=prose))
+    module.__file__, module.__package__ = str(source), "made"
+    if found is None:
+        _prose.refuse_typed_numbers(module)
+    else:
+        with pytest.raises(_prose.TypedNumber, match=re.escape(found)):
+            _prose.refuse_typed_numbers(module)
+
+
+def test_the_set_up_names_constants_and_no_decimals():
+    module = ModuleType("made.figure_9")
+    module.BLUR = 0.75
+    module.__doc__ = "Figure 9.\n\n2,000 digits, blurred by {BLUR} pixel (sec. 6.2)."
+    assert _prose.about(module) == "2,000 digits, blurred by 0.75 pixel (sec. 6.2)."
+    module.__doc__ = "Figure 9.\n\nThe numbers move by 0.03."
+    with pytest.raises(_prose.TypedNumber, match="docstring"):
+        _prose.about(module)
+
+
+def test_a_page_with_a_typed_number_is_not_written(tmp_path):
+    outcome = _runner.run(made_experiment(tmp_path), Setting(), tmp_path)
+    (tmp_path / "figure_9.py").write_text("def summarise(setting, records):\n    return 'it is 0.3 nats'\n")
+    with pytest.raises(_prose.TypedNumber, match=r"0\.3 nats"):
+        _page.page("lca", [outcome])
+
+
+def test_the_page_tells_where_everything_is(tmp_path):
+    outcome = _runner.run(made_experiment(tmp_path), Setting(full=True), tmp_path)
+    page = _page.page("lca", [outcome])
+    assert "| Proposition 1 |" in page
+    assert "`test_lca_gauss.py::test_proposition_1_is_the_minimum` | tested |" in page
+
+
+def test_the_end_of_a_grid_is_told():
+    assert at_the_end((1, 2, 4), 2) == ""
+    assert at_the_end((4, 2, 1), 4) == " (the largest that was tried)"
+    assert at_the_end((1, 2, 4), 1) == " (the smallest that was tried)"
+
+
 def test_figures_are_found_by_the_names_people_use(tmp_path):
     experiment = made_experiment(tmp_path)
     experiment.module.COVERS = ("figure 9", "table 1", "equation 12")
@@ -224,7 +401,10 @@ def test_the_command_writes_results_pictures_and_says_what_holds(tmp_path):
     ("arguments", "code", "words"),
     [
         (["lca", "--figure", "99"], 2, "no such table or figure"),
-        (["lca", "--figure", "99"], 2, "lca: figure 1, figure 3, figure 2, figure 4, figure 5."),
+        (["lca", "--figure", "99"], 2, "lca: figure 1, footnote 1, "),
+        (["lca", "--figure", "1,99"], 2, "--figure 99: there is no such table or figure"),
+        (["lca", "--jobs", "0"], 2, "at least 1"),
+        (["lca", "--minutes", "none"], 2, "expected a number of minutes above 0"),
         (["pca"], 2, "invalid choice"),
         (["--quick", "--full"], 2, "not allowed with"),
         (["lca", "--data", "nowhere"], 3, "does not exist"),
@@ -243,6 +423,22 @@ def test_the_command_is_quick_unless_full_is_asked_for():
     assert not make_parser().parse_args(["papers"]).full
     assert not make_parser().parse_args(["papers", "--quick"]).full
     assert make_parser().parse_args(["papers", "--full"]).full
+
+
+def test_the_list_has_minutes_and_the_wheel_says_where_the_papers_are(monkeypatch, capsys):
+    from vicinal import cli
+
+    assert cli.main(["papers", "nca", "--list"]) == 0
+    assert "min of one core)" in capsys.readouterr().out
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    assert cli.main(["papers", "nca", "--list"]) == 7
+    assert "checkout" in capsys.readouterr().err
+
+
+def test_recording_only_draws_nothing(tmp_path):
+    done = vicinal("rca", "--figure", "11", "--measure", "-o", ".", "-q", folder=tmp_path)
+    assert done.stdout == "1 of 1 experiment measured.\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
 @pytest.mark.parametrize("taken", ["results", "rca-figure-11-quick.png"])

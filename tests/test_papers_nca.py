@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
+from vicinal import NCA
 from vicinal.papers._experiment import Setting, experiments
-from vicinal.papers.nca import _neighbours, figure_1, figure_2, figure_3
+from vicinal.papers.nca import _neighbours, _sets, equation_6, figure_1, figure_2, figure_3, section_2
 
 
 def test_one_neighbour_leaves_the_row_itself_out():
@@ -27,30 +28,71 @@ def test_discriminants_are_scaled_as_they_say():
 
 
 def test_thirds():
-    assert np.bincount(_neighbours.thirds(np.arange(90.0))).tolist() == [30, 30, 30]
+    assert np.bincount(_sets.thirds(np.arange(90.0))).tolist() == [30, 30, 30]
 
 
 def test_splits_are_70_to_30_and_differ_by_run():
     X, y = load_iris(return_X_y=True)
-    (a, _), (b, _) = figure_1._split(X, y, "iris", 0)
-    (other, _), _ = figure_1._split(X, y, "iris", 1)
+    (a, _), (b, _) = _sets.split(X, y, "iris", 0)
+    (other, _), _ = _sets.split(X, y, "iris", 1)
     assert (len(a), len(b)) == (105, 45)
     assert not np.array_equal(a, other)
 
 
 def test_digits_are_200_a_class_and_500_others():
     y = np.repeat(np.arange(10), 300)
-    (train, classes), (test, _) = figure_1._split(np.arange(3000.0)[:, None], y, "digits", 0)
+    (train, classes), (test, _) = _sets.split(np.arange(3000.0)[:, None], y, "digits", 0)
     assert np.bincount(classes).tolist() == [200] * 10
     assert len(test) == 500
     assert not set(train.ravel()) & set(test.ravel())
 
 
 def test_a_unit_has_every_metric():
-    result = figure_1.measure(Setting(), set="iris", run=0)
+    result = figure_1.measure(Setting(), set="iris", run=0, fits="paper")
     assert set(figure_1._SQUARE) < set(result["square"])
     assert set(figure_1._PLANE) < set(result["plane"])
     assert result["square"]["NCA"][0] > 0.95
+    more = figure_1.measure(Setting(), set="iris", run=0, fits="more")
+    assert set(figure_1._STARTS[1:]) == set(more["square"])
+    assert min(accuracy[0] for accuracy in more["square"].values()) > 0.95
+
+
+def test_the_literal_objective_is_that_of_nca():
+    X, y = load_iris(return_X_y=True)
+    nca = NCA(2, random_state=0).fit(X, y)
+    assert _neighbours.expected_accuracy(nca.components_, X, y) == pytest.approx(nca.objectives_[-1], rel=1e-9)
+
+
+def test_the_path_is_kept_from_the_first_to_the_last_iteration():
+    found = section_2.measure(Setting(), set="iris", run=0)
+    f = [value for value, _ in found["path"]]
+    assert len(f) == len(section_2._PLACES)
+    assert f[-1] > f[0]
+    assert np.all(np.diff(f) > -1e-6)  # the climb of f, iteration by iteration
+
+
+@pytest.mark.parametrize(("ends", "holds"), [(0.95, True), (0.90, False)])
+def test_overtraining_is_a_fall_from_the_best(ends, holds):
+    test = [*np.linspace(0.8, 0.96, len(section_2._PLACES) - 1), ends if ends < 0.95 else 0.97]
+    records = [
+        {
+            "set": "wine",
+            "run": run,
+            "last": 200,
+            "path": [[0.5 + 0.01 * i, t + 0.001 * run] for i, t in enumerate(test)],
+        }
+        for run in range(3)
+    ]
+    claim = section_2.summarise(Setting(), records).claims[0]
+    assert claim.holds == holds
+    assert ("wine" in claim.departs) == (not holds)
+
+
+def test_both_objectives_are_fitted_square_and_flat():
+    result = equation_6.measure(Setting(), set="iris", run=0)
+    assert {"square f", "square g", "plane f", "plane g"} < set(result)
+    assert min(result["square f"]["accuracy"]) > 0.9
+    assert -1 <= result["plane correlation"] <= 1
 
 
 def test_halved_pictures_are_means_of_blocks():
@@ -92,11 +134,13 @@ def accuracies(nca, rival, train=(0.99, 0.95), runs=4):
     records = []
     for run in range(runs):
         wobble = 0.001 * (run % 2)
-        record = {"set": "wine", "run": run}
+        record = {"set": "wine", "run": run, "fits": "paper"}
         for kind, names in {"square": figure_1._SQUARE, "plane": figure_1._PLANE}.items():
-            record[kind] = {name: [train[1], rival] for name in (*names, "NCA, penalised")}
+            record[kind] = {name: [train[1], rival] for name in names}
             record[kind]["NCA"] = [train[0], nca + wobble]
         records.append(record)
+        starts = {name: [train[0], nca] for name in figure_1._STARTS[1:]}
+        records.append({"set": "wine", "run": run, "fits": "more", "square": starts, "plane": {}})
     return records
 
 
@@ -112,20 +156,38 @@ def test_superior_is_more_than_equal():
     assert not claim(0.93, 0.95).holds
 
 
-def test_overtraining_is_shown_beside_the_metric_that_wins():
+def test_diagonal_nca_is_no_rival():
+    records = accuracies(0.93, 0.90)
+    for record in records[::2]:
+        record["square"]["diagonal NCA"] = [0.99, 0.97]
+    assert figure_1._claim("square", 1, "NCA is as good", ["wine"], records).holds
+
+
+def test_where_nca_loses_both_metrics_are_shown_on_training_and_test_rows():
     claim = figure_1._claim("square", 1, "NCA is as good", ["wine"], accuracies(0.9296, 0.95, train=(1.0, 0.986)))
     assert "NCA 1.000 and 0.930" in claim.departs
     assert "0.986 and 0.950" in claim.departs
-    assert "by far" not in claim.departs
-    assert "in the plane" not in claim.departs  # another experiment
+
+
+def test_the_best_start_is_chosen_by_the_training_rows():
+    records = accuracies(0.93, 0.90)
+    for record in records[1::2]:
+        record["square"]["NCA from RCA"] = [1.0, 0.96]
+    assert set(figure_1._best_start(records, "wine", "square", 1).values()) == {0.96}
 
 
 def test_angles_are_drawn_as_they_are():
     pytest.importorskip("matplotlib")
     points = [[0.0, 0.0], [1.0, 5.0], [2.0, 1.0]]
-    record = {"points": points, "angles": [0.0, 45.0, -45.0], "heights": [25.0, 30.0, 35.0]}
-    figure = figure_3.draw(Setting(), [record])["figure-3"]
-    assert [ax.get_aspect() for ax in figure.axes] == [1.0, 1.0]
+    record = {
+        "points": points,
+        "angles": [0.0, 45.0, -45.0],
+        "heights": [25.0, 30.0, 35.0],
+        "angle": 0.9,
+        "height": 0.8,
+    }
+    figure = figure_3.draw(Setting(), [record, record])["figure-3"]
+    assert [ax.get_aspect() for ax in figure.axes] == [1.0] * 4  # all networks are shown
 
 
 def test_few_classes_have_a_legend():

@@ -332,3 +332,54 @@ def test_no_column_is_cut_on_a_phone(browser, pages, scheme):
           }).length;"""
         assert browser.execute_script(cut) == 0
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 420
+
+
+OVERLAPS = """
+  const found = [];
+  for (const svg of document.querySelectorAll("svg.chart")) {
+    const box = svg.getBoundingClientRect();
+    if (!box.width) continue;
+    const texts = [...svg.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+    texts.forEach(([name, a], i) => {
+      if (a.left < box.left - 1 || a.right > box.right + 1) found.push(["cut", name]);
+      for (const [other, b] of texts.slice(i + 1)) {
+        const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (width > 2 && height > 3) found.push([name, other]);
+      }
+    });
+  }
+  for (const box of document.querySelectorAll(".scroll"))
+    if (box.scrollWidth > box.clientWidth + 1 && !box.querySelector("svg.heat")) found.push(["scrolls", box.getAttribute("aria-label")]);
+  return found;
+"""
+
+
+@pytest.mark.parametrize("width", [420, 1400])
+@pytest.mark.parametrize("page", ["plain", "bars", "numbers"])
+def test_no_text_of_a_chart_is_cut_or_covers_another(browser, pages, page, width):
+    """The name of an axis once covered its figures, and on a phone the names of the curves were cut off."""
+    open_page(browser, pages / f"{page}.html", width)
+    assert browser.execute_script(OVERLAPS) == []
+
+
+def test_both_planes_begin_at_the_same_height(browser, pages):
+    open_page(browser, pages / "plain.html")
+    top = (
+        "return ['before', 'after'].map((side) => document.getElementById(`plane-${side}`).getBoundingClientRect().top)"
+    )
+    before, after = browser.execute_script(top)
+    assert before == after
+
+
+def test_the_filter_finds_negative_numbers_and_names_sort_from_a_to_z(browser, pages):
+    """The page has a minus sign that no keyboard has."""
+    open_page(browser, pages / "plain.html")
+    click(browser, "table.sortable thead th:nth-child(1) button")
+    names = cells(browser, 0, 0)
+    assert names == sorted(names, key=str.casefold)
+    last = browser.execute_script("return document.querySelectorAll('table.sortable').length") - 1
+    value = cells(browser, last, 1)[3]
+    assert value.startswith("\u2212")
+    browser.find_element("id", f"filter-{last}").send_keys(value.replace("\u2212", "-"))
+    assert value in cells(browser, last, 1)

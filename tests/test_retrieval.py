@@ -4,11 +4,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.metrics import ndcg_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, normalize
 
 from vicinal import RCA, Engine, retrieval
+from vicinal._retrieval.search import search_blocks
 
 
 def rows_of(n, d=6, seed=0, dtype=np.float64):
@@ -188,3 +190,77 @@ def test_what_is_refused(change, words):
     given = {"queries": rows_of(4), "corpus": rows_of(20), "relevant": [[0, 1], [1, 2]], "n_bootstrap": 3, **change}
     with pytest.raises(ValueError, match=words):
         retrieval.evaluate(given.pop("queries"), given.pop("corpus"), given.pop("relevant"), **given)
+
+
+def test_only_queries_with_a_relevant_row_are_searched_for(monkeypatch):
+    # Pairs of a few rows once made every row of the corpus a query: 10^6 x 10^6 pairs for a thousand of them.
+    asked = []
+    monkeypatch.setattr(
+        "vicinal.retrieval.search_blocks", lambda *given: asked.append(len(given[0])) or search_blocks(*given)
+    )
+    X, pairs = rows_of(300, seed=11), [[3, 4], [100, 250], [7, 7]]
+    found = retrieval.evaluate(None, X, pairs, k=5, n_bootstrap=5)
+    assert asked == [4]
+    assert found.queries.tolist() == [3, 4, 100, 250]
+    assert found.n_without_relevant == 296
+    labels = np.where(np.arange(300) < 6, np.arange(300) // 2, -1)
+    for relevant in (labels, {3: {4: 2.0, 9: 1.0}, 8: [1]}):
+        few = retrieval.evaluate(None, X, relevant, k=5, n_bootstrap=5)
+        for number, query in enumerate(few.queries):
+            alone = retrieval.evaluate([query], X, relevant, k=5, n_bootstrap=5)
+            assert {name: values[number] for name, values in few.per_query.items()} == alone.mean
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_cosines_of_very_long_and_very_short_rows(factor):
+    # Squares overflow or vanish: every cosine was 1.
+    X = rows_of(50, seed=12)
+    for engine in ("reference", "cpu", "torch"):
+        found = retrieval.search(None, X * factor, 5, engine=engine)
+        np.testing.assert_array_equal(found.indices, retrieval.search(None, X, 5).indices)
+        np.testing.assert_allclose(found.scores, retrieval.search(None, X, 5).scores, rtol=1e-9)
+    with pytest.raises(ValueError, match="Scale the rows"):
+        retrieval.search(None, X * 1e200, 5, similarity="dot")
+
+
+def test_multiples_of_a_row_tie_by_cosine_whatever_the_engine():
+    X = rows_of(40, seed=13)
+    X[10:20] = X[5] * np.arange(1, 11)[:, None] / 7.0
+    for engine in ("reference", "cpu"):
+        assert retrieval.search([5], X, 10, engine=engine).indices[0].tolist() == list(range(10, 20))
+
+
+def test_half_precision_is_searched_in_single():
+    X = rows_of(60, 8).astype(np.float16)
+    dtypes = []
+
+    class Model:
+        def transform(self, rows):
+            dtypes.append(rows.dtype)
+            return rows
+
+    found = retrieval.search(None, X, 4, model=Model())
+    np.testing.assert_array_equal(found.indices, retrieval.search(None, X.astype(np.float64), 4).indices)
+    assert set(dtypes) == {np.dtype(np.float32)}
+
+
+def test_an_evaluation_is_shown_in_a_few_lines():
+    found = retrieval.evaluate(None, rows_of(50), np.arange(50) % 5, k=1, n_bootstrap=5)
+    assert "array" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"relevant": {"q0": ["d0"]}}, ValueError, "Replace names by positions"),
+        ({"corpus": csr_array(rows_of(30))}, TypeError, "corpus must be a dense table"),
+        ({"queries": csr_array(rows_of(3))}, TypeError, "queries must be a dense table"),
+        ({"corpus": np.where(np.eye(30, 6) > 0, np.nan, 1.0)}, ValueError, "corpus contains NaN"),
+        ({"corpus": np.vstack([np.zeros((1, 6)), rows_of(29)])}, ValueError, "corpus holds 1 row of zeros"),
+        ({"relevant": [[0, 30]]}, ValueError, "got 1 position out of range"),
+    ],
+)
+def test_refusals_name_what_was_passed(given, error, words):
+    given = {"queries": None, "corpus": rows_of(30), "relevant": np.arange(30) % 5, "k": 3} | given
+    with pytest.raises(error, match=words):
+        retrieval.evaluate(**given)

@@ -7,8 +7,10 @@ import os
 import signal
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 
 from vicinal._app import errors
+from vicinal._app.clusters import cluster_of
 from vicinal._app.console import Console, one_line
 from vicinal._app.parser import make_parser
 from vicinal._app.paths import check_paths
@@ -26,6 +28,10 @@ _COMMANDS = {
     "demo": ("demo", "demo"),
     "papers": ("papers", "papers"),
 }
+_NO_PAPERS = (
+    "vicinal papers: the experiments of the papers are in the repository and not in the installed package. "
+    "Get a checkout and install that: pip install -e ."
+)
 
 
 class _Signals:
@@ -90,9 +96,12 @@ def _run(arguments, console, signals):
             check_paths(arguments)
             if arguments.command not in ("inspect", "papers"):
                 errors.need("pandas", f"vicinal {arguments.command}")
+            if arguments.command == "papers" and find_spec("vicinal.papers") is None:
+                raise errors.Failure(_NO_PAPERS, errors.MISSING_EXTRA)
             module, function = _COMMANDS[arguments.command]
             arguments.check_interrupted, arguments.interrupted = signals.check, signals.came
-            getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)
+            with cluster_of(arguments, console):
+                getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)
         return errors.OK
     except errors.Failure as failure:
         if failure.code == errors.OUTPUT:

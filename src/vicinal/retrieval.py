@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_choice, check_integer
+from vicinal._dask import is_collection
 from vicinal._engine import Engine
 from vicinal._retrieval.evaluation import Evaluation, summarise
 from vicinal._retrieval.measures import measures_of
@@ -68,8 +70,8 @@ def evaluate(
     k : int or sequence of int, default=(1, 10)
         Where recall, precision and nDCG are cut.
     depth : int, default=100
-        How many rows are found per query, for MRR and MAP. It is raised to the largest `k`, and lowered to the rows that a
-        query can find.
+        How many rows are found per query, for ``"MRR@depth"`` and ``"MAP@depth"``. It is raised to the largest `k`, and
+        lowered to the rows that a query can find; the names of the measures say which it was.
     n_bootstrap : int, default=1000
         Resamples of the queries for the intervals.
     confidence : float, default=0.95
@@ -115,24 +117,12 @@ def evaluate(
     reach = len(corpus) - (positions is not None)
     if max(ks) > reach:
         raise ValueError(f"k={max(ks)} needs at least as many rows to find, got {reach}. Lower k or add rows.")
-    found = search(
-        rows if positions is None else positions,
-        corpus,
-        min(max(depth, *ks), reach),
-        model=model,
-        similarity=similarity,
-        engine=engine,
-    )
-    # The search of queries without a relevant row is wasted, but positions stay those of the queries.
-    per_query = measures_of(found.indices, relevance, ks, found.indices.shape[1])
+    # Queries without a relevant row are not searched for: of a corpus with some pairs these are most rows.
+    asked = rows[answered] if positions is None else positions[answered]
+    found = search(asked, corpus, min(max(depth, *ks), reach), model=model, similarity=similarity, engine=engine)
+    per_query = measures_of(found.indices, relevance.of(answered), ks, found.indices.shape[1])
     seeds = check_random_state(random_state).randint(2**31 - 1, size=n_bootstrap)
-    return summarise(
-        {name: values[answered] for name, values in per_query.items()},
-        answered,
-        n_queries - len(answered),
-        float(confidence),
-        seeds,
-    )
+    return summarise(per_query, answered, n_queries - len(answered), float(confidence), seeds)
 
 
 def search(
@@ -149,7 +139,8 @@ def search(
     Parameters
     ----------
     queries : array-like of shape (m, d), of shape (m,), or None
-        New rows; positions of rows of the corpus, or None for all of them, which then do not find themselves.
+        New rows; positions of rows of the corpus, or None for all of them, which then do not find themselves. New rows may be a
+        Dask array or dataframe: the answers are lazy Dask arrays then.
     corpus : array-like of shape (n, d)
         A memory map is read block by block.
     k : int, default=10
@@ -174,13 +165,17 @@ def search(
     check_choice(similarity, "similarity", SIMILARITIES)
     if model is not None and not hasattr(model, "transform"):
         raise TypeError(f"model must be None or have a transform method, got {type(model).__name__}.")
+    if is_collection(queries):
+        from vicinal._dask.lazy import searched_lazily
+
+        return Found(*searched_lazily(search, queries, corpus, k, model=model, similarity=similarity, engine=engine))
     rows, positions = _rows_and_positions(queries, corpus)
     corpus = _table(corpus, "corpus")
     reach = len(corpus) - (positions is not None)
     if k > reach:
         raise ValueError(f"k={k} needs at least as many rows to find, got {reach}. Lower k or add rows.")
     space = Space(model, similarity)
-    images = space.images(corpus[positions] if positions is not None else rows, "queries")
+    images = space.images(*((rows, "queries") if positions is None else (corpus[positions], "corpus")))
     if positions is None and np.shape(rows)[1] != corpus.shape[1]:
         raise ValueError(
             f"queries and corpus must have the same columns, got {np.shape(rows)[1]} and {corpus.shape[1]}. Embed both with "
@@ -191,6 +186,8 @@ def search(
 
 def _table(corpus: ArrayLike, name: str) -> NDArray[Any]:
     """A table as an array, without a copy of a memory map."""
+    if issparse(corpus):
+        raise TypeError(f"{name} must be a dense table, got a sparse one. Pass {name}.toarray(), or fewer columns.")
     table = corpus if isinstance(corpus, np.ndarray) else np.asarray(corpus)
     if table.ndim != 2 or not len(table):
         raise ValueError(f"{name} must be a table of at least one row, got shape {table.shape}.")
@@ -199,9 +196,11 @@ def _table(corpus: ArrayLike, name: str) -> NDArray[Any]:
 
 def _rows_and_positions(queries: ArrayLike | None, corpus: ArrayLike) -> tuple[Any, NDArray[Any] | None]:
     """New rows and None, or None and the positions of the queries in the corpus."""
-    n = len(corpus)  # type: ignore[arg-type]
+    n = len(_table(corpus, "corpus"))
     if queries is None:
         return None, np.arange(n)
+    if issparse(queries):
+        return _table(queries, "queries"), None
     table = np.asarray(queries)
     if table.ndim != 1:
         return _table(table, "queries"), None

@@ -10,7 +10,8 @@ from vicinal._app.adapt_report import adapt_page
 from vicinal._app.console import count, one_line
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import make_engine, save_model
-from vicinal._app.outputs import check_writable, write_json, write_lines, write_text
+from vicinal._app.outputs import write_json, write_lines, write_text
+from vicinal._app.tables import TableOptions
 from vicinal._app.vectors import read_column, read_pairs, read_vectors
 
 METHODS = ("rca", "anchors")
@@ -38,19 +39,26 @@ class Known(NamedTuple):
     test: np.ndarray
 
 
+class Texts(NamedTuple):
+    """Texts to show for the rows of the corpus and for the queries, or None."""
+
+    corpus: list[Any] | None
+    queries: list[Any] | None
+
+
 def adapt(arguments: Any, console: Any) -> None:
     """Run the command."""
-    for path in (arguments.output, arguments.report):
-        if path is not None:
-            check_writable(path)
     names = [name.strip() for name in arguments.methods.split(",") if name.strip()]
     if not names or set(names) - set(METHODS):
         raise UsageFailure(f"--methods: expected some of {', '.join(METHODS)}, got {arguments.methods!r}.")
     if arguments.labels is not None and arguments.queries is not None:
         raise UsageFailure("--labels are those of CORPUS and say nothing about --queries. Pass --pairs with --queries.")
+    if arguments.query_texts is not None and arguments.queries is None:
+        raise UsageFailure("--query-texts are those of --queries, which were not passed. Pass --texts alone.")
     engine = make_engine(arguments)
-    known = _read(arguments, console)
-    texts = None if arguments.texts is None else read_column(arguments.texts, console, len(known.corpus), "--texts")
+    options = TableOptions(max_unpacked=arguments.max_unpacked)
+    known = _read(arguments, console, options)
+    texts = _texts(arguments, console, options, known)
     models, seconds = {"raw": None}, {"raw": 0.0}
     for done, name in enumerate(names, 1):
         arguments.check_interrupted()
@@ -72,18 +80,36 @@ def adapt(arguments: Any, console: Any) -> None:
         write_lines(_said(summary))
 
 
-def _read(arguments: Any, console: Any) -> Known:
-    corpus = read_vectors(arguments.corpus, console, arguments.vector)
-    queries = None if arguments.queries is None else read_vectors(arguments.queries, console, arguments.vector)
+def _texts(arguments: Any, console: Any, options: TableOptions, known: Known) -> Texts:
+    """The texts of the rows of the corpus and of the queries, None where they were not given."""
+    corpus = None
+    if arguments.texts is not None:
+        corpus = read_column(arguments.texts, console, options, len(known.corpus), "--texts")
+    if known.queries is None:
+        return Texts(corpus, corpus)
+    if arguments.query_texts is None:
+        return Texts(corpus, None)
+    n_queries = len(known.queries)
+    return Texts(
+        corpus, read_column(arguments.query_texts, console, options, n_queries, "--query-texts", "the queries")
+    )
+
+
+def _read(arguments: Any, console: Any, options: TableOptions) -> Known:
+    corpus = read_vectors(arguments.corpus, console, options, arguments.vector)
+    queries = None if arguments.queries is None else read_vectors(arguments.queries, console, options, arguments.vector)
     if queries is not None and queries.shape[1] != corpus.shape[1]:
         raise DataFailure(
             f"--queries {arguments.queries}: expected {corpus.shape[1]} columns, as in the corpus, got {queries.shape[1]}."
         )
     codes = None
     if arguments.labels is not None:
-        codes, parts = _parts_of_labels(read_column(arguments.labels, console, len(corpus), "--labels"), arguments.seed)
+        labels = read_column(arguments.labels, console, options, len(corpus), "--labels")
+        codes, parts = _parts_of_labels(labels, arguments.seed)
     else:
-        pairs = read_pairs(arguments.pairs, console, (len(corpus if queries is None else queries), len(corpus)))
+        pairs = read_pairs(
+            arguments.pairs, console, options, (len(corpus if queries is None else queries), len(corpus))
+        )
         parts = _parts_of_pairs(pairs, len(corpus), queries, arguments.seed)
     if min(map(len, parts)) < 1 or sum(map(len, parts)) < _LEAST_PAIRS:
         raise DataFailure(
@@ -194,19 +220,18 @@ def _compared(
     for name, model in models.items():
         arguments.check_interrupted()
         chosen[name] = _evaluated(known, known.choose, model, engine)
-    best = max(chosen, key=lambda name: chosen[name].mean[_BY])
-    if best != "raw" and chosen[best].difference(chosen["raw"]).mean[_BY] <= 0.0:
-        best = "raw"
+    candidate = max(chosen, key=lambda name: chosen[name].mean[_BY])  # raw comes first and so wins ties
     raw = _evaluated(known, known.test, None, engine)
-    after = raw if best == "raw" else _evaluated(known, known.test, models[best], engine)
+    after = raw if candidate == "raw" else _evaluated(known, known.test, models[candidate], engine)
     gain = after.difference(raw)
-    if best != "raw" and gain.mean[_BY] <= 0.0:
-        best, after, gain = "raw", raw, raw.difference(raw)
+    best = candidate if gain.mean[_BY] > 0.0 else "raw"
     summary = {
         "best": best,
-        "verdict": _verdict(best, gain),
+        "measured": candidate,
+        "verdict": _verdict(best, candidate, gain, "pairs" if known.codes is None else "rows"),
         "rows": len(known.corpus),
         "columns": int(known.corpus.shape[1]),
+        "unit": "pair" if known.codes is None else "row",
         "pairs": {"fit": len(known.fit), "choose": len(known.choose), "test": len(known.test)},
         "methods": {
             name: {_BY: found.mean[_BY], "recall@10": found.mean["recall@10"], "seconds": round(seconds[name], 2)}
@@ -220,15 +245,17 @@ def _compared(
     return summary, best
 
 
-def _verdict(best: str, gain: Any) -> str:
-    if best == "raw":
-        return "The raw embeddings are best: no adapter helps on these pairs, and none was written."
+def _verdict(best: str, candidate: str, gain: Any, units: str) -> str:
     low, high = gain.intervals[_BY]
-    sure = "" if low > 0.0 else ", which may be chance"
-    return f"{best} is best: {_BY} changes by {gain.mean[_BY]:+.3f} on pairs that it has not seen (95 % interval {low:+.3f} to {high:+.3f}{sure})."
+    changes = f"{_BY} changes by {gain.mean[_BY]:+.3f} on {units} that it has not seen (95 % interval {low:+.3f} to {high:+.3f}"
+    if candidate == "raw":
+        return f"The raw embeddings are best: no adapter helps on these {units}, and none was written."
+    if best == "raw":
+        return f"The raw embeddings are best: {candidate} was ahead on the {units} to choose by, but {changes}). No model was written."
+    return f"{best} is best: {changes}{'' if low > 0.0 else ', which may be chance'})."
 
 
-def _changed(known: Known, model: Any, texts: list[Any] | None, engine: Any, most: int = 12) -> list[dict[str, Any]]:
+def _changed(known: Known, model: Any, texts: Texts, engine: Any, most: int = 12) -> list[dict[str, Any]]:
     """Queries whose neighbours changed most, with what they found before and after."""
     from vicinal import retrieval
 
@@ -248,15 +275,15 @@ def _changed(known: Known, model: Any, texts: list[Any] | None, engine: Any, mos
 
     moved = np.array([len(set(b) ^ set(a)) for b, a in zip(before, after, strict=True)])
 
-    def name(row: int) -> str:
-        return f"row {row}" if texts is None or texts[row] is None else str(texts[row])
+    def name(number: int, known_as: list[Any] | None, kind: str) -> str:
+        return f"{kind} {number}" if known_as is None or known_as[number] is None else str(known_as[number])
 
     def listed(rows: Any, query: int) -> list[dict[str, Any]]:
-        return [{"text": name(int(row)), "relevant": relevant(query, int(row))} for row in rows]
+        return [{"text": name(int(row), texts.corpus, "row"), "relevant": relevant(query, int(row))} for row in rows]
 
     return [
         {
-            "query": name(int(asked[i])) if own else f"query {asked[i]}",
+            "query": name(int(asked[i]), texts.queries, "row" if own else "query"),
             "before": listed(before[i], int(asked[i])),
             "after": listed(after[i], int(asked[i])),
         }
@@ -269,7 +296,7 @@ def _said(summary: dict[str, Any]) -> str:
     lines = [
         summary["verdict"],
         "",
-        f"{'':>14}  {'before':>8}  {'after':>8}   on {summary['pairs']['test']} pairs that nothing has seen",
+        f"{'':>14}  {'before':>8}  {'after':>8}   on {count(summary['pairs']['test'], summary['unit'])} that nothing has seen",
     ]
     for name, before in summary["before"]["measures"].items():
         lines.append(f"{name:>14}  {before['mean']:8.4f}  {summary['after']['measures'][name]['mean']:8.4f}")

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import Normalizer, StandardScaler
 
 from vicinal._app.console import count, shown
 from vicinal._app.models import load_model, read_key
@@ -23,7 +23,9 @@ def inspect(arguments, console):
 
 def describe(model, path):
     """The facts about a model as plain values."""
-    estimator = model.estimator
+    # An adapter for embeddings ends with a unit length, which says nothing about it.
+    learned = [step for step in _steps(model) if not isinstance(step, Normalizer)]
+    estimator = learned[-1] if learned else model.estimator
     parameters = {
         name: _plain(value)
         for name, value in estimator.get_params(deep=False).items()
@@ -35,11 +37,12 @@ def describe(model, path):
     return {
         "file": path,
         "bytes": os.path.getsize(path),
-        "class": model.kind,
+        "class": type(estimator).__name__,
         "parameters": parameters,
         "columns": names,
         "types": None if model.encoder is None else {n: str(k) for n, k in model.encoder.types_.items()},
         "scaled": any(isinstance(step, StandardScaler) for step in _steps(model)),
+        "unit_length": sum(isinstance(step, Normalizer) for step in _steps(model)),
         "training_rows": None if centres is None else len(centres),
         "converged": bool(estimator.converged_) if hasattr(estimator, "converged_") else None,
         "passes": int(estimator.n_iter_) if hasattr(estimator, "n_iter_") else None,
@@ -99,6 +102,8 @@ def as_text(facts):
         lines.append(
             f"  kinds         {', '.join(rounded[:12])}{f' and {len(rounded) - 12} more' * (len(rounded) > 12)}"
         )
+    if facts["unit_length"]:
+        lines.append(f"  unit length   {'rows and their images' if facts['unit_length'] > 1 else 'once'}")
     if facts["training_rows"] is not None:
         lines.append(f"  holds         {count(facts['training_rows'], 'training row')}")
     if facts["components"] is not None:

@@ -7,19 +7,31 @@ from vicinal._app.console import count
 from vicinal._app.errors import CLAIM, DataFailure, Failure, OutputFailure, UsageFailure
 from vicinal._app.outputs import write_json, write_lines, write_text
 from vicinal._app.paths import keep_apart
-from vicinal.papers import PAPERS, CannotWrite, Setting, data_folder, experiments, page, run, text
+from vicinal.papers import (
+    PAPERS,
+    CannotWrite,
+    Setting,
+    data_folder,
+    experiments,
+    measure,
+    page,
+    report,
+    text,
+    unmeasured,
+)
 
 
 def papers(arguments, console):
     """Run the command."""
     chosen = _choose(arguments.paper, arguments.figure)
     if arguments.list:
-        write_lines("\n".join(f"{e.paper:8} {e.module.COVERS[0]:12} {e.title}" for e in chosen))
+        write_lines("\n".join(map(_listed, chosen)))
         return
     try:
         # Quick mode needs no data, so that a folder of the environment that is gone does not matter to it.
+        arguments.full = arguments.full or arguments.reduced
         data_home = data_folder(arguments.data) if arguments.full or arguments.data else None
-        setting = Setting(full=arguments.full, data_home=data_home)
+        setting = Setting(arguments.full, arguments.reduced, data_home, arguments.device)
     except NotADirectoryError as error:
         raise DataFailure(str(error)) from error
     if data_home is not None:  # --data has been checked, what the environment names has not
@@ -30,18 +42,26 @@ def papers(arguments, console):
     except OSError as error:
         raise UsageFailure(f"--output {folder}: cannot be made a folder ({error.strerror or error}).") from error
     outcomes = []
-    for experiment in chosen:
-        try:
-            outcome = run(
-                experiment, setting, folder,
-                fresh=arguments.fresh, progress=console.progress, check=arguments.check_interrupted,
-            )  # fmt: skip
-        except CannotWrite as error:
-            raise OutputFailure(str(error)) from error
-        outcomes.append(outcome)
-        console.say(text(outcome))
-        for picture in outcome.pictures:
-            console.say(f"  wrote {folder / picture}.")
+    try:
+        skipped = measure(
+            chosen, setting, folder, fresh=arguments.fresh, jobs=arguments.jobs, minutes=arguments.minutes,
+            drawing=not arguments.measure, progress=console.progress, check=arguments.check_interrupted,
+        )  # fmt: skip
+        if arguments.measure:
+            left = {e.source: skipped.get(e.source) or unmeasured(e, setting, folder) for e in chosen}
+            write_lines(_measured(chosen, {source: reason for source, reason in left.items() if reason}))
+            return
+        for experiment in chosen:
+            outcome = report(experiment, setting, folder, skipped.get(experiment.source, ""))
+            if setting.reduced and outcome.summary is None:  # better than nothing, and the page says so
+                quick = report(experiment, Setting(), folder)
+                outcome = quick if quick.summary else outcome
+            outcomes.append(outcome)
+            console.say(text(outcome))
+            for picture in outcome.pictures:
+                console.say(f"  wrote {folder / picture}.")
+    except CannotWrite as error:
+        raise OutputFailure(str(error)) from error
     if arguments.figure is None:  # a page shows a whole paper
         for paper in dict.fromkeys(experiment.paper for experiment in chosen):
             own = [outcome for outcome in outcomes if outcome.experiment.paper == paper]
@@ -51,15 +71,30 @@ def papers(arguments, console):
     _finish(outcomes, arguments)
 
 
+def _listed(experiment):
+    """A line of ``--list``: names, heading, minutes on one core."""
+    quick, full = experiment.module.MINUTES
+    minutes = f"quick {quick:g} min, full {full:g} min of one core"
+    return f"{experiment.paper:8} {experiment.module.COVERS[0]:14} {experiment.title} ({minutes})"
+
+
+def _measured(chosen, left):
+    """What ``--measure`` says at the end."""
+    done = f"{len(chosen) - len(left)} of {count(len(chosen), 'experiment')} measured"
+    return "\n".join([f"{done}.", *(f"{source}: {reason}" for source, reason in left.items())])
+
+
 def _choose(paper, figure):
     found = [experiment for name in ([paper] if paper else PAPERS) for experiment in experiments(name)]
     if figure is None:
         return found
-    chosen = [experiment for experiment in found if experiment.answers_to(figure)]
-    if not chosen:
+    wishes = figure.split(",")
+    chosen = [experiment for experiment in found if any(map(experiment.answers_to, wishes))]
+    unknown = [wish for wish in wishes if not any(experiment.answers_to(wish) for experiment in found)]
+    if unknown:
         covers = {name: [cover for e in found if e.paper == name for cover in e.module.COVERS] for name in PAPERS}
         known = "; ".join(f"{name}: {', '.join(own)}" for name, own in covers.items() if own)
-        raise UsageFailure(f"--figure {figure}: there is no such table or figure. There are {known}.")
+        raise UsageFailure(f"--figure {','.join(unknown)}: there is no such table or figure. There are {known}.")
     return chosen
 
 

@@ -9,16 +9,18 @@ from vicinal._app.errors import DataFailure
 from vicinal._app.tables import TableOptions, read_table, table_format
 
 
-def read_vectors(path: str, console: Any, vector: str | None = None) -> np.ndarray:
+def read_vectors(path: str, console: Any, options: TableOptions, vector: str | None = None) -> np.ndarray:
     """Return a table of numbers with one row per vector."""
-    if table_format(path, TableOptions()) == "npy":
+    kind = table_format(path, options)
+    if kind == "npy":
         try:
             rows = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise DataFailure(f"cannot read {path}: {one_line(error)}") from error
+    elif kind == "npz":
+        rows = _of_frame(_read_array(path, options, vector), path, None)
     else:
-        frame = read_table(path, TableOptions(), console)
-        rows = _of_frame(frame, path, vector)
+        rows = _of_frame(_read_headed(path, console, options), path, vector)
     if rows.ndim != 2 or rows.dtype.kind not in "iuf" or not rows.size:
         raise DataFailure(f"{path} must hold vectors, one per row, got {rows.dtype} of shape {rows.shape}.")
     if rows.dtype not in (np.float32, np.float64):
@@ -34,6 +36,32 @@ def read_vectors(path: str, console: Any, vector: str | None = None) -> np.ndarr
                 f"{path}: row {bad} is zero and has no direction. Drop such rows (texts that were empty?)."
             )
     return rows
+
+
+def _read_array(path: str, options: TableOptions, name: str | None) -> Any:
+    """The only array of an .npz file, or the one with a name."""
+    try:
+        return read_table(path, options._replace(array=name))
+    except DataFailure as error:
+        raise DataFailure(str(error).replace("--array", "--vector")) from error
+
+
+def _read_headed(path: str, console: Any, options: TableOptions) -> Any:
+    """A table whose first line may be data: row numbers count, so that a lost line would move all of them.
+
+    Column names that are numbers are data, but for 0, 1, 2, ..., which pandas writes where columns have no names.
+    """
+    import pandas as pd
+
+    frame = read_table(path, options)
+    if table_format(path, options) not in ("csv", "tsv"):
+        return frame
+    names = np.array([str(name) for name in frame])
+    numbers = pd.to_numeric(names, errors="coerce")
+    if np.isnan(numbers).any() or np.array_equal(numbers, np.arange(len(names))):
+        return frame
+    console.say(f"the first line of {path} holds numbers, and is read as data.")
+    return read_table(path, options._replace(no_header=True), console)
 
 
 def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
@@ -61,18 +89,22 @@ def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
     return frame.to_numpy(dtype=np.float32)
 
 
-def read_column(path: str, console: Any, n_rows: int, option: str) -> list[Any]:
-    """The first column of a table with one line per row of the corpus."""
-    frame = read_table(path, TableOptions(), console)
+def read_column(
+    path: str, console: Any, options: TableOptions, n_rows: int, option: str, whose: str = "the corpus"
+) -> list[Any]:
+    """The first column of a table with one line per row of the corpus, or of the queries."""
+    frame = read_table(path, options, console)
+    if len(frame) == n_rows - 1 and table_format(path, options) in ("csv", "tsv"):  # its first line is no header
+        frame = read_table(path, options._replace(no_header=True), console)
     values = frame.iloc[:, 0]
     if len(values) != n_rows:
-        raise DataFailure(f"{option} {path}: expected {count(n_rows, 'row')}, as in the corpus, got {len(values)}.")
+        raise DataFailure(f"{option} {path}: expected {count(n_rows, 'row')}, as in {whose}, got {len(values)}.")
     return values.astype(object).where(values.notna(), None).tolist()
 
 
-def read_pairs(path: str, console: Any, sizes: tuple[int, int]) -> np.ndarray:
+def read_pairs(path: str, console: Any, options: TableOptions, sizes: tuple[int, int]) -> np.ndarray:
     """Pairs of row numbers; the first column counts rows of a table of the first size, the second of the second."""
-    frame = read_table(path, TableOptions(), console)
+    frame = _read_headed(path, console, options)
     if frame.shape[1] < 2:
         raise DataFailure(f"--pairs {path}: expected two columns, got one.")
     pairs = frame.iloc[:, :2].to_numpy()

@@ -27,6 +27,7 @@
                             _blocks.py   how work is cut              _accuracy.py  when products are safe
                             _tuning.py   every tuned constant
                                 |
+      a search that streams through a table, without a problem: _row_search.py, _search_kernels.py (compiled)
       where pairs can be skipped: _pruned_placed.py asks _pruned.py for sums over those that matter, with a certificate
                             _order.py         a spatial order of the rows         _plan.py  tiles with boxes, groups of queries
                             _pruned_boxes.py  tiles, their boxes, and which are within reach (compiled)
@@ -36,6 +37,8 @@
       on a GPU:             _cuda.py     a shared metric (its overview is there)      _frames_cuda.py  frames
 
 A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).
+
+Points in a file that is larger than the working memory are placed block by block for log-sums (`_streamed.py`).
 
 A kernel is one metric that all points share, a low-rank frame plus noise per point (`_frames.py`), or a full covariance
 per point (`_covariances.py`).
@@ -54,7 +57,9 @@ from vicinal._engine._placement import Means, Placement
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread, one_blas_thread_beside_pairs
 from vicinal._engine._problem import Problem, prepare
 from vicinal._engine._resident import forget, resident
+from vicinal._engine._row_search import RowSearch
 from vicinal._engine._settings import Engine, as_engine, engine_at, fit_engine, works_there
+from vicinal._engine._streamed import StreamedPlacement, is_streamed, large_source, resident_rows
 
 __all__ = [
     "TIED",
@@ -68,7 +73,9 @@ __all__ = [
     "Placement",
     "Problem",
     "Pull",
+    "RowSearch",
     "Scatter",
+    "StreamedPlacement",
     "Work",
     "as_engine",
     "available_threads",
@@ -77,11 +84,14 @@ __all__ = [
     "fit_engine",
     "forget",
     "in_order",
+    "is_streamed",
+    "large_source",
     "one_blas_thread",
     "one_blas_thread_beside_pairs",
     "prepare",
     "products_are_accurate",
     "resident",
+    "resident_rows",
     "resolved_engine",
     "robust_centre",
     "which_engine",

@@ -36,6 +36,8 @@ def entropies_are_accurate(largest_square_norm: float, dtype: DTypeLike) -> bool
 
 # Squared distances that agree to this relative difference are tied: 0.3 - 0.2 and 0.2 - 0.1 are the same distance.
 TIED = 1e-12
+# Directions that agree to this squared distance are the same one: unit vectors round by 1e-16 per coordinate.
+SAME_DIRECTION = 1e-27
 
 
 def product_error(largest_squares: Number, n_dims: int, dtype: DTypeLike) -> Any:

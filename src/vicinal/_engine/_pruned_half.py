@@ -22,6 +22,7 @@ from vicinal._engine._plan import Tiles
 from vicinal._engine._pool import in_order
 from vicinal._engine._pruned_boxes import SLACK
 from vicinal._engine._pruned_sweep import _TANGENT
+from vicinal._engine._sharing import NOTHING, Filled
 from vicinal._engine._tuning import FLOAT32, FLOAT64, NEXT_TILES, PIECES, PRUNED_TILE, TILE_SPAN
 
 _POWER = 2.0  # products of differences: a pair at the distance u counts u^2 times as much
@@ -196,9 +197,9 @@ class PrunedHalves:
         for _ in in_order(count, _even_pieces(tiles.n_tiles), self._threads):
             pass
         pieces = _pieces_of_work(counts)
-        sums, columns = np.zeros(tiles.n), np.zeros(tiles.n)
+        sums, columns, starts = np.zeros(tiles.n), np.zeros(tiles.n), tiles.starts
 
-        def work(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        def work(piece: tuple[int, int]) -> tuple[np.ndarray, ...]:
             most = int(counts[slice(*piece)].sum())
             given, found = np.zeros(tiles.n), np.zeros(tiles.n_tiles + 2, dtype=np.int64)
             tile_of, alive = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.uint16)
@@ -206,12 +207,13 @@ class PrunedHalves:
                 tiles.images, self._left_out, levels, self._log_weights, tiles.points, self._plan, raised, *listed,
                 *piece, sums, given, tile_of, alive, found,
             )  # fmt: skip
-            n_taken = int(found[slice(*piece)].sum())
-            return given, tile_of[:n_taken].copy(), alive[:n_taken].copy(), found
+            n_taken, places = int(found[slice(*piece)].sum()), np.flatnonzero(given)
+            return places, given[places], tile_of[:n_taken].copy(), alive[:n_taken].copy(), found
 
         taken = _Taken(levels, pieces, [], [], [])
-        for given, tile_of, alive, found in in_order(work, pieces, self._threads):
-            columns += given
+        filled = Filled((sums,), lambda piece: slice(int(starts[piece[0]]), int(starts[piece[1]])))
+        for places, given, tile_of, alive, found in in_order(work, pieces, self._threads, filled):
+            columns[places] += given
             taken.tile_of.append(tile_of)
             taken.alive.append(alive)
             taken.counts.append(found)
@@ -232,21 +234,23 @@ class PrunedHalves:
         v = packed.shape[1]
         scatter, size, mass = np.zeros((v, v)), 0.0, np.zeros(tiles.n)
 
+        levels = [part.levels for part in taken]
+
         def work(item: tuple[Any, ...]) -> tuple[np.ndarray, float, np.ndarray]:
-            levels, piece, tile_of, alive, counts = item
+            which, piece, tile_of, alive, counts = item
             of_points, of_tiles, trace = np.zeros(tiles.n), np.zeros((v, v)), np.zeros(1)
             kernels.half_scatter(
-                tiles.images, self._left_out, levels, self._log_weights, tiles.points, raised, packed, middles, factors,
+                tiles.images, self._left_out, levels[which], self._log_weights, tiles.points, raised, packed, middles, factors,
                 tile_of, alive, counts, *piece, of_points, of_tiles, trace,
             )  # fmt: skip
             return of_tiles, float(trace[0]), of_points
 
         items = [
-            (part.levels, *item)
-            for part in taken
+            (which, *item)
+            for which, part in enumerate(taken)
             for item in zip(part.pieces, part.tile_of, part.alive, part.counts, strict=True)
         ]
-        for of_tiles, trace, of_points in in_order(work, items, self._threads):
+        for of_tiles, trace, of_points in in_order(work, items, self._threads, NOTHING):
             scatter += of_tiles
             size += trace
             mass += of_points

@@ -244,7 +244,7 @@ def half_sums(
 ):  # fmt: skip
     """Sums of ``K_ij = exp(s_ij + raised)`` over the pairs of tiles from..to that matter.
 
-    `levels` are T_i + log b_i.  sums[i] += sum_j K_ij, and in later tiles column_sums[j] += sum_i b_i K_ij.  The tiles that
+    `levels` are T_i + log b_i.  sums[i] = sum_j K_ij, and in later tiles column_sums[j] += sum_i b_i K_ij.  The tiles that
     tile t was taken with go to `tile_of`, ``counts[t]`` of them, and which groups of four of its rows to the bits of
     `alive`.  The last two of `counts` are the pairs whose distances and whose exponentials were computed.
     """
@@ -262,6 +262,7 @@ def half_sums(
             b = group_boxes[g // QUERY_GROUP]
             _box(images, first + g, first + min(g + QUERY_GROUP, count), b[0], b[1])
         counts[t] = 0
+        sums[first : first + count] = 0.0
         _open_tile(points[0][t], rows_of_tile, squares)
         for u in tiles[:listed]:
             start, width = starts[u], starts[u + 1] - starts[u]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
@@ -57,6 +58,12 @@ def _steps(estimator: Any) -> list[MapStep]:
         scale = estimator.scale_ if estimator.with_std else np.ones(estimator.n_features_in_)
         # mean_ is set even where it is not used.
         return [MapStep(np.diag(1.0 / scale), -estimator.mean_ / scale if estimator.with_mean else None)]
+    if isinstance(estimator, PCA):
+        check_is_fitted(estimator)
+        A = estimator.components_
+        if estimator.whiten:
+            A = A / np.maximum(np.sqrt(estimator.explained_variance_), np.finfo(A.dtype).eps)[:, None]
+        return [MapStep(A, -A @ estimator.mean_)]
     raise TypeError(_refusal(estimator))
 
 
@@ -67,9 +74,10 @@ def _product(after: MapStep, before: MapStep) -> MapStep:
 
 
 def _refusal(estimator: Any) -> str:
+    got = f"Normalizer(norm={estimator.norm!r})" if isinstance(estimator, Normalizer) else type(estimator).__name__
     return (
-        f"expected a fitted metric (LCA, RCA, NCA, ...), or a Pipeline of StandardScaler, Normalizer and metrics, got "
-        f"{type(estimator).__name__}: only linear maps and unit lengths can be exported."
+        f"expected a fitted metric (LCA, RCA, NCA, ...), or a Pipeline of StandardScaler, PCA, Normalizer() and metrics, got "
+        f"{got}: only linear maps and unit lengths can be exported."
     )
 
 
@@ -78,7 +86,7 @@ def to_numpy(estimator: Any, *, dtype: DTypeLike = np.float32) -> list[MapStep]:
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler, Normalizer and metrics
+    estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
     dtype : dtype, default=float32
 
     Returns
@@ -101,6 +109,8 @@ def to_numpy(estimator: Any, *, dtype: DTypeLike = np.float32) -> list[MapStep]:
     >>> bool(np.allclose(Z, model.transform(X), atol=1e-5))
     True
     """
+    if np.dtype(dtype).kind != "f":
+        raise TypeError(f"dtype must be a floating-point dtype, such as 'float32', got {np.dtype(dtype)}.")
     return [
         MapStep(*(None if part is None else np.ascontiguousarray(part, dtype=dtype) for part in step))
         for step in map_steps(estimator)
@@ -112,7 +122,7 @@ def to_torch(estimator: Any, *, dtype: Any = None, device: Any = None) -> Any:
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler, Normalizer and metrics
+    estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
     dtype : torch.dtype, optional
         The default is float32.
     device : torch device, optional
@@ -137,6 +147,10 @@ def to_torch(estimator: Any, *, dtype: Any = None, device: Any = None) -> Any:
     from vicinal._model_files.unit_length import UnitLength
 
     dtype = torch.float32 if dtype is None else dtype
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(
+            f"dtype must be a floating-point dtype of torch, such as torch.float64, or None, got {dtype!r}."
+        )
     modules = [
         UnitLength() if step.is_unit_length else _linear(torch, step).to(dtype=dtype, device=device) for step in steps
     ]
@@ -158,7 +172,7 @@ def to_faiss(estimator: Any, index: Any = None) -> Any:
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler, Normalizer and metrics
+    estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
     index : faiss.Index, optional
         The index behind the map, of as many dimensions as the map gives. The default is an exact one: by inner product
         (cosines) where the map ends with a unit length, else by distance.
@@ -201,7 +215,7 @@ def to_onnx(estimator: Any, *, dtype: DTypeLike = np.float32) -> Any:
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler, Normalizer and metrics
+    estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
     dtype : dtype, default=float32
         Of the input, the output and the weights.
 
@@ -217,7 +231,8 @@ def to_onnx(estimator: Any, *, dtype: DTypeLike = np.float32) -> Any:
     for place, step in enumerate(steps):
         given, rows = rows, "Z" if place == len(steps) - 1 else f"Z{place}"
         if step.is_unit_length:
-            constants.append(onnx.numpy_helper.from_array(np.array([1e-30], dtype=dtype), f"least{place}"))
+            least = np.array([max(1e-30, np.finfo(dtype).tiny)], dtype=dtype)  # 1e-30 would be 0 in float16
+            constants.append(onnx.numpy_helper.from_array(least, f"least{place}"))
             nodes += [
                 make.make_node("ReduceL2", [given], [f"length{place}"], axes=[1], keepdims=1),
                 make.make_node("Max", [f"length{place}", f"least{place}"], [f"divisor{place}"]),
@@ -242,7 +257,7 @@ def to_sentence_transformers(estimator: Any) -> list[Any]:
 
     Parameters
     ----------
-    estimator : fitted metric, or Pipeline of StandardScaler, Normalizer and metrics
+    estimator : fitted metric, or Pipeline of StandardScaler, PCA, Normalizer and metrics
 
     Returns
     -------

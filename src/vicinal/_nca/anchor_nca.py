@@ -26,7 +26,7 @@ from vicinal._nca.init import check_size
 from vicinal._nca.options import Adam
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._scatter import chunklet_scatter
-from vicinal._supervision import read_chunklets
+from vicinal._supervision import power_of_two, read_chunklets
 
 Array = NDArray[Any]
 
@@ -34,8 +34,9 @@ _LEAST_HELD_OUT = 5  # pairs; fewer say too little to stop by
 _MOST_HELD_OUT = 1000
 _OTHERS = 4000  # rows that held-out positives are ranked among
 _LEAST_STEPS = 10  # between two looks
-_STEPS_IN_ROUND = 200  # between two looks at the held-out pairs, at most
+_STEPS_IN_ROUND = 100  # between two looks at the held-out pairs, at most
 _MINED_FROM = 20_000  # rows that hard negatives are looked for in
+_GATHERED = 8192  # rows that are mapped at a time
 _SPARE_OF_GROUP = 50  # more of the nearest are looked at where these may all be of the anchor's group
 _START_ROWS = 50_000  # rows that the start is computed from
 _RAW_SHARE = 0.1  # of the columns' own variances in the start
@@ -86,8 +87,8 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     ----------
     components_ : ndarray of shape (n_components, n_features)
     objectives_ : ndarray
-        After each round (an epoch, or 200 steps of a longer one), the mean of :math:`1 / \log_2(1 + r)` over held-out pairs
-        whose positive has rank r among up to 4,000 other rows. Without held-out pairs, the objective of the batches. The
+        After each round (an epoch, or 100 steps of a longer one), the mean of :math:`1 / \log_2(1 + r)` over held-out pairs
+        (weighted as they are) whose positive has rank r among up to 4,000 other rows. Without held-out pairs, the objective of the batches. The
         last entry belongs to ``components_``, which are the best ones.
     held_out_pairs_ : ndarray of shape (q,)
         The positions of the pairs that were held out; whole connected components of pairs.
@@ -197,13 +198,14 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         """
         options = self._check_parameters()
         self.random_state_ = check_random_state(self.random_state)
+        unread = any(isinstance(rows, np.memmap) for rows in (X, queries))
         X = self._read(X, reset=True)
         table = None if queries is None else self._read(queries, reset=False)
         random = np.random.RandomState(self.random_state_.randint(2**31 - 1))
         anchored = read_anchor_pairs(
             len(X), None if table is None else len(table), y, pairs, triplets, negatives, pair_weight, random
         )
-        rows = _Rows(X, X if table is None else table)
+        rows = _Rows(X, X if table is None else table, unread)
         self._check_named_rows(rows, anchored)
         starts = self._starts(rows, anchored, random)
         path = _climb(rows, anchored, starts, self, options, random)
@@ -239,9 +241,12 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return rows
 
     def _check_named_rows(self, rows: "_Rows", anchored: AnchorPairs) -> None:
-        left, right = (np.unique(column) for column in anchored.pairs.T)
-        if all(not table[some].any() for table, some in ((rows.anchors, left), (rows.X, right))):
-            raise ValueError("all rows in pairs are zero: there is no direction to learn from.")
+        """Refuse pairs that name nothing but zeros; the first parts of the rows usually tell."""
+        for table, column in ((rows.X, anchored.pairs[:, 1]), (rows.anchors, anchored.pairs[:, 0])):
+            for start in range(0, len(column), _GATHERED):
+                if table[column[start : start + _GATHERED]].any():
+                    return
+        raise ValueError("all rows in pairs are zero: there is no direction to learn from.")
 
     def _starts(self, rows: "_Rows", anchored: AnchorPairs, random: RandomState) -> list[Array]:
         """Matrices to start from: of RCA (differences within pairs, whitened), the identity, or what the user gave."""
@@ -262,6 +267,9 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         some = random.permutation(len(anchored.pairs))[: _START_ROWS // 2]
         left, right = rows.anchors[anchored.pairs[some, 0]], rows.X[anchored.pairs[some, 1]]
         both = np.concatenate([left, right]).astype(np.float64)
+        # Fourth powers of the rows have to be numbers, whatever their unit is.
+        unit = power_of_two(both.ravel())
+        both /= unit
         sums = chunklet_scatter(both, read_chunklets(np.arange(2 * len(some)).reshape(2, -1).T, len(both))[0])
         within, total = sums.within / sums.n_points, sums.total / sums.n_rows
         # Where pairs hold equal rows, or nothing varies, there is nothing to whiten.
@@ -283,14 +291,17 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             )
             for target in targets
         ]
-        return [one.components for one in found if one is not None] or [np.eye(k, d)]
+        return [one.components / unit for one in found if one is not None] or [np.eye(k, d)]
 
 
 class _Rows:
-    """The rows of X and those of the anchors, in one precision, gathered when they are needed."""
+    """The rows of X and those of the anchors, in one precision, gathered when they are needed.
 
-    def __init__(self, X: Array, anchors: Array) -> None:
-        self.X, self.anchors = X, anchors
+    `unread` says that the rows, those of memory maps, were not looked through before.
+    """
+
+    def __init__(self, X: Array, anchors: Array, unread: bool = True) -> None:
+        self.X, self.anchors, self.unread = X, anchors, unread
         self.dtype = np.result_type(X.dtype, anchors.dtype)
 
     def of(self, batch: Batch) -> tuple[Array, Array]:
@@ -298,9 +309,9 @@ class _Rows:
         return self.gather(self.anchors, batch.anchors), self.gather(self.X, batch.candidates)
 
     def gather(self, table: Array, positions: Array) -> Array:
-        """Some rows, refusing what is not finite (memory maps are not looked through before)."""
+        """Some rows, refusing what is not finite."""
         rows = np.asarray(table[positions], dtype=self.dtype)
-        if not np.isfinite(rows).all():
+        if self.unread and not np.isfinite(rows).all():
             raise ValueError("X or queries contain NaN or infinity in rows that pairs name. Drop or fill such rows.")
         return rows
 
@@ -316,7 +327,8 @@ def _climb(
     train, held_out = _held_out(anchored, options, random)
     watched = None if held_out is None else _HeldOutPairs(rows, anchored, held_out, estimator.similarity, random)
     A = (starts[0] if watched is None else max(starts, key=watched.score)).astype(rows.dtype)
-    size = float(np.sqrt(np.mean(np.square(A))))
+    largest = float(np.abs(A).max())
+    size = largest * float(np.sqrt(np.mean(np.square(A / largest))))
     step, idle = options.learning_rate * size, 0
     settings: dict[str, Any] = {"similarity": estimator.similarity, "temperature": estimator.temperature}
     record = Recorder.of(estimator, lambda found: as_matrix(found.astype(np.float64)))
@@ -387,33 +399,45 @@ class _HeldOutPairs:
     ) -> None:
         some = random.permutation(held_out)[:_MOST_HELD_OUT]
         others = random.permutation(anchored.shape[1])[:_OTHERS]
-        self._batch = anchored.batch(anchored.pairs[some, 0], anchored.pairs[some, 1], others)
+        weights = None if anchored.weights is None else anchored.weights[some]
+        left, right = anchored.pairs[some].T
+        self._batch = anchored.batch(left, right, others, weights)
         self._anchors, self._candidates = rows.of(self._batch)
         self._similarity = similarity
 
     def score(self, A: Array) -> float:
         """How well the held-out anchors find their positives."""
         batch = self._batch
-        return held_out_gain(A, self._anchors, self._candidates, batch.positives, batch.masked, self._similarity)
+        return held_out_gain(
+            A, self._anchors, self._candidates, batch.positives, batch.masked, self._similarity, batch.weights
+        )
 
 
 def _hard_negatives(rows: _Rows, anchored: AnchorPairs, A: Array, estimator: AnchorNCA, random: RandomState) -> Array:
     """For each pair, rows near its anchor that are not known to be positives; -1 where there are fewer."""
     some = np.sort(random.permutation(anchored.shape[1])[:_MINED_FROM])
-    images = _images(rows.gather(rows.X, some), A, estimator.similarity)
     asking, number = np.unique(anchored.pairs[:, 0], return_inverse=True)
-    queries = _images(rows.gather(rows.anchors, asking), A, estimator.similarity)
+    images, queries = (
+        _images(rows, table, positions, A, estimator.similarity)
+        for table, positions in ((rows.X, some), (rows.anchors, asking))
+    )
     # Some of the nearest are positives; of a group there may be many.
     spare = _SPARE_OF_GROUP if anchored.codes is not None else 2
     count = min(2 * estimator.hard_negatives + spare, len(some))
     near = some[prepare(estimator.engine, images, n_queries=len(queries)).at().nearest(count, queries).indices]
+    near[anchored.are_positives(asking, near)] = -1
+    first = np.argsort(near < 0, axis=1, kind="stable")[:, : estimator.hard_negatives]
     taken = np.full((len(asking), estimator.hard_negatives), -1)
-    for i, anchor in enumerate(asking):
-        kept = near[i][~anchored.is_positive(anchor, near[i])][: estimator.hard_negatives]
-        taken[i, : len(kept)] = kept
+    taken[:, : first.shape[1]] = np.take_along_axis(near, first, axis=1)
     return taken[number]
 
 
-def _images(rows: Array, A: Array, similarity: str) -> Array:
-    Z = rows @ A.T
+def _images(rows: _Rows, table: Array, positions: Array, A: Array, similarity: str) -> Array:
+    """The images of some rows, gathered in parts: the rows of a memory map may not fit into memory."""
+    Z = np.concatenate(
+        [
+            rows.gather(table, positions[start : start + _GATHERED]) @ A.T
+            for start in range(0, len(positions), _GATHERED)
+        ]
+    )
     return Z / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), 1e-30) if similarity == "cosine" else Z

@@ -77,9 +77,15 @@ def anchor_objective(
 
 
 def held_out_gain(
-    A: Array, anchors: Array, candidates: Array, positives: Array, masked: Array, similarity: str
+    A: Array,
+    anchors: Array,
+    candidates: Array,
+    positives: Array,
+    masked: Array,
+    similarity: str,
+    weights: Array | None = None,
 ) -> float:
-    """The mean of ``1 / log2(1 + rank)`` of the positives among the candidates: nDCG with one relevant row."""
+    """The weighted mean of ``1 / log2(1 + rank)`` of the positives among the candidates: nDCG with one relevant row."""
     queries, points = anchors @ A.T, candidates @ A.T
     if similarity == "cosine":
         scores = queries @ (points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-30)).T
@@ -89,4 +95,4 @@ def held_out_gain(
     scores[masked] = -np.inf
     scores[np.arange(len(anchors)), positives] = -np.inf
     ahead = (scores > own[:, None]).sum(axis=1) + 0.5 * (scores == own[:, None]).sum(axis=1)
-    return float(np.mean(1.0 / np.log2(2.0 + ahead)))
+    return float(np.average(1.0 / np.log2(2.0 + ahead), weights=weights))

@@ -1,5 +1,6 @@
 """Anchors and what they should and should not find: pairs, groups, triplets and negatives, read into one form."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -100,11 +101,14 @@ class AnchorPairs:
         self._place[candidates] = -1
         return Batch(anchors, candidates, own, masked, weights)
 
-    def is_positive(self, anchor: int, rows: Array) -> Array:
-        """Which of some rows an anchor is known to belong to, itself included."""
+    def are_positives(self, anchors: Array, rows: Array) -> Array:
+        """Which of some rows (m, c) each of m anchors is known to belong to, itself included."""
         if self.codes is not None:
-            return self.codes[rows] == self.codes[anchor]
-        return np.isin(rows, self.known.indices[self.known.indptr[anchor] : self.known.indptr[anchor + 1]])
+            return self.codes[rows] == self.codes[anchors][:, None]
+        n_rows = self.shape[1]
+        keys = np.repeat(np.arange(self.shape[0]), np.diff(self.known.indptr)) * n_rows + self.known.indices
+        wanted = anchors[:, None] * n_rows + rows
+        return np.append(keys, -1)[np.searchsorted(keys, wanted)] == wanted
 
     def _some_negatives(self, anchors: Array, random: np.random.RandomState) -> Array:
         """One of the given negatives of each anchor that has any."""
@@ -149,7 +153,7 @@ def read_anchor_pairs(
         kept &= weights > 0
     if not kept.any():
         raise ValueError("AnchorNCA needs at least one pair of different rows, got none.")
-    return AnchorPairs(
+    anchored = AnchorPairs(
         listed[kept],
         None if weights is None else weights[kept],
         unlike,
@@ -158,6 +162,15 @@ def read_anchor_pairs(
         own_table=own_table,
         codes=codes,
     )
+    contradicted = int(anchored.are_positives(unlike[:, 0], unlike[:, 1:]).sum())
+    if contradicted:
+        warnings.warn(
+            f"{contradicted} of {len(unlike)} negatives are positives of the same anchor, or the anchor itself: they are "
+            "ignored. Look at how the pairs and the negatives were made.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return anchored
 
 
 def _weights(pair_weight: Any, n_pairs: int, groups: bool) -> Array | None:
@@ -203,4 +216,7 @@ def _mates(codes: Array, random: np.random.RandomState) -> Array:
 
 
 def _lists(pairs: Array, shape: tuple[int, int]) -> csr_array:
-    return csr_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=shape)
+    """The second positions by the first ones, each once and in their order."""
+    lists = csr_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=shape)
+    lists.sum_duplicates()
+    return lists

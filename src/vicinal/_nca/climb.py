@@ -34,8 +34,8 @@ def climb(evaluate, start, estimator, *, solver, iterations=None):
     return path._replace(parameters=path.parameters * start.units)
 
 
-def value_after(evaluate, start, n_iter, solver):
-    """The objective after a few iterations from a start; -inf where it has none."""
+def climb_briefly(evaluate, start, n_iter, solver):
+    """The matrix after a few iterations from a start."""
 
     def objective_and_gradient(B):
         found = evaluate(B * start.units)
@@ -50,7 +50,7 @@ def value_after(evaluate, start, n_iter, solver):
         tol=0.0,
         method=METHODS[solver],
     )
-    return float(path.objectives[-1])
+    return path.parameters * start.units
 
 
 def as_matrix(A):

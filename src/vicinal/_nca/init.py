@@ -174,7 +174,8 @@ def given_units(components):
     scikit-learn's path; one that is far from that size (its data are in other units) is first brought to
     the size of a rotation.
     """
-    size = float(np.linalg.norm(components)) / np.sqrt(len(components))
+    largest = float(np.abs(components).max(initial=0.0)) or 1.0  # its square may be beyond all numbers
+    size = largest * float(np.linalg.norm(components / largest)) / np.sqrt(len(components))
     return 1.0 if size == 0.0 or 0.1 <= size <= 100.0 else size
 
 
@@ -298,17 +299,18 @@ def auto_kinds(n_components, n_features, n_rows, n_classes):
 
 
 def _directions(X, kind, n_components, classes, random_state):
-    if kind == "lda":
+    if kind == "lda" and n_components < len(np.unique(classes)):  # a sample can lack the rows of a class
         found = _lda(X, classes, n_components)
         if found.shape[0] == n_components and np.isfinite(found).all() and np.all(np.any(found != 0, axis=1)):
             return found
-        kind = "pca"  # the classes span fewer directions than were asked for
+    if kind == "lda":  # the classes span fewer directions than were asked for
+        kind = "pca"
     if kind in ("rca", "whitening"):
         found = _whitened(X, classes if kind == "rca" else None)
         if len(found) >= n_components:
             return found[:n_components]
         kind = "pca"
-    if kind == "pca":
+    if kind == "pca" and n_components <= min(X.shape):
         return PCA(n_components=n_components, random_state=random_state).fit(X).components_
     return np.eye(n_components, X.shape[1])
 
@@ -332,6 +334,9 @@ def _whitened(X, classes):
         vectors = vectors / np.sqrt(values)
     else:
         vectors = eigh(total, within)[1]
+    # An eigenvector is known up to its sign, which rounding decides: the largest entry is made positive.
+    largest = np.abs(vectors).argmax(axis=0)
+    vectors = vectors * np.sign(vectors[largest, np.arange(vectors.shape[1])])
     return np.ascontiguousarray(vectors[:, ::-1].T)
 
 

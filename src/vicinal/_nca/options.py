@@ -119,15 +119,17 @@ class StochasticGradient(Record):
 
 @dataclass(frozen=True, eq=False)
 class Adam(Record):
-    """Options of the solver of :class:`vicinal.NeuralNCA`; ``NeuralNCA(solver="adam")`` uses the defaults.
+    """Options of the solver of :class:`vicinal.NeuralNCA` and :class:`vicinal.AnchorNCA`.
+
+    ``NeuralNCA(solver="adam")`` uses the defaults, and ``AnchorNCA(solver="adam")`` stops early.
 
     Parameters
     ----------
     batch_size : int, default=512
-        The number of rows in a batch; neighbours are looked for inside the batch. For the objective "pairs", half as
-        many pairs are drawn, and rows that are in no pair fill the batch.
+        The number of rows in a batch; neighbours are looked for inside the batch. For the objective "pairs" of NeuralNCA,
+        half as many pairs are drawn, and rows that are in no pair fill the batch. AnchorNCA draws so many pairs.
     learning_rate : float, default=0.01
-        The size of a step.
+        The size of a step; for AnchorNCA relative to the root mean square of the entries of the start.
     weight_decay : float, default=0.0
         This number times half the sum of squares of the weights is subtracted from the objective.
     early_stopping : bool, default=False
@@ -135,7 +137,7 @@ class Adam(Record):
     validation_fraction : float, default=0.1
         The share of the rows (or pairs) that is set aside.
     n_iter_no_change : int, default=10
-        The fit has converged when the objective has not gained ``tol`` for this many epochs.
+        The fit has converged when the objective has not gained ``tol`` for this many epochs (rounds of AnchorNCA).
 
     Examples
     --------

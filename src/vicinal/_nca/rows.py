@@ -1,5 +1,6 @@
 """The rows that a fit of NCA works on, and a sample of them to judge a scale by."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -37,21 +38,31 @@ class Rows(NamedTuple):
 
 
 class Sample:
-    """A few queries against a few thousand points, to judge a scale by: a small problem of its own."""
+    """A few queries against a few thousand points, to judge a start by: a small problem of its own."""
 
-    def __init__(self, rows):
-        points, self._queries = sample_rows(len(rows.X))
+    def __init__(self, rows, points=None):
+        if points is None:
+            points, self._queries = sample_rows(len(rows.X))
+        else:
+            self._queries = sample_rows(len(points), n_points=len(points))[1]
+        self._rows, self._points = rows, points
         self._problem = rows.problem.some(points)
         self.X = self._problem.points.rows
         targets = rows.targets.take(points)
+        self.classes = targets.values if targets.n_classes else None
         self._weight = None if rows.weight is None else rows.weight[points]
-        self._with_mates = self._queries[~targets.alone()[self._queries]]
+        self._has_mate = ~targets.alone()
 
     def likelihood(self, A):
         """Eq. 6 per query that has a mate; the others are -inf at every scale."""
-        if len(self._with_mates) == 0:
+        return self.value(A, "likelihood", self._queries)
+
+    def value(self, A, kind, queries):
+        """The objective per row of these that has a mate."""
+        queries = queries[self._has_mate[queries]]
+        if len(queries) == 0:
             return 0.0
-        return neighbor_value(A, self._problem, objective="likelihood", weight=self._weight, rows=self._with_mates)
+        return neighbor_value(A, self._problem, objective=kind, weight=self._weight, rows=queries)
 
     def objective(self, A, kind):
         """The objective of all points of the sample, and its gradient."""
@@ -59,6 +70,22 @@ class Sample:
 
     def effective_neighbors(self, A):
         return placed_at(self._problem, A).perplexities(self._queries)
+
+    def folds(self, n_folds):
+        """Positions that are held out, and a `Sample` of the others; empty where too few rows have mates for that.
+
+        The rows are sorted by class, so that every third of them, say, has its share of each class. Rows that lose their
+        last mate with the fold are left out of the others, because no matrix gives them a likelihood.
+        """
+        fold = np.arange(len(self._points)) % n_folds
+        pairs = []
+        for k in range(n_folds):
+            others = self._points[fold != k]
+            others = others[~self._rows.targets.take(others).alone()]
+            if len(others) < 2:
+                return []
+            pairs.append((np.flatnonzero(fold == k), Sample(self._rows, others)))
+        return pairs
 
 
 def prepare_rows(X, y, weight, match, match_scale):
@@ -81,3 +108,28 @@ def prepare_rows(X, y, weight, match, match_scale):
     if weight is not None:
         weight = weight * (len(weight) / weight.sum())
     return Rows(counted, targets, weight, positions, column_spread(counted))
+
+
+def check_agreement(targets, objective):
+    """Find before any pair work what no metric can mend."""
+    alone = targets.alone()
+    n, count = len(alone), int(alone.sum())
+    what = "no other row of their class" if objective.match == "class" else "no other row that agrees with them"
+    remedy = {
+        "class": "Merge or drop these classes",
+        "gaussian": "Raise match_scale",
+        "dot": "Smooth the rows of y or drop these",
+    }[objective.match]
+    if count == n:
+        raise ValueError(f"all {n} rows have {what}: there is nothing to learn. {remedy}.")
+    if count and objective.kind == "likelihood":
+        raise ValueError(
+            f"{count} of {n} rows have {what}: objective='likelihood' is -inf for every metric. "
+            f"{remedy}, or use objective='accuracy', in which such rows count 0."
+        )
+    if targets.all_equal():
+        warnings.warn(
+            f"all {n} targets are equal: every metric predicts them, and components_ is the start.",
+            UserWarning,
+            stacklevel=4,
+        )

@@ -6,10 +6,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
-from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
+from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -17,7 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._checks import check_callback, check_choice, check_integer, check_positive, check_rows
 from vicinal._fit_loops import Callback, Recorder, best_path, fixed_point, warn_if_not_converged
 from vicinal._notebook import NotebookMixin
+from vicinal._rca.cannot_link import CannotLinks
 from vicinal._rca.constrained_kmeans import ConstrainedKMeans, chunklet_means
+from vicinal._supervision import check_pairs
 
 
 class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, BaseEstimator):
@@ -31,6 +34,13 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     :math:`\\sum_C \\log \\sum_l \\pi_l \\prod_{i \\in C} N(x_i; \\mu_l, \\Sigma_l)` never falls (up to
     ``reg_covar``).
 
+    Pairs that differ (``cannot_link``) make the sum one over all assignments h of the groups that keep them apart,
+
+    .. math:: \\log \\sum_{h \\in H} \\prod_C \\pi_{h(C)} \\prod_{i \\in C} N(x_i; \\mu_{h(C)}, \\Sigma_{h(C)})
+              \\;-\\; \\log \\sum_{h \\in H} \\prod_C \\pi_{h(C)},
+
+    computed exactly by elimination; the M-step of the weights then has no closed form, and is a concave problem.
+
     Parameters
     ----------
     n_components : int, default=1
@@ -39,6 +49,11 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         What the mixing weights :math:`\\pi` count.  "chunklets": the source draws chunklets, each enters
         with one factor :math:`\\pi_l` as above.  "points": the source draws points, a chunklet enters with
         :math:`\\pi_l^{|C|}`, and the weights are shares of points.  Without constraints they are the same.
+    init : "k-means" or metric, default="k-means"
+        The covariances that a run starts from; its means are those of a constrained k-means of the rows. "k-means": those of
+        its clusters. A metric such as ``RCA()``, which is cloned and learned from the same chunklets: the one covariance
+        that makes distances the metric's, for every component ("the RCA distance metric as the initial metric", sec. 8.3
+        of the RCA paper). A start in the metric's space is a fit to its images.
     tol : float, default=1e-4
         Rise of the objective, in nats per row, at which a run stops.
     reg_covar : float, default=1e-6
@@ -60,9 +75,9 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     covariances_ : array
         (k, d, d) when full, (d, d) when tied, (k, d) when diagonal, (k,) when spherical.
     labels_ : int array of shape (n,)
-        Component of each training row, the same all over a chunklet.
+        Component of each training row, the same all over a chunklet and different for pairs that differ.
     objectives_ : array of shape (n_iter,)
-        Objective a row, one entry an iteration of the best run; the last belongs to the parameters above.
+        Objective per row, one entry per iteration of the best run; the last belongs to the parameters above.
     n_iter_ : int
     converged_ : bool
     chunklet_report_ : ChunkletReport or None
@@ -70,6 +85,16 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     n_features_in_ : int
     feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.
+
+    Notes
+    -----
+    An iteration costs O(n k d^2). Pairs that differ add O(k^(w+1)) per connected set of them, with w the largest number of
+    groups that an elimination joins: 1 where they form pairs, chains or trees.
+
+    Departures from the paper:
+
+    1. ``count_by``: the paper counts chunklets; both are offered.
+    2. With pairs that differ, the mixing weights take the exact M-step instead of one step along a gradient.
 
     References
     ----------
@@ -95,6 +120,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         *,
         covariance_type: str = "full",
         count_by: str = "chunklets",
+        init: Any = "k-means",
         tol: float = 1e-4,
         reg_covar: float = 1e-6,
         max_iter: int = 300,
@@ -105,6 +131,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         self.n_components = n_components
         self.covariance_type = covariance_type
         self.count_by = count_by
+        self.init = init
         self.tol = tol
         self.reg_covar = reg_covar
         self.max_iter = max_iter
@@ -112,27 +139,22 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         self.callback = callback
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, cannot_link: ArrayLike | None = None) -> Self:
         """Fit the mixture.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features)
         y : chunklets, as in :meth:`RCA.fit`, default=None
-            None is a plain mixture.  Chunklets that share a row are joined.
+            None is a mixture without positive constraints.  Chunklets that share a row are joined.
+        cannot_link : array-like of shape (q, 2), default=None
+            Row positions of pairs whose components differ; such a pair keeps the whole chunklets of its rows apart.
 
         Returns
         -------
         self
         """
-        k = check_integer(self.n_components, "n_components")
-        check_choice(self.covariance_type, "covariance_type", ("full", "tied", "diag", "spherical"))
-        check_choice(self.count_by, "count_by", ("chunklets", "points"))
-        tol = check_positive(self.tol, "tol", strict=False)
-        reg = check_positive(self.reg_covar, "reg_covar", strict=False)
-        max_iter = check_integer(self.max_iter, "max_iter")
-        n_init = check_integer(self.n_init, "n_init")
-        check_callback(self.callback)
+        k, tol, reg, max_iter, n_init = self._checked_parameters()
         X = check_rows(self, X, reset=True, min_rows=2)
         given, X = X.dtype, X.astype(np.float64, copy=False)
         group, means, sizes, report = chunklet_means(X, y)
@@ -142,53 +164,69 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
                 f"(n_samples={len(X)}). Lower n_components or give fewer constraints."
             )
         sizes = np.ones(len(X)) if sizes is None else sizes
-        members = csr_array((np.ones(len(X)), (group, np.arange(len(X)))))
-        rng = check_random_state(self.random_state)
         counts = sizes[:, None] if self.count_by == "points" else np.ones((len(sizes), 1))
-        floor = 1e-20 * X.var(axis=0)  # a spread of 1e-10 of that of the rows is rounding
-
-        def expect(parameters):
-            """E-step: a group as a whole."""
-            weights, means, covariances = parameters
-            log_joint = members @ _log_gaussians(X, means, covariances, self.covariance_type, floor)
-            with np.errstate(divide="ignore"):
-                log_joint += counts * np.log(weights)
-            return float(logsumexp(log_joint, axis=1).sum()) / len(X), softmax(log_joint, axis=1)
-
-        def maximise(shares):
-            """M-step: mixing weights over groups or points, means and covariances over points."""
-            weights = (counts * shares).sum(axis=0) / counts.sum()
-            shares = shares[group]
-            totals = shares.sum(axis=0) + 10 * np.finfo(np.float64).eps
-            means = shares.T @ X / totals[:, None]
-            return weights, means, _covariances(X, shares, totals, means, reg, self.covariance_type)
+        groups = _Groups(X, group, counts, _read_links(cannot_link, group, k), self.covariance_type, reg)
+        rng = check_random_state(self.random_state)
+        covariances = self._first_covariances(X, y)
 
         def step(parameters):
-            objective, shares = expect(parameters)
-            return objective, maximise(shares)
-
-        first_rows = np.unique(group, return_index=True)[1]
+            objective, shares = groups.expect(parameters)
+            return objective, groups.maximise(shares, parameters[0])
 
         def run():
             start = ConstrainedKMeans(k, n_init=1, random_state=rng)
             with warnings.catch_warnings():  # a start need not have converged
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 labels = start.fit_predict(X, group if y is not None else None)
+            weights, means, own = groups.maximise(np.eye(k)[labels[groups.first_rows]], np.full(k, 1.0 / k))
+            first = weights, means, own if covariances is None else covariances
             record = Recorder.of(self, lambda parameters: np.concatenate([part.ravel() for part in parameters]))
-            return fixed_point(step, maximise(np.eye(k)[labels[first_rows]]), record, max_iter=max_iter, tol=tol)
+            return fixed_point(step, first, record, max_iter=max_iter, tol=tol)
 
         best = best_path(run() for _ in range(n_init))
         self.weights_, self.means_, self.covariances_ = best.parameters
         self.means_ = self.means_.astype(given, copy=False)
-        self.labels_ = expect(best.parameters)[1].argmax(axis=1)[group]
+        self.labels_ = groups.assign(best.parameters)[group]
         self.objectives_, self.n_iter_, self.converged_ = best.objectives, best.n_iter, best.converged
         self.chunklet_report_ = report
         warn_if_not_converged(type(self).__name__, best)
         return self
 
-    def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> NDArray[Any]:
+    def _checked_parameters(self) -> tuple[int, float, float, int, int]:
+        check_choice(self.covariance_type, "covariance_type", ("full", "tied", "diag", "spherical"))
+        check_choice(self.count_by, "count_by", ("chunklets", "points"))
+        if not (self.init == "k-means" if isinstance(self.init, str) else hasattr(self.init, "get_mahalanobis_matrix")):
+            raise ValueError(f'init must be "k-means" or a metric of vicinal such as RCA(), got {self.init!r}.')
+        check_callback(self.callback)
+        return (
+            check_integer(self.n_components, "n_components"),
+            check_positive(self.tol, "tol", strict=False),
+            check_positive(self.reg_covar, "reg_covar", strict=False),
+            check_integer(self.max_iter, "max_iter"),
+            check_integer(self.n_init, "n_init"),
+        )
+
+    def _first_covariances(self, X: NDArray[Any], y: ArrayLike | None) -> NDArray[Any] | None:
+        """The covariances of the start where a metric gives them, in the form of ``covariances_``."""
+        if isinstance(self.init, str):
+            return None
+        if y is None:
+            raise ValueError(
+                f"init={type(self.init).__name__}() learns a metric from chunklets, got y=None. Pass chunklets as y, or "
+                'init="k-means".'
+            )
+        covariance = _covariance_of_metric(clone(self.init).fit(X, y).get_mahalanobis_matrix(), X)
+        covariance += self.reg_covar * np.eye(len(covariance))
+        if self.covariance_type == "tied":
+            return covariance
+        each = {"full": covariance, "diag": np.diag(covariance), "spherical": np.diag(covariance).mean()}
+        return np.array([each[self.covariance_type]] * self.n_components)
+
+    def fit_predict(
+        self, X: ArrayLike, y: ArrayLike | None = None, cannot_link: ArrayLike | None = None
+    ) -> NDArray[Any]:
         """Fit the mixture and return the component of each row; see :meth:`fit`."""
-        return self.fit(X, y).labels_
+        return self.fit(X, y, cannot_link).labels_
 
     def _log_joint(self, X, unit=1.0):
         """Log of weight times density; rows and means may be in larger units than the covariances."""
@@ -225,6 +263,105 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Mean log-density of the rows."""
         return float(self.score_samples(X).mean())
+
+
+def _covariance_of_metric(M: NDArray[Any], X: NDArray[Any]) -> NDArray[Any]:
+    """The inverse of a Mahalanobis matrix; along directions that it does not see, the covariance of the rows."""
+    weights, directions = eigh(M)
+    seen = weights > len(M) * np.finfo(np.float64).eps * weights[-1]
+    blind = directions[:, ~seen]
+    spread = (X - X.mean(axis=0)) @ blind
+    return (directions[:, seen] / weights[seen]) @ directions[:, seen].T + blind @ (
+        spread.T @ spread / len(X)
+    ) @ blind.T
+
+
+def _read_links(cannot_link: ArrayLike | None, group: NDArray[Any], k: int) -> CannotLinks | None:
+    """The pairs that differ as pairs of groups; None where there is none."""
+    if cannot_link is None:
+        return None
+    pairs = group[check_pairs(cannot_link, len(group), "cannot_link")]
+    if len(pairs) == 0:
+        return None
+    same = int((pairs[:, 0] == pairs[:, 1]).sum())
+    if same:
+        raise ValueError(
+            f"cannot_link holds {same} of {len(pairs)} pairs whose rows are the same or in one chunklet, which share "
+            "their component by y. Remove these pairs, or split the chunklets."
+        )
+    links = CannotLinks(pairs, int(group.max()) + 1, k)
+    if not links.can_be_kept():
+        raise ValueError(
+            f"cannot_link joins more than n_components={k} groups with each other, so that they cannot all be in "
+            "different components. Raise n_components or remove pairs."
+        )
+    return links
+
+
+class _Groups:
+    """The two steps of EM for rows in groups (a row in no chunklet is its own).
+
+    Parameters are the mixing weights, the means and the covariances.
+    """
+
+    def __init__(
+        self,
+        X: NDArray[Any],
+        group: NDArray[Any],
+        counts: NDArray[Any],
+        links: CannotLinks | None,
+        kind: str,
+        reg: float,
+    ) -> None:
+        self.X, self.group, self.counts, self.links, self.kind, self.reg = X, group, counts, links, kind, reg
+        self.members = csr_array((np.ones(len(X)), (group, np.arange(len(X)))))
+        self.first_rows = np.unique(group, return_index=True)[1]
+        self.floor = 1e-20 * X.var(axis=0)  # a spread of 1e-10 of that of the rows is rounding
+
+    def _log_joint(self, parameters: tuple[Any, ...]) -> NDArray[Any]:
+        weights, means, covariances = parameters
+        log_joint = self.members @ _log_gaussians(self.X, means, covariances, self.kind, self.floor)
+        with np.errstate(divide="ignore"):
+            return log_joint + self.counts * np.log(weights)
+
+    def expect(self, parameters: tuple[Any, ...]) -> tuple[float, NDArray[Any]]:
+        """E-step: the objective per row, and each group's shares in the components."""
+        log_joint = self._log_joint(parameters)
+        if self.links is None:
+            return float(logsumexp(log_joint, axis=1).sum()) / len(self.X), softmax(log_joint, axis=1)
+        total, shares = self.links.log_sum(log_joint)
+        return (total - self.links.log_sum(self.counts * np.log(parameters[0]))[0]) / len(self.X), shares
+
+    def assign(self, parameters: tuple[Any, ...]) -> NDArray[Any]:
+        """The most likely component of each group, all of them together."""
+        log_joint = self._log_joint(parameters)
+        return log_joint.argmax(axis=1) if self.links is None else self.links.best(log_joint)
+
+    def maximise(self, shares: NDArray[Any], weights: NDArray[Any]) -> tuple[Any, ...]:
+        """M-step: mixing weights over groups or points, means and covariances over points."""
+        expected = (self.counts * shares).sum(axis=0)
+        weights = expected / self.counts.sum() if self.links is None else self._weights(expected, weights)
+        shares = shares[self.group]
+        totals = shares.sum(axis=0) + 10 * np.finfo(np.float64).eps
+        means = shares.T @ self.X / totals[:, None]
+        return weights, means, _covariances(self.X, shares, totals, means, self.reg, self.kind)
+
+    def _weights(self, expected: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
+        """The mixing weights under which the admitted assignments have the expected counts.
+
+        An assignment has prior probability (product of weights) / Z, and Z, the share of assignments that keep the
+        pairs apart, depends on the weights. In their logarithms the objective is concave.
+        """
+        assert self.links is not None
+        links, scale = self.links, self.counts.sum()
+
+        def falls(logs: NDArray[Any]) -> tuple[float, NDArray[Any]]:
+            log_z, shares = links.log_sum(self.counts * logs)
+            return (log_z - expected @ logs) / scale, ((self.counts * shares).sum(axis=0) - expected) / scale
+
+        # Below exp(-40) of the largest a weight changes no share.
+        found = minimize(falls, np.log(weights), jac=True, method="L-BFGS-B", bounds=[(-40.0, 0.0)] * len(weights))
+        return softmax(found.x)
 
 
 def _covariances(X, shares, totals, means, reg, kind):

@@ -13,7 +13,7 @@ def text(x, y, content, css="tick", anchor="middle", **attributes):
 
 def svg(width, height, body, label, css="", most=None):
     """An SVG image that scales with its container, up to `most` pixels."""
-    limit = "" if most is None else f' style="max-width:{most:.0f}px;min-width:{min(most, 420):.0f}px"'
+    limit = "" if most is None else f' style="max-width:{most:.0f}px;min-width:{min(most, 330):.0f}px"'
     return (
         f'<svg viewBox="0 0 {width} {height}" class="{css}" role="img" aria-label="{escape(label, quote=True)}"{limit} '
         f'preserveAspectRatio="xMidYMid meet">{body}</svg>'
@@ -46,9 +46,20 @@ def interval_mark(score, low, high, css, label, width=190):
     return svg(width, 22, body, label, "mark")
 
 
+_WIDTHS = {"wide": 720, "narrow": 350}
+_DIGIT = 7.2  # the width of a figure of a tick, in pixels
+
+
+def line_charts(curves, **options):
+    """The same chart for a screen and for a phone, of which the page shows one: text that shrinks with a chart is not read."""
+    return "".join(
+        f'<div class="{css}">{line_chart(curves, width=width, **options)}</div>' for css, width in _WIDTHS.items()
+    )
+
+
 def line_chart(curves, *, x_label, y_label, label, x_first=1, width=720, height=300, as_percent=False):
     """Curves over 1, 2, 3 ...; each is (name, values, css class), named at its right end without overlap."""
-    left, right, top, bottom = 58, 120 if any(name for name, _, _ in curves) else 20, 12, 44
+    right, top, bottom = 120 if any(name for name, _, _ in curves) else 20, 12, 44
     longest = max(len(values) for _, values, _ in curves)
     flat = [value for _, values, _ in curves for value in values if value is not None]
     low, high = min(flat), max(flat)
@@ -57,6 +68,12 @@ def line_chart(curves, *, x_label, y_label, label, x_first=1, width=720, height=
     if as_percent:
         low, high = max(low, 0.0), min(high, 1.0)
 
+    def tick_text(tick):
+        return f"{100 * tick:.3g} %" if as_percent else f"{tick:.6g}"
+
+    # Room for the longest tick between the axis and its name.
+    left = 34 + _DIGIT * max(len(tick_text(tick)) for tick in nice_ticks(low, high))
+
     def at(i, value):
         x = left + (width - left - right) * (i / max(longest - 1, 1))
         return x, top + (height - top - bottom) * (1 - (value - low) / (high - low))
@@ -64,10 +81,9 @@ def line_chart(curves, *, x_label, y_label, label, x_first=1, width=720, height=
     body = []
     for tick in nice_ticks(low, high):
         y = at(0, tick)[1]
-        shown = f"{100 * tick:.3g} %" if as_percent else f"{tick:.6g}"
-        body.append(f'<line x1="{left}" x2="{width - right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-        body.append(text(left - 8, y + 4, shown, anchor="end"))
-    for tick in nice_ticks(x_first, x_first + longest - 1, 6):
+        body.append(f'<line x1="{left:.1f}" x2="{width - right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+        body.append(text(left - 8, y + 4, tick_text(tick), anchor="end"))
+    for tick in nice_ticks(x_first, x_first + longest - 1, max(2, width // 120)):
         if tick == int(tick):
             body.append(text(at(tick - x_first, low)[0], height - bottom + 18, int(tick)))
     body.append(text((left + width - right) / 2, height - 6, x_label, "axis"))

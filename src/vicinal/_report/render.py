@@ -16,7 +16,7 @@ from string import Template
 from typing import Any
 
 from vicinal._compare.words import shown
-from vicinal._report.charts import heatmap, interval_mark, line_chart
+from vicinal._report.charts import heatmap, interval_mark, line_charts
 from vicinal._words import printable
 
 _INTERVALS = """\
@@ -277,7 +277,7 @@ def _purity(purity, row):
         (curve["label"], curve["values"], "best" if curve["best"] else "learned" if curve["learned"] else "plain")
         for curve in purity["curves"]
     ]
-    chart = line_chart(
+    chart = line_charts(
         curves,
         x_label="number of neighbours k",
         y_label="share of the right class",
@@ -315,6 +315,7 @@ def _metric(metric, how):
             f'<tr><th scope="row">{escape(entry["name"])}</th><td class="bars"><span class="bar learned" '
             f'style="width:{100 * entry["after"] / largest:.1f}%"></span>{before}</td><td class="number">{_percent(entry["after"])}</td></tr>'
         )
+    grey = "; the grey bar is its share before" if any(e["before"] is not None for e in metric["relevance"]) else ""
     left_out = (
         f" The {metric['left_out']} least important columns are left out of the square." if metric["left_out"] else ""
     )
@@ -322,7 +323,7 @@ def _metric(metric, how):
         "metric",
         "What was learned",
         f'<p class="hint">{escape(metric["label"])}{how}. The share of a column is the squared '
-        "distance that one standard deviation of it makes; the grey bar is its share before.</p>"
+        f"distance that one standard deviation of it makes{grey}.</p>"
         f'<div class="two"><div><h3>Relevance of the columns</h3><div class="scroll" tabindex="0" role="region" aria-label="Relevance">'
         f'<table class="relevance"><caption class="hidden">Share of each column</caption>{"".join(rows)}</table></div></div>'
         f'<div><h3>The learned metric</h3><div class="scroll" tabindex="0" role="region" aria-label="Learned metric">'
@@ -347,7 +348,7 @@ def _path(path, metric):
             "Convergence",
             f"<p>{escape(metric['label'])} is found in one step: there is no path to show.</p>",
         )
-    chart = line_chart(
+    chart = line_charts(
         [("", path["values"], "best")], x_label="pass over the pairs", y_label="objective per row", label=f"Objective of {path['label']} after each pass: from {path['values'][0]:.4g} to {path['values'][-1]:.4g}", height=240,
     )  # fmt: skip
     end = "converged" if path["converged"] else "stopped before it converged"

@@ -50,7 +50,7 @@ def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loadi
     density = comparison.best["density"] or comparison.reference["density"]
     if density is not None:
         summary["outliers"] = views.outliers(
-            comparison.methods["density"][density], X, feature_names, names, fit_rows, seed
+            comparison.methods["density"][density], X, feature_names, names, fit_rows, seed, columns.measured
         )
     _add_views(summary, X, targets, names, feature_names, comparison, metrics, fit_rows, seed)
     return summary

@@ -23,6 +23,7 @@ MOST_IN_HEATMAP = 24
 _NEIGHBORS_SHOWN = 10
 _HELD_OUT = 0.3
 _DIGITS = 5
+_STEPS = 1_000  # columns that are moved at a time to find a linear map
 
 
 def split_rows(n, codes, fit_rows, seed):
@@ -108,15 +109,20 @@ def neighbors_among(images):
 def linear_map(metric, X):
     """The metric's map in standard deviations of the columns: (k, d), or None when it is not linear."""
     mean, spread = X.mean(axis=0), X.std(axis=0)
-    steps = np.vstack([mean, mean + np.diag(spread), mean - 2.0 * spread])
     try:
-        images = images_of(metric, steps)
+        origin, away = images_of(metric, np.vstack([mean, mean - 2.0 * spread]))
+        # A step along each column, some columns at a time: together they are as many numbers as the square of the columns.
+        steps = []
+        for first in range(0, len(mean), _STEPS):
+            rows = np.repeat(mean[None], min(_STEPS, len(mean) - first), axis=0)
+            rows[np.arange(len(rows)), first + np.arange(len(rows))] += spread[first : first + len(rows)]
+            steps.append(images_of(metric, rows) - origin)
     except (ValueError, TypeError):
         return None
-    matrix = (images[1:-1] - images[0]).T
-    predicted = images[0] - 2.0 * matrix.sum(axis=1)
+    matrix = np.concatenate(steps).T
+    predicted = origin - 2.0 * matrix.sum(axis=1)
     size = np.abs(matrix).sum() or 1.0
-    return matrix if np.abs(images[-1] - predicted).max() <= 1e-6 * size else None
+    return matrix if np.abs(away - predicted).max() <= 1e-6 * size else None
 
 
 def learned_metric(matrix, before, names, label):
@@ -125,8 +131,8 @@ def learned_metric(matrix, before, names, label):
     With A the map in standard deviations and M = A'A, the share of column j is M_jj / tr M: the squared distance
     that one standard deviation of it makes.  The heatmap is M divided by its largest entry.
     """
-    M = matrix.T @ matrix
-    shares = np.diag(M) / np.trace(M)
+    lengths = np.square(matrix).sum(axis=0)  # the diagonal of M, where its largest entry is
+    shares = lengths / lengths.sum()
     order = np.argsort(-shares, kind="stable")
     top = order[:MOST_IN_HEATMAP]
     return {
@@ -136,7 +142,7 @@ def learned_metric(matrix, before, names, label):
             for j in order[:MOST_COLUMNS_SHOWN]
         ],
         "columns": [names[j] for j in top],
-        "matrix": [[number(value) for value in row] for row in M[np.ix_(top, top)] / np.abs(M).max()],
+        "matrix": [[number(value) for value in row] for row in matrix[:, top].T @ matrix[:, top] / lengths.max()],
         "left_out": int(len(order) - len(top)),
     }
 
@@ -161,8 +167,8 @@ def path_of(metric, label):
     }
 
 
-def outliers(method, X, names, row_names, fit_rows, seed, most=10):
-    """The least likely rows, each scored under the density of the others."""
+def outliers(method, X, names, row_names, fit_rows, seed, measured, most=10):
+    """The least likely rows, each scored under the density of the others, which sees the columns at `measured`."""
     rows = np.arange(len(X))
     if len(X) > fit_rows:
         rows = np.sort(np.random.default_rng(seed).choice(len(X), fit_rows, replace=False))
@@ -177,7 +183,7 @@ def outliers(method, X, names, row_names, fit_rows, seed, most=10):
     plain = left_out_scores(last_step(detector.density_))
     log_densities = detector.training_scores_ if plain is None else plain
     strangest = np.argsort(detector.training_scores_, kind="stable")[:most]
-    why = _reasons(detector, X[rows], strangest, names)
+    why = _reasons(detector, X[rows], strangest, names, list(measured))
     found = [
         {
             "row": str(row_names[rows[i]]),
@@ -208,11 +214,11 @@ def _detector(density, candidate, X):
         return DensityOutlierDetector(candidate).fit(X)
 
 
-def _reasons(detector, X, strangest, names):
+def _reasons(detector, X, strangest, names, measured):
     """The columns that make each of some rows strange given its others, with what was expected and found.
 
-    Where the density cannot tell, an LCA of the standardised columns does: its kernel knows the correlations. Its penalty is
-    given: a search would take longer than everything else here.
+    Where the density cannot tell, an LCA of the columns that it sees, standardised, does: its kernel knows the correlations. Its
+    penalty is given: a search would take longer than everything else here.
     """
     from vicinal import LCA, DensityOutlierDetector
 
@@ -222,7 +228,8 @@ def _reasons(detector, X, strangest, names):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                stand_in = make_pipeline(StandardScaler(), LCA(reg=0.1, tol=1e-5)).fit(X)
+                names = [names[j] for j in measured]
+                stand_in = make_pipeline(StandardScaler(), LCA(reg=0.1, tol=1e-5)).fit(X[:, measured])
                 found = DensityOutlierDetector.from_density(stand_in).explain(None, rows=strangest)
         except (ValueError, np.linalg.LinAlgError):
             return [[] for _ in strangest]

@@ -31,10 +31,10 @@ class Evaluation:
         The confidence of the intervals.
     """
 
-    per_query: dict[str, Array]
+    per_query: dict[str, Array] = field(repr=False)
     mean: dict[str, float]
     intervals: dict[str, tuple[float, float]]
-    queries: Array
+    queries: Array = field(repr=False)
     n_without_relevant: int
     confidence: float
     _draws: Array = field(repr=False)

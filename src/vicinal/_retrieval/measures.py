@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 def measures_of(found: Array, relevance: Relevance, ks: tuple[int, ...], depth: int) -> dict[str, Array]:
-    """Return the measures of each query by name; queries without a relevant row get 0 and must be left out later.
+    """Return the measures of each query by name; each query has a relevant row.
 
     Parameters
     ----------
@@ -33,15 +33,14 @@ def measures_of(found: Array, relevance: Relevance, ks: tuple[int, ...], depth: 
     grades = relevance.grades(found)
     hits = grades > 0
     seen = np.cumsum(hits, axis=1)
-    total = np.maximum(relevance.totals, 1)
+    total = relevance.totals
     measures = {}
     for k in ks:
         measures[f"recall@{k}"] = seen[:, k - 1] / total
     for k in ks:
         measures[f"precision@{k}"] = seen[:, k - 1] / k
     for k in ks:
-        best = discounted(relevance.ideal(k))
-        measures[f"nDCG@{k}"] = discounted(grades[:, :k]) / np.where(best > 0, best, 1.0)
+        measures[f"nDCG@{k}"] = discounted(grades[:, :k]) / discounted(relevance.ideal(k))
     first = np.argmax(hits, axis=1)
     measures[f"MRR@{depth}"] = np.where(hits.any(axis=1), 1.0 / (first + 1), 0.0)
     measures[f"MAP@{depth}"] = (hits * seen / np.arange(1, depth + 1)).sum(axis=1) / total

@@ -1,12 +1,14 @@
 """Which rows of a corpus answer which query: pairs, labels or graded judgements, read into one form."""
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vicinal._supervision import check_length, code_groups
+from vicinal._words import count
 
 Array = NDArray[Any]
 
@@ -22,6 +24,9 @@ class Relevance(Protocol):
     def ideal(self, most: int) -> Array:
         """The grades of the best possible answer, of shape (m, most): largest first, 0 past the last relevant row."""
 
+    def of(self, some: Array) -> "Relevance":
+        """The same for some of the queries, by number in ascending order."""
+
 
 class LabelRelevance:
     """Rows with the label of the query are relevant, with grade 1."""
@@ -32,6 +37,12 @@ class LabelRelevance:
         self.totals = np.where(mine >= 0, np.append(sizes, 0)[mine], 0)
         if left_out is not None:
             self.totals = self.totals - ((mine >= 0) & (mine == theirs[left_out]))
+
+    def of(self, some: Array) -> "LabelRelevance":
+        """See `Relevance`."""
+        other = copy(self)
+        other._mine, other.totals = self._mine[some], self.totals[some]
+        return other
 
     def grades(self, found: Array) -> Array:
         """See `Relevance`."""
@@ -55,6 +66,14 @@ class ListedRelevance:
         self._keys, self._grades, self._n_rows = keys[relevant], grade[first][relevant], n_rows
         self._query = self._keys // n_rows
         self.totals = np.bincount(self._query, minlength=n_queries)
+
+    def of(self, some: Array) -> "ListedRelevance":
+        """See `Relevance`."""
+        number = np.full(len(self.totals), -1)
+        number[some] = np.arange(len(some))
+        kept = number[self._query] >= 0
+        query, row = number[self._query[kept]], self._keys[kept] % self._n_rows
+        return ListedRelevance(query, row, self._grades[kept], len(some), self._n_rows)
 
     def grades(self, found: Array) -> Array:
         """See `Relevance`."""
@@ -116,7 +135,13 @@ def _from_mapping(relevant: Mapping[Any, Any]) -> Array:
         for query, rows in relevant.items()
         for row, grade in (rows.items() if isinstance(rows, Mapping) else ((row, 1.0) for row in rows))
     ]
-    return np.array(listed, dtype=np.float64).reshape(-1, 3)
+    try:
+        return np.array(listed, dtype=np.float64).reshape(-1, 3)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "a mapping as relevant must lead from numbers of queries to numbers of rows, or to mappings of these to grades, "
+            f"got {listed[0][:2]!r}. Replace names by positions."
+        ) from error
 
 
 def _listed(table: Array, asked: Asked) -> Relevance:
@@ -154,6 +179,6 @@ def _check_range(positions: Array, size: int, what: str) -> None:
     outside = int(((positions < 0) | (positions >= size)).sum())
     if outside:
         raise ValueError(
-            f"relevant must name {what} from 0 to {size - 1}, got {outside} positions out of range "
+            f"relevant must name {what} from 0 to {size - 1}, got {count(outside, 'position')} out of range "
             f"({positions.min()} to {positions.max()})."
         )

@@ -3,19 +3,30 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
 from vicinal._checks import check_array
-from vicinal._engine import Engine, as_engine, prepare
+from vicinal._engine import Engine, RowSearch, Work, as_engine, available_threads, choose, prepare
+from vicinal._words import count
 
 Array = NDArray[Any]
-SIMILARITIES = ("cosine", "dot", "euclidean")
-# Copies of a block that its search holds, in bytes per number: the images, packed and centred in float32, and in float64.
+_RANKED_BY: dict[str, Literal["distance", "product", "cosine"]] = {
+    "cosine": "cosine",
+    "dot": "product",
+    "euclidean": "distance",
+}
+SIMILARITIES = tuple(_RANKED_BY)
+# Copies of a block that a search on a problem of the engine holds, in bytes per number: the images, packed and centred in
+# float32, and in float64.
 _BYTES_PER_NUMBER = 4 + 4 + 4 + 8
+# A search that streams: what a model makes of the rows on the way, the images, and those less a centre.
+_STREAMED_COPIES = 3
+_PRODUCTS_PER_ROW = 256  # that a thread holds at a time
+_MOST_STREAMED_ROWS = 8192
 _LEAST_ROWS = 1024
 _LEAST_MEMORY = 2**20  # what an Engine needs
 
@@ -34,19 +45,25 @@ class Space(NamedTuple):
     similarity: str
 
     def images(self, rows: Any, name: str) -> Array:
-        """The rows as they are compared: finite, mapped by the model, of unit length for the cosine."""
+        """The rows as they are compared: finite, mapped by the model; for cosines none of them is zero."""
+        rows = _in_single(rows)
         images = check_array(rows, dtype=[np.float64, np.float32], input_name=name)
         if self.model is not None:
             images = check_array(self.model.transform(images), dtype=[np.float64, np.float32], input_name=name)
-        if self.similarity != "cosine":
-            return images
-        empty = int((~images.any(axis=1)).sum())
-        if empty:
-            raise ValueError(
-                f"{name} holds {empty} rows of zeros, which have no direction and so no cosine. Drop them (texts that "
-                "were empty?), or pass similarity='euclidean'."
-            )
-        return normalize(images)
+        if self.similarity == "cosine":
+            suspect = np.flatnonzero(np.einsum("ij,ij->i", images, images) == 0)
+            empty = int((~images[suspect].any(axis=1)).sum())
+            if empty:
+                raise ValueError(
+                    f"{name} holds {count(empty, 'row')} of zeros, without a direction and so without a cosine. Drop such rows "
+                    "(texts that were empty?), or pass similarity='euclidean'."
+                )
+        return images
+
+
+def _in_single(rows: Any) -> Any:
+    """Rows in half precision as float32, which holds them exactly."""
+    return rows.astype(np.float32) if getattr(rows, "dtype", None) == np.float16 else rows
 
 
 def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: Array | None, engine: Any) -> Found:
@@ -61,13 +78,19 @@ def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: A
     left_out : int array of shape (m,), optional
         One row per query that it may not find: itself.
     """
-    m, largest = len(queries), space.similarity == "dot"
     settings = as_engine(engine)
+    backend = choose(settings, Work(len(queries), len(corpus), queries.shape[1])).backend
+    if backend != "torch":
+        return _streamed(queries, corpus, k, space, left_out, settings, compiled=backend == "cpu")
+    m, largest = len(queries), space.similarity == "dot"
+    if space.similarity == "cosine":
+        queries = _unit(queries)
     # One half of the memory is for a block and its copies, the other for the scores of queries with it.
     settings = replace(settings, memory=max(settings.memory_bytes // 2, _LEAST_MEMORY))
     best = Found(np.empty((m, 0), dtype=np.int64), np.empty((m, 0)))
     for start, rows in _blocks(corpus, queries.shape[1], k, settings):
-        images = space.images(rows, "corpus").astype(queries.dtype, copy=False)
+        images = space.images(rows, "corpus")
+        images = (_unit(images) if space.similarity == "cosine" else images).astype(queries.dtype, copy=False)
         placed = prepare(settings, images, n_queries=m).at()
         here = (
             None
@@ -85,13 +108,37 @@ def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: A
     return _as_similarity(best, space.similarity)
 
 
+def _streamed(
+    queries: Array, corpus: Any, k: int, space: Space, left_out: Array | None, settings: Engine, *, compiled: bool
+) -> Found:
+    """`search_blocks` on the CPU: each block is multiplied with the queries as it is, and then forgotten."""
+    threads = available_threads(settings.threads)
+    dtype = settings.precision or queries.dtype
+    search = RowSearch(
+        queries.astype(dtype, copy=False), k, _RANKED_BY[space.similarity], threads=threads, left_out=left_out, compiled=compiled
+    )  # fmt: skip
+    width = _STREAMED_COPIES * max(queries.shape[1], corpus.shape[1]) + threads * _PRODUCTS_PER_ROW
+    size = settings.memory_bytes // (np.dtype(dtype).itemsize * width)
+    size = min(max(size, _LEAST_ROWS), _MOST_STREAMED_ROWS)
+    for start in range(0, len(corpus), size):
+        images = space.images(corpus[start : start + size], "corpus")
+        search.add(start, images if settings.precision is None else images.astype(dtype, copy=False))
+    return _as_similarity(Found(*search.found()), space.similarity)
+
+
+def _unit(images: Array) -> Array:
+    """Images of unit length; scaled by powers of two first, which is exact, so that no square overflows or vanishes."""
+    exponents = np.frexp(np.abs(images).max(axis=1, keepdims=True))[1]
+    return normalize(np.ldexp(images, -exponents))
+
+
 def _blocks(corpus: Any, n_dims: int, k: int, engine: Engine) -> Iterator[tuple[int, Any]]:
     width = max(n_dims, corpus.shape[1])
     size = max(engine.memory_bytes // (_BYTES_PER_NUMBER * width), _LEAST_ROWS, 2 * k + 2)
     n = len(corpus)
     # Blocks of one size: a short last one could hold fewer rows than neighbours are asked for.
-    count = max(n // size, 1)
-    bounds = np.linspace(0, n, count + 1).astype(np.int64)
+    n_blocks = max(n // size, 1)
+    bounds = np.linspace(0, n, n_blocks + 1).astype(np.int64)
     for start, stop in pairwise(bounds):
         yield int(start), corpus[start:stop]
 

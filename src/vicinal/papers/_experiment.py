@@ -1,6 +1,7 @@
 """What a table or figure of a paper is made of."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -8,6 +9,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
+from vicinal import Engine
 from vicinal.datasets import load, usps_blurred
 from vicinal.papers._list import PAPERS
 
@@ -23,18 +25,29 @@ class Setting:
     Parameters
     ----------
     full : bool
-        The papers' sizes and real sets; otherwise minutes, without data files.
+        The papers' real sets and, unless `reduced`, sizes; otherwise minutes, without data files.
+    reduced : bool
+        The real sets with fewer runs, and fewer rows where an experiment says so; only with `full`.
     data_home : str or None
         Folder of the real sets; None asks the environment variable ``VICINAL_DATA``.
+    device : str or None
+        A torch device for the heaviest pair work, in float64; None is the processor.
     """
 
     full: bool = False
+    reduced: bool = False
     data_home: str | None = None
+    device: str | None = None
 
     @property
     def mode(self) -> str:
-        """The word for it: "full" or "quick"."""
-        return "full" if self.full else "quick"
+        """The word for it: "full", "reduced" or "quick"."""
+        return "reduced" if self.reduced else "full" if self.full else "quick"
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine for the heaviest pair work."""
+        return None if self.device is None else Engine("torch", device=self.device, precision="float64")
 
     def load(self, name: str, **options) -> Any:
         """A real set by `vicinal.datasets.load`, never by download; `Missing` without it."""
@@ -126,13 +139,26 @@ class Experiment:
                 return True
         return wanted == _plain(self.name)
 
-    def missing(self, setting: Setting, drawing_only: bool = False) -> str:
-        """What is missing to run it, or to draw what is measured, with the remedy; empty when nothing is."""
-        extras = {} if drawing_only else dict(getattr(self.module, "EXTRAS", {}))
-        for package, extra in {"matplotlib": "plot", **extras}.items():
+    def units(self, setting: Setting) -> list[dict]:
+        """The units of work; in reduced mode those of the first runs only."""
+        units = self.module.units(setting)
+        if not setting.reduced:
+            return units
+        return [unit for unit in units if unit.get("run", 0) < getattr(self.module, "REDUCED_RUNS", 5)]
+
+    def minutes(self, setting: Setting) -> float:
+        """About how many minutes it takes on one core."""
+        quick, full = self.module.MINUTES
+        return full if setting.full else quick
+
+    def missing(self, setting: Setting, *, measuring: bool = True, drawing: bool = True) -> str:
+        """What is missing to measure it, or to draw what is measured, with the remedy; empty when nothing is."""
+        extras = {"matplotlib": "plot"} if drawing else {}
+        extras |= getattr(self.module, "EXTRAS", {}) if measuring else {}
+        for package, extra in extras.items():
             if find_spec(package) is None:
                 return f"needs the package {package!r}. Install it with: pip install 'vicinal[{extra}]'"
-        if drawing_only:
+        if not measuring:
             return ""
         try:
             for name in getattr(self.module, "NEEDS" if setting.full else "QUICK_NEEDS", ()):
@@ -140,6 +166,14 @@ class Experiment:
         except Missing as error:
             return str(error)
         return ""
+
+    def __reduce__(self) -> tuple:
+        """Travel to another process by name: modules cannot."""
+        return _by_name, (self.paper, self.name)
+
+
+def _by_name(paper: str, name: str) -> "Experiment":
+    return next(experiment for experiment in experiments(paper) if experiment.name == name)
 
 
 def _plain(text: str) -> str:
@@ -153,6 +187,14 @@ def experiments(paper: str) -> list[Experiment]:
     names = [module.name for module in iter_modules(package.__path__) if not module.name.startswith("_")]
     found = [Experiment(paper, name, import_module(f"{package.__name__}.{name}")) for name in names]
     return sorted(found, key=lambda experiment: (experiment.module.ORDER, experiment.name))
+
+
+def at_the_end(grid: Iterable[float], value: float) -> str:
+    """Words for the evidence where the best value of a grid is its first or its last: what lies beyond was not tried."""
+    values = sorted(grid)
+    if value in (values[0], values[-1]):
+        return f" (the {'smallest' if value == values[0] else 'largest'} that was tried)"
+    return ""
 
 
 def data_folder(given: str | None) -> str | None:

@@ -1,47 +1,69 @@
 """The page of a paper, in Markdown: its numbers and claims beside ours."""
 
-import inspect
+from importlib import import_module
 
+from vicinal.papers._contents import contents
 from vicinal.papers._list import PAPERS
+from vicinal.papers._prose import about, refuse_typed_numbers
 from vicinal.papers._runner import Outcome
 
 
 def page(paper: str, outcomes: list[Outcome]) -> str:
-    """The page of one paper."""
-    mode = outcomes[0].setting.mode
+    """The page of one paper; refused where its prose holds a typed number."""
+    for outcome in outcomes:
+        refuse_typed_numbers(outcome.experiment.module)
+    # What has not been measured in a mode may be shown in quick mode.
+    mode = next((outcome.setting.mode for outcome in outcomes if outcome.setting.full), "quick")
     lines = [f"# {PAPERS[paper][1]}", ""]
     lines += [f"Made by `{_command(paper, mode)}` on {_machines(outcomes)}.", ""]
-    lines += ["Runtimes are wall-clock seconds, with whatever else the machine did; unshared, they are shorter.", ""]
-    if mode == "full":
-        lines += ["What is said of parameters that no table has is measured by `benchmarks/papers_asides.py`.", ""]
+    lines += ["Times are sums over the units of an experiment, which run side by side with `--jobs N`.", ""]
+    if mode == "reduced":
+        lines += [
+            "Reduced: the paper's data with fewer runs, and fewer rows where a section says so. `--full` runs the paper's own sizes.",
+            "",
+        ]
+    earlier = getattr(import_module(f"vicinal.papers.{PAPERS[paper][0]}"), "EARLIER", "")
+    if mode == "reduced" and earlier:
+        lines += [
+            f"Full runs of earlier code, and what was wrong with them, are on [a page of their own]({earlier}).",
+            "",
+        ]
     if mode == "quick":
         lines += ["Quick mode: small sizes and no data files. `--full` runs the paper's own sizes and data.", ""]
     lines += _overview(outcomes)
     for outcome in outcomes:
-        lines += _section(outcome)
+        lines += _section(outcome, mode)
+    if mode != "quick":
+        lines += contents(paper, {outcome.experiment.name: _held(outcome) for outcome in outcomes})
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _overview(outcomes):
-    lines = ["| | claims that hold | runtime |", "|---|---|---|"]
+    lines = ["| | claims that hold | time of one core |", "|---|---|---|"]
     for outcome in outcomes:
-        if outcome.summary is None:
-            lines.append(f"| {outcome.experiment.title} | skipped | |")
-            continue
-        claims = outcome.summary.claims
-        held = sum(claim.holds for claim in claims)
-        lines.append(f"| {outcome.experiment.title} | {held} of {len(claims)} | {_duration(outcome.seconds)} |")
+        duration = _duration(outcome.seconds) if outcome.summary else ""
+        lines.append(f"| {outcome.experiment.title} | {_held(outcome)} | {duration} |")
     return [*lines, ""]
 
 
-def _section(outcome):
+def _held(outcome):
+    """How many claims hold, in a few words."""
+    if outcome.summary is None:
+        return "skipped"
+    claims = outcome.summary.claims
+    return f"{sum(claim.holds for claim in claims)} of {len(claims)}"
+
+
+def _section(outcome, mode):
     experiment, summary = outcome.experiment, outcome.summary
     number = experiment.module.COVERS[0]
     command = _command(experiment.paper, outcome.setting.mode, number)
-    lines = [f"## {experiment.title}", "", _about(experiment.module), ""]
+    lines = [f"## {experiment.title}", "", about(experiment.module), ""]
     if summary is None:
         return [*lines, f"Skipped: {outcome.skipped}", ""]
     lines += [f"`{command}` ({_duration(outcome.seconds)}; code: `{experiment.source}`)", ""]
+    if outcome.setting.mode != mode:
+        lines += [f"Quick mode: small sizes and no data files; it has not been measured in {mode} mode yet.", ""]
     for table in summary.tables:
         lines += _table(table)
     if summary.claims:
@@ -77,11 +99,6 @@ def _verdict(claim):
     return "does not hold" if claim.departs else "FAILS"
 
 
-def _about(module):
-    """The module's docstring below its first line: what the figure shows and how it is set up."""
-    return (inspect.getdoc(module) or "").partition("\n")[2].strip()
-
-
 def _table(table):
     lines = [f"{table.caption}", ""] if table.caption else []
     lines += ["| " + " | ".join(map(_cell, table.columns)) + " |", "|" + "---|" * len(table.columns)]
@@ -99,7 +116,7 @@ def _cell(value):
 
 def _command(paper, mode, figure=None):
     wish = "" if figure is None else f" --figure {figure.removeprefix('figure ').replace(' ', '')}"
-    return f"vicinal papers {paper}{wish} --{mode}" + (" --data DIR" if mode == "full" else "")
+    return f"vicinal papers {paper}{wish} --{mode}" + (" --data DIR" if mode != "quick" else "")
 
 
 def _machines(outcomes):

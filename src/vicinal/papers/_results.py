@@ -7,10 +7,10 @@ import json
 import os
 import platform
 from pathlib import Path
-from typing import Any
 
 from vicinal._model_files.replacing import replacing
 from vicinal._version import __version__
+from vicinal.papers._source import plain, reached
 
 
 def machine() -> dict:
@@ -38,42 +38,13 @@ def code_of(module) -> str:
     """
     path = Path(module.__file__)
     digest = hashlib.sha256(__version__.encode())
-    for node in _reached(ast.parse(path.read_text(encoding="utf-8")), {"units", "measure"}):
-        digest.update(_plain(node).encode())
+    for node in reached(ast.parse(path.read_text(encoding="utf-8")), {"units", "measure"}):
+        digest.update(plain(node).encode())
         source = getattr(node, "module", None) or ""
         if source.startswith(f"{module.__package__}._"):
             helper = path.with_name(source.rpartition(".")[2] + ".py")
-            digest.update(_plain(ast.parse(helper.read_text(encoding="utf-8"))).encode())
+            digest.update(plain(ast.parse(helper.read_text(encoding="utf-8"))).encode())
     return digest.hexdigest()[:16]
-
-
-def _reached(tree: ast.Module, names: set[str]) -> list[ast.stmt]:
-    """The top-level statements that define these names, and those that they name in turn."""
-    found: dict[int, ast.stmt] = {}
-    while True:
-        new = {i: node for i, node in enumerate(tree.body) if i not in found and names & _defined(node)}
-        if not new:
-            return [found[i] for i in sorted(found)]
-        found |= new
-        names = names | {part.id for node in new.values() for part in ast.walk(node) if isinstance(part, ast.Name)}
-
-
-def _defined(node: ast.stmt) -> set[str]:
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        return {node.name}
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-
-
-def _plain(tree: ast.AST) -> str:
-    """The code without its docstrings."""
-    for node in ast.walk(tree):
-        body: Any = getattr(node, "body", None)
-        first = body[0] if isinstance(body, list) and body else None
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            del body[0]
-    return ast.dump(tree)
 
 
 class CannotWrite(Exception):

@@ -1,10 +1,14 @@
-"""Running experiments: unit by unit, cached, with progress; then the pictures and the page."""
+"""Running experiments: unit by unit, cached, in several processes where that is wanted; then the pictures and the page."""
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 from vicinal.papers._experiment import Experiment, Missing, Setting, Summary
+from vicinal.papers._parallel import as_they_come
 from vicinal.papers._results import Results, code_of, written
 
 
@@ -21,48 +25,148 @@ class Outcome:
     pictures: tuple[str, ...] = ()
 
 
-def run(experiment: Experiment, setting: Setting, folder: Path, *, fresh=False, progress=None, check=None) -> Outcome:
-    """Measure what is not measured yet, summarise and draw.
+@dataclass(frozen=True)
+class _Task:
+    """One unit of one experiment."""
+
+    experiment: Experiment
+    unit: dict
+
+
+def run(experiment: Experiment, setting: Setting, folder: Path, **options) -> Outcome:
+    """Measure what is not measured yet (`options` as for `measure`), summarise and draw."""
+    skipped = measure([experiment], setting, folder, **options)
+    return report(experiment, setting, folder, skipped.get(experiment.source, ""))
+
+
+def measure(
+    chosen: list[Experiment],
+    setting: Setting,
+    folder: Path,
+    *,
+    fresh: bool = False,
+    jobs: int = 1,
+    minutes: float | None = None,
+    drawing: bool = True,
+    progress: Callable[[int, int, str], None] | None = None,
+    check: Callable[[], None] | None = None,
+) -> dict[str, str]:
+    """Measure the units that are not measured yet, each kept on disk as soon as it is there.
 
     Parameters
     ----------
-    experiment, setting
+    chosen, setting
         What to run and how much of it.
     folder : Path
-        Where results and pictures go.
+        Where results go.
     fresh : bool
         Measure everything anew.
+    jobs : int
+        Processes at a time.
+    minutes : float, optional
+        Begin no unit after so many minutes; the next call goes on.
+    drawing : bool
+        Whether pictures are to follow: without matplotlib an experiment is then skipped before it is measured.
     progress : callable, optional
         Called with ``(done, total, text)``.
     check : callable, optional
         Called between units; may raise to stop.
+
+    Returns
+    -------
+    dict
+        By the source of an experiment, why it was skipped.
     """
-    stem = f"{experiment.name}-{setting.mode}"
-    results = Results(folder / "results" / experiment.paper / f"{stem}.json", code_of(experiment.module))
-    if fresh:
-        results.measured.clear()
+    skipped: dict[str, str] = {}
+    stores: dict[str, Results] = {}
+    tasks: list[_Task] = []
+    for experiment in chosen:
+        results, units = _stored(experiment, setting, folder), []
+        if fresh:
+            results.measured.clear()
+        try:
+            units = [unit for unit in experiment.units(setting) if not results.has(unit)]
+            reason = experiment.missing(setting, measuring=bool(units), drawing=drawing)
+        except Missing as error:
+            reason = str(error)
+        if reason:
+            skipped[experiment.source] = reason
+            continue
+        stores[experiment.source] = results
+        tasks += [_Task(experiment, unit) for unit in units]
+    if jobs > 1:  # the longest units first, so that none is left over at the end
+        tasks.sort(key=lambda task: -task.experiment.minutes(setting) / len(task.experiment.units(setting)))
+    end = time.monotonic() + 60 * (float("inf") if minutes is None else minutes)
+    wanted = (task for task in tasks if task.experiment.source not in skipped)
+    measured = _measured(setting, wanted, jobs, lambda: time.monotonic() < end)
+    if progress and tasks:
+        progress(0, len(tasks), f"{tasks[0].experiment.paper}: {_words(tasks[0])}")
+    for done, (task, (result, seconds, missing)) in enumerate(measured, 1):
+        if missing:
+            skipped[task.experiment.source] = missing
+        else:
+            stores[task.experiment.source].add(task.unit, result, seconds)
+        if progress:
+            progress(done, len(tasks), f"{task.experiment.paper}: {_words(task)}")
+        if check:
+            check()
+    return skipped
+
+
+def _measured(
+    setting: Setting, tasks: Iterator[_Task], jobs: int, go_on: Callable[[], bool]
+) -> Iterator[tuple[_Task, tuple[dict, float, str]]]:
+    """Each task with its result, its seconds and what was missing; begins none after `go_on` has said no."""
+    work = partial(_timed, setting)
+    if jobs > 1:
+        return as_they_come(work, tasks, jobs, go_on)
+    return ((task, work(task)) for task in takewhile(lambda _: go_on(), tasks))
+
+
+def _timed(setting: Setting, task: _Task) -> tuple[dict, float, str]:
+    start = time.perf_counter()
     try:
-        units = experiment.module.units(setting)
-        missing = experiment.missing(setting, drawing_only=all(map(results.has, units)))
+        return task.experiment.module.measure(setting, **task.unit), time.perf_counter() - start, ""
+    except Missing as error:
+        return {}, 0.0, str(error)
+
+
+def report(experiment: Experiment, setting: Setting, folder: Path, skipped: str = "") -> Outcome:
+    """Summarise what has been measured, and draw it.
+
+    Parameters
+    ----------
+    experiment, setting, folder
+        As for `measure`.
+    skipped : str
+        Why it was not measured, if it was not.
+    """
+    if skipped:
+        return Outcome(experiment, setting, skipped=skipped)
+    results = _stored(experiment, setting, folder)
+    try:
+        units = experiment.units(setting)
+        missing = unmeasured(experiment, setting, folder) or experiment.missing(setting, measuring=False)
         if missing:
             return Outcome(experiment, setting, skipped=missing)
-        for done, unit in enumerate(units):
-            if progress:
-                progress(done, len(units), f"{experiment.paper}, {experiment.title.partition(':')[0]}: {_words(unit)}")
-            if not results.has(unit):
-                start = time.perf_counter()
-                result = experiment.module.measure(setting, **unit)
-                results.add(unit, result, time.perf_counter() - start)
-            if check:
-                check()
-        if progress:
-            progress(len(units), len(units), f"{experiment.paper}, {experiment.title.partition(':')[0]}: measured")
         records = results.records(units)
         pictures = _save_pictures(experiment, setting, records, folder)
         summary = experiment.module.summarise(setting, records)
     except Missing as error:  # also when all is measured: some pictures show the data themselves
         return Outcome(experiment, setting, skipped=str(error))
     return Outcome(experiment, setting, "", summary, results.seconds(units), results.machine, pictures)
+
+
+def unmeasured(experiment: Experiment, setting: Setting, folder: Path) -> str:
+    """How much is not measured yet, and how to go on; empty when nothing is left."""
+    results, units = _stored(experiment, setting, folder), experiment.units(setting)
+    left = sum(not results.has(unit) for unit in units)
+    return f"{left} of {len(units)} units are not measured yet. The same command goes on from here." if left else ""
+
+
+def _stored(experiment: Experiment, setting: Setting, folder: Path) -> Results:
+    path = folder / "results" / experiment.paper / f"{experiment.name}-{setting.mode}.json"
+    return Results(path, code_of(experiment.module))
 
 
 def _save_pictures(experiment, setting, records, folder):
@@ -81,5 +185,6 @@ def _save_pictures(experiment, setting, records, folder):
     return tuple(names)
 
 
-def _words(unit: dict) -> str:
-    return ", ".join(f"{key}={value}" for key, value in unit.items()) or "all"
+def _words(task: _Task) -> str:
+    unit = ", ".join(f"{key}={value}" for key, value in task.unit.items()) or "all"
+    return f"{task.experiment.title.partition(':')[0]}: {unit}"

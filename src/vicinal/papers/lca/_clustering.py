@@ -3,8 +3,9 @@
 import warnings
 
 import numpy as np
-from sklearn.cluster import SpectralClustering
+from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.decomposition import FastICA
+from sklearn.metrics import pairwise_distances
 from sklearn.neighbors import kneighbors_graph
 
 from vicinal.quality import clustering_accuracy
@@ -33,11 +34,40 @@ def accuracy(Z, y):
     return 100 * clustering_accuracy(y, spectral(Z, len(np.unique(y))))
 
 
+def one_width(Z, y, factors):
+    """Accuracies of spectral clustering (Ng, Jordan and Weiss) with one width for all pairs, in per cent.
+
+    The width is each of the factors times the median distance between two rows.
+    """
+    distances = pairwise_distances(Z)
+    median = np.median(distances[np.triu_indices(len(Z), 1)])
+    found = []
+    for factor in factors:
+        ties = np.exp(-0.5 * (distances / (factor * median)) ** 2)
+        with warnings.catch_warnings():  # a narrow kernel ties nothing
+            warnings.filterwarnings("ignore", message="Graph is not fully connected")
+            cluster = SpectralClustering(len(np.unique(y)), affinity="precomputed", random_state=0)
+            found.append(100 * clustering_accuracy(y, cluster.fit_predict(ties)))
+    return found
+
+
+def k_means(Z, y):
+    """The accuracy of k-means, in per cent."""
+    labels = KMeans(len(np.unique(y)), n_init=10, random_state=0).fit_predict(Z)
+    return 100 * clustering_accuracy(y, labels)
+
+
 def fastica_planes(X):
     """The two least Gaussian components of FastICA, for each of its three contrast functions."""
+    for directions in fastica_directions(X):
+        yield (X - X.mean(axis=0)) @ directions.T
+
+
+def fastica_directions(X):
+    """The directions of the two least Gaussian components of FastICA, for each of its three contrast functions."""
     for name, contrast in _CONTRASTS.items():
         with warnings.catch_warnings():  # Gaussian noise has no independent components to converge to
             warnings.filterwarnings("ignore", message="FastICA did not converge")
-            found = FastICA(fun=name, whiten="unit-variance", random_state=0).fit_transform(X)
-        excess = np.abs(contrast(found).mean(axis=0) - contrast(_GAUSSIAN_SAMPLE).mean())
-        yield found[:, np.argsort(-excess)[:2]]
+            ica = FastICA(fun=name, whiten="unit-variance", random_state=0).fit(X)
+        excess = np.abs(contrast(ica.transform(X)).mean(axis=0) - contrast(_GAUSSIAN_SAMPLE).mean())
+        yield ica.components_[np.argsort(-excess)[:2]]

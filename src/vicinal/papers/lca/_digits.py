@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 
 from vicinal.datasets import blur_images
 
-STAND_IN = "Quick mode: scikit-learn's 1,797 digits of 8 x 8 pixels, blurred likewise, stand in for USPS."
+STAND_IN = "Quick mode: scikit-learn's small digits, blurred likewise, stand in for USPS."
 
 
 def split_digits(setting, run, *sizes):

@@ -16,6 +16,7 @@ from vicinal.papers._experiment import Claim, Summary, Table
 TITLE = "Figure 1: a text under PCA and under LCA"
 COVERS = ("figure 1",)
 ORDER = 1
+MINUTES = (0.1, 0.1)
 
 _TEXTS = ("To be", "To be or not to be", "To be or not to be or not to be or not to be")
 

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-STAND_IN = "Quick mode: scikit-learn's digits of 8 x 8 pixels stand in; the paper's numbers are for the real set."
+STAND_IN = "Quick mode: scikit-learn's small digits stand in; the paper's numbers are for the real set."
 
 
 def twos(setting):
@@ -14,6 +14,8 @@ def twos(setting):
     X, y = setting.load("mnist", subset="train", return_X_y=True)
     test, labels = setting.load("mnist", subset="test", return_X_y=True)
     train, valid = np.split(X[y == 2] / 255, [5400])
+    if setting.reduced:  # every so many pictures
+        return train[::5], valid[::2], test[labels == 2][::3] / 255
     return train, valid, test[labels == 2] / 255
 
 

@@ -1,8 +1,10 @@
-"""What the figures of the paper share: the metrics they compare, the vote of one neighbour, classes by thirds."""
+"""What the figures of the paper share: the metrics they compare, the vote of one neighbour, the objective."""
 
 import warnings
 
 import numpy as np
+from scipy.spatial.distance import cdist
+from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -37,6 +39,9 @@ def one_neighbour(A, train, test=None):
     return float((y[vote.kneighbors(return_distance=False)[:, 0]] == y).mean())
 
 
-def thirds(values):
-    """Three classes of equal size: low, middle, high."""
-    return np.digitize(values, np.quantile(values, [1 / 3, 2 / 3]))
+def expected_accuracy(A, X, y):
+    """f of Eq. 3 per row, literally: the probability that a row picks a neighbour of its own class (Eqs. 1 and 2)."""
+    distances = cdist(X @ A.T, X @ A.T, "sqeuclidean")
+    np.fill_diagonal(distances, np.inf)  # p_ii = 0
+    p = softmax(-distances, axis=1)
+    return float((p * (y[:, None] == y)).sum() / len(y))

@@ -23,6 +23,14 @@ COVERS = ("figure 3",)
 EXTRAS = {"torch": "torch"}
 NEEDS = ("olivetti_faces",)
 ORDER = 3
+MINUTES = (0.2, 0.6)
+REDUCED_RUNS = 2
+
+_SHOWN = 200  # faces of each network in the picture
+_EPOCHS = 40
+_LEARNED = 30  # of the people
+_FACES = {True: (1500, 200), False: (500, 150)}  # pairs to learn from and to test, in full and in quick mode
+_DRAWN = (60, 30)  # faces of quick mode
 
 
 def units(setting):
@@ -33,7 +41,7 @@ def measure(setting, run):
     from vicinal import Adam, NeuralNCA
 
     train, test = _pairs(setting, run)
-    nca = NeuralNCA(2, objective="pairs", max_iter=40, device="cpu", random_state=run, solver=Adam(batch_size=256))
+    nca = NeuralNCA(2, objective="pairs", max_iter=_EPOCHS, device="cpu", random_state=run, solver=Adam(batch_size=256))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # 40 epochs are enough to see it
         nca.fit(train.data, pairs=train.pairs, pair_weight=train.weights)
@@ -42,23 +50,23 @@ def measure(setting, run):
     return {
         "angle": float(angle),
         "height": float(height),
-        "points": points.round(3).tolist() if run == 0 else [],
-        "angles": test.angles.round(1).tolist() if run == 0 else [],
-        "heights": test.heights.round(1).tolist() if run == 0 else [],
+        "points": points[:_SHOWN].round(3).tolist(),
+        "angles": test.angles[:_SHOWN].round(1).tolist(),
+        "heights": test.heights[:_SHOWN].round(1).tolist(),
     }
 
 
 def _pairs(setting, run):
     if not setting.full:
         shape: dict[str, Any] = {"size": 14, "heights": (9.0, 14.0), "height_noise": 0.6}
-        drawn = [make_faces(n, size=28, random_state=seed) for n, seed in ((60, run), (30, 100 + run))]
-        return [make_face_pairs(f, n, random_state=run, **shape) for f, n in zip(drawn, (500, 150), strict=True)]
+        drawn = [make_faces(n, size=28, random_state=seed) for n, seed in zip(_DRAWN, (run, 100 + run), strict=True)]
+        return [make_face_pairs(f, n, random_state=run, **shape) for f, n in zip(drawn, _FACES[False], strict=True)]
     olivetti = setting.load("olivetti_faces")
     faces, people = olivetti.data.reshape(-1, 64, 64) * _oval(64), olivetti.target
-    parts = [people < 30, people >= 30]
+    parts = [people < _LEARNED, people >= _LEARNED]
     return [
         make_face_pairs(faces[part], n, groups=people[part], random_state=run)
-        for part, n in zip(parts, (1500, 200), strict=True)
+        for part, n in zip(parts, _FACES[True], strict=True)
     ]
 
 
@@ -81,6 +89,9 @@ def polar_correlations(points, angles, heights):
     return correlations(minimize(lambda centre: -sum(correlations(centre)), first, method="Nelder-Mead").x)
 
 
+_PAPER_FACES = 5000
+
+
 def summarise(setting, records):
     angle, height = ([record[key] for record in records] for key in ("angle", "height"))
     claims = [
@@ -98,30 +109,47 @@ def summarise(setting, records):
     rows = [["direction and angle", plus_minus(angle, 3)], ["distance and height", plus_minus(height, 3)]]
     remarks = [
         "The paper shows a picture without numbers, and says that the network found polar coordinates. To count it, the centre is sought "
-        "from which direction and distance tell most; the table has the mean. The paper has 5,000 faces; here there are "
+        f"from which direction and distance tell most; the table has the mean. The paper has {_PAPER_FACES:,} faces; here there are "
         + (
-            "300 of 30 people to learn from, 1,500 pairs, 40 epochs. Eq. 8 has poor optima: in some networks the sizes change sides along the arc."
+            f"those of {_LEARNED} people to learn from, {_FACES[True][0]:,} pairs, {_EPOCHS} epochs. Eq. 8 has poor optima: in some networks "
+            "the sizes change sides along the arc. The picture has all networks, with both correlations above each."
             if setting.full
-            else "60 drawn ones."
+            else f"{_DRAWN[0]} drawn ones."
         ),
+        "Of the four example faces those of a line are a pair, turned and scaled alike; those of a column are not.",
     ]
     return Summary([Table(["", f"correlation ({len(records)} networks)"], rows)], claims, remarks)
 
 
 def draw(setting, records):
-    points, angles, heights = (np.array(records[0][key])[:200] for key in ("points", "angles", "heights"))
-    figure, axes = panels(1, 2, size=(5.2, 4.8))
-    # Segments as the face stands: upright is vertical, positive angles turn counter-clockwise.
-    across = (
-        0.02 * np.ptp(points, axis=0).max() * np.column_stack([-np.sin(np.deg2rad(angles)), np.cos(np.deg2rad(angles))])
-    )
-    ends = np.stack([points - across, points + across])
-    axes[0, 0].plot(*ends.transpose(2, 0, 1), color="#0072B2", linewidth=1.5)
-    axes[0, 0].set(title="orientation of the face")
-    size = (heights - heights.min()) / np.ptp(heights)
-    axes[0, 1].scatter(*points.T, s=4 + 120 * size**2, facecolors="none", edgecolors="#D55E00")
-    axes[0, 1].set(title="size of the face (larger circles)")
-    for ax in axes[0]:
-        ax.set(xlabel="output 1", ylabel="output 2", aspect="equal")  # angles are seen as they are
+    """A column per network; and four faces, as in the paper: those of a line agree, those of a column do not."""
+    figure, axes = panels(2, len(records), size=(3.9, 3.9))
+    for column, record in enumerate(records):
+        points, angles, heights = (np.array(record[key]) for key in ("points", "angles", "heights"))
+        # Segments as the face stands: upright is vertical, positive angles turn counter-clockwise.
+        turned = np.deg2rad(angles)
+        across = 0.02 * np.ptp(points, axis=0).max() * np.column_stack([-np.sin(turned), np.cos(turned)])
+        axes[0, column].plot(
+            *np.stack([points - across, points + across]).transpose(2, 0, 1), color="#0072B2", linewidth=1.5
+        )
+        axes[0, column].set(title=f"network {column + 1}: {record['angle']:.2f}, {record['height']:.2f}")
+        size = (heights - heights.min()) / np.ptp(heights)
+        axes[1, column].scatter(*points.T, s=4 + 120 * size**2, facecolors="none", edgecolors="#D55E00")
+    for ax in axes.ravel():
+        ax.set(aspect="equal", xticks=[], yticks=[])  # angles are seen as they are
         ax.set_adjustable("datalim")
-    return {"figure-3": figure}
+    axes[0, 0].set_ylabel("orientation of the face")
+    axes[1, 0].set_ylabel("size of the face")
+    return {"figure-3": figure, "figure-3-faces": _four_faces(setting)}
+
+
+def _four_faces(setting):
+    test = _pairs(setting, 0)[1]
+    turns = np.abs(test.angles[test.pairs[:, 0]] - test.angles[test.pairs[:1, 0]])
+    figure, axes = panels(2, 2, size=(1.7, 1.7))
+    side = round(test.data.shape[1] ** 0.5)
+    for line, pair in zip(axes, test.pairs[[0, int(turns.argmax())]], strict=True):
+        for ax, row in zip(line, pair, strict=True):
+            ax.imshow(test.data[row].reshape(side, side), cmap="gray", interpolation="nearest")
+            ax.set(xticks=[], yticks=[])
+    return figure

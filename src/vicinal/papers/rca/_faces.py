@@ -95,6 +95,14 @@ def taught_both_ways(people, percent, random_state):
     return ChunkletRows(np.concatenate(rows), np.concatenate(ids)), np.concatenate(apart)
 
 
+def pairs_within(chunklets):
+    """The rows of all pairs that are in one chunklet together."""
+    rows, ids = chunklets
+    left, right = np.triu_indices(len(rows), 1)
+    same = ids[left] == ids[right]
+    return rows[left[same]], rows[right[same]]
+
+
 def discriminants(metric):
     """The directions of a fitted RCA without its whitening (FLD, cFLD), each scaled to unit total variance.
 

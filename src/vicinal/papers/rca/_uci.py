@@ -6,9 +6,9 @@ from sklearn.datasets import load_digits
 from vicinal.datasets import load
 
 SETS = ("wine", "balance", "ionosphere", "soybean", "housing", "iris")
-QUICK_SETS = ("wine", "balance", "iris", "digits 0-3")
+QUICK_SETS = ("wine", "balance", "iris", "small digits")
 STAND_IN = (
-    "Quick mode has no files: 48 of scikit-learn's digits 0 to 3 stand in for soybean, ionosphere and housing are left out. "
+    "Quick mode has no files: a few of scikit-learn's small digits, of four classes, stand in for soybean, ionosphere and housing are left out. "
     "Balance scale is made by its rule."
 )
 
@@ -18,7 +18,7 @@ def rows_of(setting, name):
     if name == "housing":
         X, price = setting.load("boston_housing", return_X_y=True)
         return X, np.digitize(price, np.quantile(price, [1 / 3, 2 / 3]))
-    if name == "digits 0-3":
+    if name == "small digits":
         X, y = load_digits(n_class=4, return_X_y=True)
         chosen = np.concatenate([np.flatnonzero(y == digit)[:12] for digit in range(4)])
         return X[chosen], y[chosen]

@@ -14,6 +14,8 @@ from vicinal.quality import clustering_accuracy
 TITLE = "Figure 1: the steps of RCA on synthetic classes"
 COVERS = ("figure 1",)
 ORDER = 1
+MINUTES = (0.2, 0.1)
+REDUCED_RUNS = 10
 
 _COVARIANCE = np.array([[9.0, 7.6], [7.6, 6.8]])
 _CENTRES = np.array([[-2.0, 2.0], [0.0, 0.0], [2.0, -2.0]])

@@ -1,6 +1,6 @@
 """Figure 5: RCAfaces.
 
-The faces of Figure 4: 75% of the points seen by teachers, RCA with 10 (as in the picture) or 30 of 60 dimensions, then
+The faces of Figure 4: {_SEEN}% of the points seen by teachers, RCA with 10 (as in the picture) or 30 of 60 dimensions, then
 back to pixels by `inverse_transform` and the inverse of the PCA. The table tells how much one person's pictures differ: the mean squared distance to the person's mean picture over that of all pictures to the mean.
 """
 
@@ -15,8 +15,10 @@ TITLE = "Figure 5: RCAfaces"
 COVERS = ("figure 5",)
 NEEDS = ("yale_b",)
 ORDER = 5
+MINUTES = (0.2, 0.1)
 
 _KEPT = (10, 30)
+_SEEN = 75  # percent
 
 
 def units(setting):
@@ -33,7 +35,7 @@ def _pictures(setting, kept):
     """Pixels as they are, after PCA, and after PCA and RCA."""
     X, people = coefficients(setting)
     pca = eigenfaces(setting)
-    rca = RCA(kept, shrinkage=0).fit(X, taught(people, 75, 0))
+    rca = RCA(kept, shrinkage=0).fit(X, taught(people, _SEEN, 0))
     return {
         "pictures": normalised(faces(setting)[0]),
         "Eigenfaces": pca.inverse_transform(X),

@@ -1,6 +1,6 @@
 """Figure 6: what dimensionality reduction and whitening contribute.
 
-The faces and teachers of Figure 4, with 30% of the points. RCA has two steps: cFLD chooses 30 of 60 dimensions, and
+The faces and teachers of Figure 4, with {_PERCENTS[2]}% of the points. RCA has two steps: cFLD chooses 30 of 60 dimensions, and
 whitening scales them. Left: neither, each alone, and both. Right: the purity of a person's whole set of neighbours
 against the share of the points that the teachers see, with and without cFLD.
 """
@@ -16,6 +16,8 @@ TITLE = "Figure 6: dimensionality reduction and whitening, apart and together"
 COVERS = ("figure 6",)
 NEEDS = ("yale_b",)
 ORDER = 6
+MINUTES = (0.2, 1.3)
+REDUCED_RUNS = 2
 
 _PERCENTS = (10, 20, 30, 45, 60, 75, 90)
 _METHODS = ("original space", "RCA without cFLD", "cFLD only", "RCA with cFLD")
@@ -71,7 +73,7 @@ def summarise(setting, records):
     remarks += [] if setting.full else [STAND_IN]
     columns = ["seen by teachers", *learning]
     tables = [
-        Table(["metric, 30% seen by teachers", f"purity of the first {k}"], rows),
+        Table([f"metric, {_PERCENTS[2]}% seen by teachers", f"purity of the first {k}"], rows),
         Table(columns, table, f"Learning curves: purity of the first {k}"),
     ]
     return Summary(tables, claims, remarks)

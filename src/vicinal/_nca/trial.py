@@ -1,0 +1,63 @@
+"""Which start to climb from: several kinds of directions on trial, judged by rows that the trial has not seen."""
+
+import numpy as np
+
+from vicinal._nca.climb import climb_briefly
+from vicinal._nca.init import Start, auto_start, auto_units
+from vicinal._nca.objectives import with_penalty
+from vicinal._nca.rows import Rows, Sample
+
+TRIAL_ITERATIONS = 5
+# Each row of the sample is held out once. More folds cost more and chose no better.
+_FOLDS = 3
+
+
+def best_start(
+    rows: Rows,
+    kinds: list[str],
+    *,
+    objective: str,
+    penalty: float | np.ndarray,
+    solver: str,
+    n_components: int,
+    diagonal: bool,
+    random_state: np.random.RandomState,
+) -> Start:
+    """The start of the kind that does best by held-out rows, after a few iterations on the others.
+
+    The objective of the rows that were climbed on cannot decide: where there are many columns, it ends at its
+    maximum from every start (on wine, within 5e-4 after five iterations), and only new rows tell the ends apart.
+    """
+    sample = Sample(rows)
+    units = auto_units(rows.X, rows.spread, sample.likelihood)
+
+    def start_for(kind: str, X: np.ndarray, judge: Sample, classes: np.ndarray | None) -> Start:
+        return auto_start(
+            X,
+            rows.spread,
+            judge.likelihood,
+            units,
+            kind=kind,
+            n_components=n_components,
+            classes=classes,
+            diagonal=diagonal,
+            random_state=random_state,
+        )
+
+    def held_out_value(kind: str) -> float:
+        """The sum of the objective over the rows of the sample, each under a matrix that has not seen it."""
+        total = 0.0
+        for held_out, others in folds:
+            start = start_for(kind, others.X, others, others.classes)
+
+            def evaluate(A: np.ndarray, others: Sample = others) -> object:
+                return with_penalty(others.objective(A, objective), A, penalty)
+
+            A = climb_briefly(evaluate, start, TRIAL_ITERATIONS, solver)
+            total += len(held_out) * sample.value(A, objective, held_out)
+        return total
+
+    folds = sample.folds(_FOLDS) if len(kinds) > 1 and units is not None else []
+    chosen = kinds[int(np.argmax([held_out_value(kind) for kind in kinds]))] if folds else kinds[0]
+    classes = rows.targets.values if rows.targets.n_classes else None
+    return start_for(chosen, rows.X, sample, classes)

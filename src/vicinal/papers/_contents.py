@@ -1,0 +1,65 @@
+"""What a paper has, and where it is here: every equation, table, figure, algorithm and claim by its number."""
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from vicinal.papers._list import PAPERS
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that a paper has.
+
+    Parameters
+    ----------
+    place : str
+        Its number or place in the paper: "Eq. 3", "Figure 1", "sec. 6.3, first observation".
+    what : str
+        What it is, in a few words.
+    code : str
+        The file that holds it, below ``src/vicinal``.
+    test : str, default=""
+        The test that proves it: ``"test_lca.py::test_name"``, below ``tests``.
+    experiment : str, default=""
+        The module of the experiment that shows it, as ``"figure_3"``; the page says how many of its claims hold.
+    note : str, default=""
+        What else there is to say: a slip of the paper, a departure, an extension, why it is left out.
+    """
+
+    place: str
+    what: str
+    code: str = ""
+    test: str = ""
+    experiment: str = ""
+    note: str = ""
+
+
+def entries(paper: str) -> list[Entry]:
+    """The contents of a paper, in its order."""
+    return import_module(f"vicinal.papers.{PAPERS[paper][0]}._contents").CONTENTS
+
+
+def contents(paper: str, results: dict[str, str]) -> list[str]:
+    """The table for the page, in Markdown.
+
+    Parameters
+    ----------
+    paper : str
+        The key of the paper.
+    results : dict
+        By the module of an experiment, what came out, in a few words.
+    """
+    lines = ["## What the paper has, and where it is here", ""]
+    lines += ["Files are below `src/vicinal`, tests below `tests`.", ""]
+    lines += ["| in the paper | what it is | file | test | result |", "|---|---|---|---|---|"]
+    for entry in entries(paper):
+        file = entry.code or (f"papers/{PAPERS[paper][0]}/{entry.experiment}.py" if entry.experiment else "")
+        result = results.get(entry.experiment, "") if entry.experiment else ("tested" if entry.test else "")
+        told = ". ".join(part.rstrip(".") for part in (result, entry.note) if part)
+        cells = [entry.place, entry.what, _code(file), _code(entry.test), told]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return [*lines, ""]
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""

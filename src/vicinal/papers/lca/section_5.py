@@ -1,0 +1,77 @@
+"""Section 5: the cost of a pass, quadratic or linear in the number of rows.
+
+One pass of EM visits all pairs of rows. With Eq. 7 on minibatches of 100 rows and a fixed number of possible neighbours, 500, a sweep over
+all rows is linear in their number. Both are the plain NumPy code of Fig. 5, on one core, in 20 columns; the time is the
+processor's, the least of 3.
+"""
+
+import time
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from vicinal.papers._drawing import curve, panels
+from vicinal.papers._experiment import Claim, Summary, Table
+from vicinal.papers.lca._subsampling import eq_7
+
+TITLE = "Section 5: the cost of a pass"
+COVERS = ("section 5",)
+ORDER = 2.7
+MINUTES = (0.1, 1)
+
+_BATCH, _NEIGHBORS, _COLUMNS, _TIMES = 100, 500, 20, 3
+_WAYS = ("all pairs", "subsampled")
+
+
+def _sizes(setting):
+    return (1000, 2000, 4000, 8000) if setting.full and not setting.reduced else (500, 1000, 2000)
+
+
+def units(setting):
+    return [{"rows": n, "way": way} for n in _sizes(setting) for way in _WAYS]
+
+
+def measure(setting, rows, way):
+    X = np.random.RandomState(0).standard_normal((rows, _COLUMNS))
+    sizes = (rows, rows) if way == "all pairs" else (_BATCH, _NEIGHBORS)
+    with threadpool_limits(1):
+        return {"seconds": min(_seconds(X, *sizes) for _ in range(_TIMES))}
+
+
+def _seconds(X, batch, neighbors):
+    """The processor's time of one sweep."""
+    start = time.process_time()
+    list(eq_7(X, discount=0.6, batch=batch, neighbors=neighbors, sweeps=1, reg=0.0, random_state=0))
+    return time.process_time() - start
+
+
+def summarise(setting, records):
+    sizes = _sizes(setting)
+    seconds = {(r["rows"], r["way"]): r["seconds"] for r in records}
+    rows = [[n, *(f"{seconds[n, way]:.3f}" for way in _WAYS)] for n in sizes]
+    slope = {way: float(np.polyfit(np.log(sizes), np.log([seconds[n, way] for n in sizes]), 1)[0]) for way in _WAYS}
+    claims = [
+        Claim(
+            "a pass over all pairs is quadratic in the number of rows (a power of 1.7 to 2.3)",
+            1.7 < slope["all pairs"] < 2.3,
+            f"{slope['all pairs']:.2f}",
+        ),
+        Claim(
+            "with a fixed number of possible neighbours a sweep is linear in it (a power of 0.7 to 1.3)",
+            0.7 < slope["subsampled"] < 1.3,
+            f"{slope['subsampled']:.2f}",
+        ),
+    ]
+    caption = "Seconds for one pass over the rows:"
+    return Summary([Table(["rows", "all pairs", f"B = {_BATCH}, N = {_NEIGHBORS}"], rows, caption)], claims)
+
+
+def draw(setting, records):
+    figure, axes = panels(1, 1, size=(6.0, 4.6))
+    for number, way in enumerate(_WAYS):
+        own = [r for r in records if r["way"] == way]
+        name = way if way == "all pairs" else f"B = {_BATCH}, N = {_NEIGHBORS}"
+        curve(axes[0, 0], number, [r["rows"] for r in own], [r["seconds"] for r in own], label=name)
+    axes[0, 0].set(xscale="log", yscale="log", xlabel="rows", ylabel="seconds for a pass")
+    axes[0, 0].legend()
+    return {"section-5": figure}
