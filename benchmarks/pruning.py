@@ -169,7 +169,7 @@ def run_gauss(options):
 
 def run_real(options):
     """Real data in 16 to 50 columns."""
-    for name in ("letter", "pendigits", "satimage", "usps30", "mnist20", "mnist50"):
+    for name in options.sets:
         X = real(name)
         compare("real", name, X @ fitted_metric(X, min(options.fitted, 20_000)).T, options, dense_rows=20_000)
 
@@ -326,6 +326,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--most", type=int, default=None, help="rows of covertype")
     parser.add_argument("--fitted", type=int, default=10**5, help="rows that metrics are fitted to, at most")
+    real_sets = ["letter", "pendigits", "satimage", "usps30", "mnist20", "mnist50"]
+    parser.add_argument("--sets", nargs="+", choices=real_sets, default=real_sets)
     parser.add_argument("--mlpack", help="a Python with mlpack installed")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that mlpack may take")
     options = parser.parse_args()
