@@ -1,5 +1,7 @@
 """Formulas as MathML, which every current browser renders by itself: no script, no font and no network is needed."""
 
+import re
+
 from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -10,7 +12,7 @@ from sphinx.writers.html5 import HTML5Translator
 
 def _mathml(self: HTML5Translator, node: nodes.math | nodes.math_block, as_block: bool) -> str:
     """The formula of a node; one that docutils cannot translate stops the build with its place."""
-    formula = node.astext().strip()
+    formula = re.sub(r"\\[bB]igg?[lmr]?(?![a-zA-Z])", "", node.astext().strip())  # brackets of MathML grow by themselves
     if as_block and r"\\" in formula and r"\begin" not in formula:
         formula = rf"\begin{{aligned}}{formula}\end{{aligned}}"
     try:

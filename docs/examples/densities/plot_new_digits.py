@@ -4,7 +4,7 @@ Digits that nobody wrote
 
 Every density of vicinal can be sampled. A round kernel adds noise to a training picture, pixel by pixel. The kernels of
 :class:`vicinal.ManifoldParzen` vary a picture along the directions in which similar pictures differ, so that the
-samples still look like digits.
+strokes of its samples vary and the paper around them stays clean.
 """
 
 import matplotlib.pyplot as plt

@@ -17,8 +17,8 @@ centres = np.repeat([[-1.0, 0.4], [1.0, -0.4]], 60, axis=0)
 group = np.repeat([0, 1], 60)
 shear = np.array([[2.2, 1.9], [0.0, 0.35]])
 X = centres + rng.normal(size=(120, 2)) @ shear
-pairs = np.array([(i, j) for start in (0, 60) for i, j in zip(range(start, start + 10), range(start + 30, start + 40), strict=True)])
-rca = RCA().fit(X, pairs)
+pairs = np.array([(start + i, start + i + 30) for start in (0, 60) for i in range(10)])
+rca = RCA(shrinkage=0).fit(X, pairs)  # as in the paper: with 20 pairs in 2 columns nothing has to be shrunk
 
 fig, axes = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
 for ax, (name, Z) in zip(axes, {"the rows, and 20 pairs": X, "after RCA": rca.transform(X)}.items(), strict=True):

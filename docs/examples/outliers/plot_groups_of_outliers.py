@@ -16,7 +16,7 @@ rng = np.random.default_rng(0)
 group = 0.15 * rng.normal(size=(20, 2)) + [4.5, 3.0]
 X = np.vstack([rng.normal(size=(300, 2)), group])
 
-fig, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
+fig, axes = plt.subplots(1, 2, figsize=(10, 4.6), sharey=True, layout="constrained")
 for ax, largest_group in zip(axes, (None, 0.1), strict=True):
     found = DensityOutlierDetector(largest_group=largest_group, contamination=0.08).fit(X).labels_ == -1
     ax.scatter(*X[~found].T, s=14, color="#7f9c9b", label="usual")

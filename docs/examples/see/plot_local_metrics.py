@@ -22,6 +22,6 @@ metric_field(local, X, ax=ax)
 ax.set_title("the metric of LocalLCA along a spiral")
 
 # %%
-# The field is worth having: rows that were not used for the fit are far more likely under it.
+# The field is worth having: rows that were not used for the fit are more likely under it.
 
 print(f"held-out log-density per row: LCA {LCA().fit(X).score(new):.2f}, LocalLCA {local.score(new):.2f}")

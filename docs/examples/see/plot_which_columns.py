@@ -18,7 +18,7 @@ X = StandardScaler().fit_transform(data.data)
 objective = Objective("likelihood", penalty=0.01)
 nca = NCA(objective=objective, structure="diag", max_iter=200).fit(X, data.target)
 
-order = np.argsort(nca.feature_relevance_)[-12:]
+order = np.argsort(nca.feature_relevance_)[-9:]
 fig, ax = plt.subplots(figsize=(8, 4.5), layout="constrained")
 ax.barh(data.feature_names[order], 100 * nca.feature_relevance_[order], color="#0b6e6e")
 ax.set_xlabel("share of the squared distance, in %")
@@ -26,6 +26,6 @@ ax.set_title("what tells malignant tumours from harmless ones")
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%
-# The twelve columns shown carry nearly all of the distance; the other eighteen could be dropped.
+# The nine columns shown carry nearly all of the distance; the other twenty-one could be dropped.
 
-print(f"the twelve columns: {nca.feature_relevance_[order].sum():.0%} of the distance")
+print(f"the nine columns: {nca.feature_relevance_[order].sum():.0%} of the distance")
