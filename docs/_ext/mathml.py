@@ -12,13 +12,17 @@ from sphinx.writers.html5 import HTML5Translator
 
 def _mathml(self: HTML5Translator, node: nodes.math | nodes.math_block, as_block: bool) -> str:
     """The formula of a node; one that docutils cannot translate stops the build with its place."""
-    formula = re.sub(r"\\[bB]igg?[lmr]?(?![a-zA-Z])", "", node.astext().strip())  # brackets of MathML grow by themselves
+    formula = re.sub(
+        r"\\[bB]igg?[lmr]?(?![a-zA-Z])", "", node.astext().strip()
+    )  # brackets of MathML grow by themselves
     if as_block and r"\\" in formula and r"\begin" not in formula:
         formula = rf"\begin{{aligned}}{formula}\end{{aligned}}"
     try:
         return tex2mathml(formula, as_block=as_block)
     except MathError as error:
-        raise ExtensionError(f"{node.source}:{node.line}: the formula {formula!r} cannot be translated: {error}") from error
+        raise ExtensionError(
+            f"{node.source}:{node.line}: the formula {formula!r} cannot be translated: {error}"
+        ) from error
 
 
 def visit_inline(self: HTML5Translator, node: nodes.math) -> None:

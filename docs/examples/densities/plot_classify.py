@@ -25,6 +25,8 @@ for ax, (name, density) in zip(axes, densities.items(), strict=True):
     probability = classifier.predict_proba(grid.reshape(-1, 2))[:, 1].reshape(100, 100)
     shade = ax.contourf(*np.moveaxis(grid, -1, 0), probability, np.linspace(0, 1, 11), cmap="BrBG", alpha=0.6)
     for label, marker in ((0, "o"), (1, "s")):
-        ax.scatter(*X[y == label].T, s=20, marker=marker, color=("#5c3a06", "#00413a")[label], edgecolor="white", linewidth=0.5)
+        ax.scatter(
+            *X[y == label].T, s=20, marker=marker, color=("#5c3a06", "#00413a")[label], edgecolor="white", linewidth=0.5
+        )
     ax.set_title(f"{name}: accuracy {classifier.score(test, y_test):.3f}")
 fig.colorbar(shade, ax=axes, label="probability of the second class")

@@ -26,7 +26,9 @@ new = np.flatnonzero(merged < 0)
 first, second = (places.ravel() for places in np.triu_indices(len(new), 1))
 alike = thing[new[first]] == thing[new[second]]
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
-for ax, name, Z in zip(axes, ("raw vectors", "after RCA"), (normalize(vectors), adapter.transform(vectors)), strict=True):
+for ax, name, Z in zip(
+    axes, ("raw vectors", "after RCA"), (normalize(vectors), adapter.transform(vectors)), strict=True
+):
     cosine = (Z[new] @ Z[new].T)[first, second]
     bins = np.linspace(-1, 1, 60)
     ax.hist(cosine[~alike], bins, density=True, alpha=0.7, label="two different things")
