@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
+import browsing
 import numpy as np
 import pandas as pd
 import pytest
 
-import browsing
 import vicinal
 from vicinal.datasets import make_machine_states, make_slanted_bars
 

@@ -13,9 +13,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import browsing
 import pytest
 
-import browsing
 import vicinal
 
 FOLDER = Path(os.environ.get("VICINAL_SITE") or "no-site")
