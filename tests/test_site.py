@@ -78,6 +78,12 @@ def test_no_page_needs_a_network(parsed):
     assert not any("mathjax" in what.lower() for page in parsed.values() for what in page.resources)
 
 
+def test_formulas_are_read_as_latex_reads_them(parsed):
+    half = r"<mfrac[^>]*>\s*<mn>1</mn>\s*<mn>2</mn>\s*</mfrac>"
+    assert re.search(half, parsed["idea.html"].text)  # \tfrac12 is one half, not a fraction of twelve
+    assert "tfrac" not in re.sub(r"<annotation.*?</annotation>", "", parsed["idea.html"].text, flags=re.S)
+
+
 def test_the_gallery_has_pictures(parsed):
     examples = [name for name in PAGES if re.match(r"gallery/.*/plot_\w+\.html", name)]
     assert len(examples) >= 15

@@ -12,9 +12,10 @@ from sphinx.writers.html5 import HTML5Translator
 
 def _mathml(self: HTML5Translator, node: nodes.math | nodes.math_block, as_block: bool) -> str:
     """The formula of a node; one that docutils cannot translate stops the build with its place."""
+    formula = re.sub(r"\\([bB]igg?)(?![a-zA-Z])", r"\\\1l", node.astext().strip())  # docutils knows \Bigl and not \Big
     formula = re.sub(
-        r"\\[bB]igg?[lmr]?(?![a-zA-Z])", "", node.astext().strip()
-    )  # brackets of MathML grow by themselves
+        r"frac(\d)(\d)", r"frac{\1}{\2}", formula
+    )  # docutils would read the twelve in \frac12 as one number
     if as_block and r"\\" in formula and r"\begin" not in formula:
         formula = rf"\begin{{aligned}}{formula}\end{{aligned}}"
     try:
