@@ -28,6 +28,8 @@ myst_heading_anchors = 3
 exclude_patterns = ["_build", "examples", "**/.ipynb_checkpoints"]
 templates_path = ["_templates"]
 
+pygments_dark_style = "monokai"
+
 html_theme = "furo"
 html_title = f"vicinal {release}"
 html_static_path = ["_static"]

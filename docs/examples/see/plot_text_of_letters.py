@@ -28,7 +28,7 @@ images = {
     "whitened by PCA": upright(PCA(whiten=True).fit_transform(X)),
     "LCA": upright(LCA().fit_transform(X)),
 }
-fig, axes = plt.subplots(3, 1, figsize=(9, 6), layout="constrained")
+fig, axes = plt.subplots(3, 1, figsize=(9, 4.4), layout="constrained")
 for ax, (name, image) in zip(axes, images.items(), strict=True):
     ax.scatter(*image.T, s=2, c=letter % 10, cmap="tab10")
     ax.set_title(name)
