@@ -1210,12 +1210,16 @@ def test_what_a_spreadsheet_would_run_is_written_as_text(table, capsys):
     assert (found["lca0"] < 0).any()  # numbers keep their minus
     assert run("transform", "m.vicinal", "table.csv", "--keep", "name", "-o", "out.parquet", "-q") == OK
     assert pd.read_parquet("out.parquet")["name"][0] == "=1+1"  # not a spreadsheet's format
+    # Redirected stdout becomes a file as well; it was once written as it is.
+    capsys.readouterr()
+    assert run("transform", "m.vicinal", "table.csv", "--keep", "name,=colour", "-q") == OK
+    assert capsys.readouterr().out == Path("out.csv").read_text()
 
 
 @pytest.mark.parametrize("more", [[], ["--max-rows", "10"]])
 def test_a_small_file_that_unpacks_to_gigabytes_is_refused(folder, capsys, monkeypatch, more):
     """262 KB of gzip once unpacked to gigabytes in memory."""
-    monkeypatch.setattr("vicinal._app.tables._UNPACKED", 1 << 20)
+    monkeypatch.setattr("vicinal._app.unpacking._UNPACKED", 1 << 20)
     with gzip.open("bomb.csv.gz", "wb") as file:
         file.write(b"a,b\n" + b"1,2\n" * 500_000)
     assert Path("bomb.csv.gz").stat().st_size < 10_000
@@ -1224,6 +1228,29 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused(folder, capsys, monke
     np.savez_compressed("bomb.npz", X=np.zeros((200_000, 2)))
     assert run("learn", "bomb.npz", "--method", "lca", "-o", "m.vicinal", *more) == DATA
     assert "unpacks to more than 1 MB" in capsys.readouterr().err
+    # Parquet had no limit: a column of one value takes no room at all.
+    pd.DataFrame({"a": np.zeros(300_000), "b": np.arange(300_000) % 2.0}).to_parquet("bomb.parquet")
+    assert Path("bomb.parquet").stat().st_size < 10_000
+    assert run("learn", "bomb.parquet", "--method", "lca", "-o", "m.vicinal", *more) == DATA
+    assert "bomb.parquet unpacks to more than 1 MB, over 100 times its size" in capsys.readouterr().err
+    assert not Path("m.vicinal").exists()
+
+
+def test_a_long_text_that_every_row_of_a_parquet_file_repeats_is_refused_before_it_is_written_out(folder, capsys):
+    """It is in the file once, and would be in the memory a thousand times."""
+    rng = np.random.default_rng(0)
+    size = rng.normal(size=1_000)
+    pd.DataFrame({"size": size, "note": "x" * 1_000_000}).to_parquet("bomb.parquet")
+    pd.DataFrame({"size": size, "note": "x" * 1_000}).to_parquet("long.parquet")
+    assert Path("bomb.parquet").stat().st_size < 200_000
+    assert run("learn", "bomb.parquet", "--method", "parzen", "-o", "m.vicinal") == DATA
+    assert "bomb.parquet unpacks to more than 256 MB" in capsys.readouterr().err
+    # A column that is not read is not counted, and the user may allow more or less.
+    assert run("learn", "bomb.parquet", "--method", "parzen", "--columns", "size", "-o", "m.vicinal") == OK
+    assert run("learn", "long.parquet", "--method", "parzen", "-o", "m.vicinal", "--max-unpacked", "2 MB") == OK
+    assert run("learn", "long.parquet", "--method", "parzen", "-o", "m.vicinal", "--max-unpacked", "500 KB") == DATA
+    assert "as --max-unpacked allows" in capsys.readouterr().err
+    assert run("learn", "long.parquet", "--method", "parzen", "-o", "m.vicinal", "--max-unpacked", "much") == USAGE
 
 
 def test_many_columns_are_refused_before_they_are_read(folder, capsys, monkeypatch):
@@ -1338,3 +1365,88 @@ def test_a_row_with_a_gap_changes_no_other_row_and_is_ranked_by_what_is_known(ta
     assert scores["p_value"][5] == pytest.approx((1 + (of_training <= mine).sum()) / 121, abs=0.02)
     scale = table["length"].std(ddof=0)
     assert scores["log_density"][5] == pytest.approx(float(mine[0]) - np.log(scale), rel=1e-5)
+
+
+@pytest.mark.parametrize("missing", ["marginalise", "impute"])
+@pytest.mark.parametrize("method", ["parzen", "lca", "lca-gauss"])
+def test_training_rows_with_gaps_are_known_again(table, capsys, method, missing):
+    """They were once taken as new rows, which lie on training rows that vouch for them."""
+    table["steps"] = np.random.default_rng(1).poisson(3.0, size=120)  # a rounded column, whose noise depends on the row
+    rng = np.random.default_rng(0)
+    for name in (*FEATURES, "steps"):
+        table[name] = table[name].where(rng.random(120) > 0.1)
+    table.loc[5, [*FEATURES, "steps"]] = [9_999.0, np.nan, -9.0, 30.0]
+    table.to_csv("table.csv", index=False)
+    gaps = table[[*FEATURES, "steps"]].isna().any(axis=1).to_numpy()
+    assert gaps.sum() > 20
+    learn = ["learn", "table.csv", "--method", method, "--drop", "kind", "--missing", missing, "-o", "m.vicinal", "-q"]
+    assert run(*learn) == OK
+    capsys.readouterr()
+    score = ["score", "m.vicinal", "table.csv", "--missing", missing]
+    assert run(*score, "-o", "scores.csv") == OK
+    assert "120 rows of 120 equal a training row exactly" in capsys.readouterr().err
+    assert run("score", "m.vicinal", "--training", "-o", "training.csv", "-q") == OK
+    scores, training = pd.read_csv("scores.csv"), pd.read_csv("training.csv")
+    pd.testing.assert_frame_equal(scores, training)
+    assert scores["outlier"][5] == 1
+    # The strangest of n rows has the p-value 1/n; as a new row it would lie on itself.
+    assert scores["p_value"][5] == pytest.approx(1 / 120, rel=1e-9)
+    assert run(*score, "--as-new", "-o", "new.csv", "-q") == OK
+    assert pd.read_csv("new.csv")["p_value"][5] != scores["p_value"][5]
+    if missing == "marginalise" and method != "lca-gauss":
+        # By hand: the density of what is known, in the units of the table, under the mixture of the other rows.
+        pipeline = model_io.load("m.vicinal")
+        known = pipeline[-1].score_samples(None)
+        log_scale = np.log(pipeline["scale"].scale_)
+        unknown = table[list(pipeline[:-1].get_feature_names_out())].isna().to_numpy()
+        expected = known - (~unknown) @ log_scale
+        np.testing.assert_allclose(scores["log_density"][gaps], expected[gaps], rtol=1e-6, atol=1e-6)
+
+
+def test_columns_that_repeat_their_values_are_kept_out_and_columns_that_follow_from_others_are_told(table, capsys):
+    """`learn` was once silent about both."""
+    rng = np.random.default_rng(2)
+    table["rain"] = np.where(rng.random(120) < 0.4, 0.0, rng.gamma(2.0, size=120))
+    table["sum"] = table["length"] + 3.0 * table["hue"]
+    table.to_csv("table.csv", index=False)
+    learn = ["learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal"]
+    assert run(*learn) == OK
+    said = capsys.readouterr().err
+    share = round(100 * (1 - table["rain"].nunique() / 120))
+    assert (
+        f"made as high as one likes: 'rain' ({share} % of the rows). --type rain=continuous lets such a column in."
+        in said
+    )
+    assert "linear combinations of other columns: sum. The rows fill 3 of 4 dimensions" in said.replace("'", "")
+    assert "--drop sum leaves it out." in said
+    headline = said.splitlines()[-1]
+    assert "learned lca from 120 rows and 4 columns" in headline
+    assert "rain (tied)" in headline
+    assert "colour (category)" in headline
+    assert headline.replace("'", "").endswith("Linear combinations of others: sum.")
+    assert run(*learn, "--json", "-q") == OK
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["unused"]["rain"] == "tied"
+    assert summary["dependent"] == ["sum"]
+    assert run(*learn, "--type", "rain=continuous") == OK
+    assert "learned lca from 120 rows and 5 columns" in capsys.readouterr().err
+    assert run("learn", "table.csv", "--method", "lca", "--columns", "rain", "-o", "m.vicinal") == DATA
+    assert "--type COL=continuous" in capsys.readouterr().err
+    assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal") == OK
+    assert "5 columns" in capsys.readouterr().err  # metrics from labels see it
+
+
+def test_a_comparison_speaks_the_language_of_the_command(table, capsys):
+    """It once spoke of keep=, metrics, y and fast, which only Python has."""
+    small = ["--methods", "euclidean,rca", "--repeats", "1", "--report", "r.html"]
+    assert run("compare", "table.csv", "--methods", "rca") == DATA
+    assert "metrics need --target, and no density is asked for" in capsys.readouterr().err
+    assert run("compare", "table.csv", "--target", "hue", "--methods", "lda", "--task", "numbers") == DATA
+    assert "--methods must be among euclidean," in capsys.readouterr().err
+    Path("r.html.partial").write_text('{"what": "vicinal comparison", "version": "0", "digest": "x"}\n')
+    assert run("compare", "table.csv", "--target", "kind", *small, "--resume") == DATA
+    said = capsys.readouterr().err
+    assert "--resume: r.html.partial belongs to a comparison of other rows" in said
+    assert "keep" not in said
+    assert run("compare", "table.csv", "--target", "kind", *small, "--fast") == OK
+    assert "Leave fast" not in capsys.readouterr().out + Path("r.html").read_text()

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 import vicinal
 from vicinal._compare.folds import RECALL_AT, neighbor_scores
 from vicinal._compare.intervals import corrected_interval
-from vicinal._compare.rows import TargetError, read_targets
+from vicinal._compare.rows import ComparisonError, read_targets
 
 PLAIN = ["euclidean", "z-scored", "pca-whitened", "lda"]
 
@@ -284,7 +284,7 @@ def test_settings_give_the_same_result_again():
 
 
 def test_a_bad_target_is_told_in_the_words_of_the_caller():
-    with pytest.raises(TargetError, match=r"^y holds one class only, '\{a\}': .* Leave y out") as caught:
+    with pytest.raises(ComparisonError, match=r"^y holds one class only, '\{a\}': .* Leave y out") as caught:
         read_targets(np.full(20, "{a}"), 20)
     for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
         assert str(error) == caught.value.worded()

@@ -36,8 +36,9 @@ def test_python_blocks_of_the_page(page, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "Agg")
     namespace: dict = {"__name__": "__main__"}
     for block in blocks:
-        if "import torch" in block:
-            pytest.importorskip("torch")
+        for tool in ("torch", "dask"):
+            if f"import {tool}" in block:
+                pytest.importorskip(tool)
         exec(compile(block, str(page), "exec"), namespace)
 
 

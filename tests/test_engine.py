@@ -1,6 +1,7 @@
 """The laws of the pair engine, on every backend and in both precisions.
 
-The tests run on every backend of `_backends.BACKENDS`, so that a new one is held to all of them by its line in that table.
+The tests run on every backend of `_backends.BACKENDS`, so that a new one is held to all of them by its line in that table (Dask, which
+needs a cluster, is held to the bits of "cpu" in tests/test_dask.py).
 A backend that can do the same work in several ways (the compiled one has fused kernels, matrix products and differences,
 and sees each pair once or twice) is held to them on each of its ways: `WAYS` says how each is forced.
 """
@@ -18,6 +19,9 @@ from vicinal import Engine
 from vicinal._engine import Match, prepare
 from vicinal._engine._backends import BACKENDS
 from vicinal._engine._contract import Queries
+
+# Those of one machine: Dask workers give the bits of "cpu", to which tests/test_dask.py holds them.
+HERE = [name for name in BACKENDS if name != "dask"]
 
 # -- backends and their ways ------------------------------------------------------------------------------------------
 
@@ -87,7 +91,7 @@ class Way(NamedTuple):
 
 
 WAYS = [
-    *(Way(backend) for backend in BACKENDS),
+    *(Way(backend) for backend in HERE),
     Way("reference", (differences,)),
     Way("cpu", (each_pair_twice, fused)),
     Way("cpu", (each_pair_twice, fused, nothing_kept)),

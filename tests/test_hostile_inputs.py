@@ -156,3 +156,70 @@ def test_texts_are_told_as_such():
         RCA().fit([["a"], ["b"]], [0, 0])
     with pytest.raises(ValueError, match=r"sample_weight must hold numbers, got a text"):
         ParzenWindows(1.0).fit(X, sample_weight=["a"] * 60)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("size", [1e-100, 1e100, 1e140])
+def test_anchors_in_any_unit(size):
+    """Fourth powers of the rows used to overflow in the start."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = vicinal.AnchorNCA(random_state=0).fit(size * X, Y)
+        same = vicinal.AnchorNCA(random_state=0).fit(X, Y)
+    assert np.isfinite(found.components_).all()
+    np.testing.assert_allclose(found.transform(size * X[:3]), same.transform(X[:3]), rtol=0.05, atol=0.05)
+
+
+def test_one_row_with_all_the_weight_is_explained():
+    """Folds without that row had no variance, which was divided by."""
+    weight = np.full(12, 1e-300)
+    weight[0] = 1e300
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            answer = LCA().fit(X[:12, :2], sample_weight=weight).components_
+        except ValueError as error:
+            assert "weight" in str(error) or "reg" in str(error)  # noqa: PT017
+        else:
+            assert np.isfinite(answer).all()
+
+
+def test_categories_of_huge_whole_numbers():
+    """1e200 is a whole number, but no 64-bit integer: pandas said that it cannot be cast."""
+    codes = np.array([1e200, 2e200] * 6)
+    table = pd.DataFrame({"code": codes, "x": np.arange(12.0)})
+    encoder = vicinal.TableEncoder({"code": "category"}, one_hot=True).fit(table)
+    assert np.isfinite(encoder.transform(table)).all()
+
+
+def test_infinite_entries_of_a_new_table_are_named():
+    encoder = vicinal.TableEncoder().fit(pd.DataFrame({"width": np.linspace(0.0, 1.0, 30) ** 2}))
+    with pytest.raises(ValueError, match=r"'width' holds 1 infinite"):
+        encoder.transform(pd.DataFrame({"width": [0.5, np.inf]}))
+
+
+@pytest.mark.parametrize("forged", ["spreads", "constant_variances_"])
+def test_what_a_model_file_lacks_is_noticed_at_load(tmp_path, forged):
+    """Such files loaded, and failed at the first call with an AttributeError."""
+    from vicinal._model_files.states import STATES
+
+    if forged == "spreads":
+        detector = vicinal.DensityOutlierDetector(ParzenWindows(1.0)).fit(X)
+        assert detector._score_scales is not None
+        state = STATES["DensityOutlierDetector"]
+        values = {
+            name: getattr(detector, attribute)
+            for name, attribute in state.attributes.items()
+            if hasattr(detector, attribute)
+        }
+        assert state.fault(values) is None
+        del values["spreads"]
+        fault = state.fault(values)
+        assert fault is not None
+        assert fault.name == "reference"
+    else:
+        classifier = vicinal.DensityClassifier(ParzenWindows(1.0)).fit(X, Y)
+        classifier.constant_variances_ = np.ones((2, 3))
+        with pytest.raises(TypeError, match=r"constant_variances_ .* 0 but for the columns that were constant"):
+            vicinal.io.save(classifier, tmp_path / "model.vicinal")

@@ -22,6 +22,16 @@ METHODS = {
     "parzen": ["--method", "parzen", "--drop", "state"],
     "manifold-parzen": ["--method", "manifold-parzen", "--drop", "state"],
 }
+# Fits to rows with gaps once kept nothing.
+GAPS = {
+    f"{method}, {missing}": ["--method", method, *supervision, "--missing", missing]
+    for method, missing, supervision in (
+        ("lca", "marginalise", ["--drop", "state"]),
+        ("lca-gauss", "marginalise", ["--drop", "state"]),
+        ("lca", "impute", ["--drop", "state", "--set", "reg=0.1"]),
+        ("rca", "impute", ["--target", "state"]),
+    )
+}
 
 
 class Killed(BaseException):
@@ -40,7 +50,10 @@ def interrupt():
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     X, y = make_machine_states(60, random_state=3)
-    pd.DataFrame(X[:, :3], columns=list("abc")).assign(state=y).to_csv("table.csv", index=False)
+    whole = pd.DataFrame(X[:, :3], columns=list("abc"))
+    whole.assign(state=y).to_csv("table.csv", index=False)
+    gaps = np.random.default_rng(0).random(whole.shape) < 0.1
+    whole.mask(gaps).assign(state=y).to_csv("gaps.csv", index=False)
     return tmp_path
 
 
@@ -63,9 +76,10 @@ def passes(monkeypatch):
     return counts
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, *GAPS])
 def test_a_killed_fit_goes_on_with_the_same_bits(folder, passes, method):
-    command = ["learn", "table.csv", *METHODS[method], "-q", "-o"]
+    table, options = ("table.csv", METHODS[method]) if method in METHODS else ("gaps.csv", GAPS[method])
+    command = ["learn", table, *options, "-q", "-o"]
     assert main([*command, "whole.v"]) == OK
     total, passes["made"] = passes["made"], 0
     assert not (folder / "whole.v.partial").exists()

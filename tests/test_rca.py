@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import RCA, simulate_teachers
-from vicinal._rca.rca import contrast_shrinkage
+from vicinal._rca.shrinkage import contrast_shrinkage
 
 # Many tests are about data on which directions are dropped; those about the warning ask for it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*directions are kept:UserWarning")

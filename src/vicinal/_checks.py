@@ -1,7 +1,7 @@
 """Checks of what the user passes in: every message says what, expected, got, remedy."""
 
 import numbers
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from scipy.linalg import eigvalsh
 from sklearn.utils import validation
 from sklearn.utils.validation import _check_sample_weight
 
+from vicinal._row_sources import ArrayRows, RowSource, all_rows, as_source, in_file
 from vicinal._tensors import as_host, remember
 
 
@@ -18,9 +19,19 @@ def check_array(array: Any, **options: Any) -> NDArray[Any]:
 
 
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
-    """scikit-learn's ``validate_data`` for rows without a target, with errors that name the columns and a remedy."""
+    """scikit-learn's ``validate_data`` for rows without a target, with errors that name the columns and a remedy.
+
+    A source of rows is read into memory; a memory map stays one.
+    """
+    X, columns = _rows_and_names(X)
     try:
-        return validation.validate_data(estimator, X, **options)
+        if columns is None:
+            return validation.validate_data(estimator, X, **options)
+        reset = options.pop("reset", True)
+        rows = validation.check_array(X, estimator=estimator, input_name="X", **options)
+        validation._check_n_features(estimator, rows, reset=reset)
+        check_names(estimator, columns, reset=reset)
+        return rows
     except ValueError as error:
         message = _culprits(str(error), X, type(estimator).__name__)
         if message is None:
@@ -28,9 +39,82 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
         raise ValueError(message) from None
 
 
+def _rows_and_names(X: Any) -> tuple[Any, list[str] | None]:
+    """A source as an array and the names of its columns; anything else as it is."""
+    if isinstance(X, np.ndarray):
+        return X, None
+    source = X if isinstance(X, ArrayRows) else as_source(X)
+    return (X, None) if source is None else (all_rows(source), source.columns)
+
+
+def check_names(estimator: Any, columns: list[str] | None, *, reset: bool) -> None:
+    """Remember the names of the columns of a fit, or refuse those of other rows that are not the same."""
+    if reset:
+        estimator.__dict__.pop("feature_names_in_", None)
+        if columns is not None:
+            estimator.feature_names_in_ = np.asarray(columns, dtype=object)
+        return
+    fitted = getattr(estimator, "feature_names_in_", None)
+    if columns is not None and fitted is not None and list(fitted) != list(columns):
+        raise ValueError(
+            f"the columns of X are {shown_columns(np.ones(len(columns)), columns)}, but {type(estimator).__name__} was fitted "
+            f"on {shown_columns(np.ones(len(fitted)), fitted)}, in this order. Pass the same columns."
+        )
+
+
+class ColumnRanges(NamedTuple):
+    """The smallest and the largest value of each column of a source, in its dtype."""
+
+    least: np.ndarray
+    most: np.ndarray
+
+
+def check_source(estimator: Any, source: RowSource, *, min_rows: int = 1) -> ColumnRanges:
+    """Validate the rows that a source holds, as `check_rows` does for a fit, block by block; return their ranges."""
+    n, d = source.shape
+    if n < min_rows:
+        raise ValueError(
+            f"Found array with {n} sample(s) (shape={source.shape}) while a minimum of {min_rows} is required."
+        )
+    estimator.n_features_in_ = d
+    check_names(estimator, source.columns, reset=True)
+    least, most = np.full(d, np.inf, source.dtype), np.full(d, -np.inf, source.dtype)
+    for block in source.blocks():
+        low, high = block.min(axis=0), block.max(axis=0)
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            found = "NaN" if np.isnan(low).any() else "infinity or a value too large for dtype('float64')"
+            message = _culprits(
+                f"Input X contains {found}.", ArrayRows(block, source.columns), type(estimator).__name__
+            )
+            raise ValueError(message)
+        np.minimum(least, low, out=least)
+        np.maximum(most, high, out=most)
+    check_magnitude(np.stack([least, most]))
+    remember(estimator, least, None)
+    return ColumnRanges(least, most)
+
+
+def own_rows(rows: NDArray[Any], given: Any) -> NDArray[Any]:
+    """Checked rows for a fitted estimator to keep: a copy where they may be the user's own, who may change them.
+
+    `given` is what they were checked from.  A memory map stays one.
+    """
+    if isinstance(given, np.ndarray):
+        fresh = not np.may_share_memory(rows, given)
+    else:  # of other tables than these it is not known whether they give away their own memory
+        fresh = isinstance(given, (list, tuple)) or (hasattr(given, "iloc") and bool(rows.flags.owndata))
+    return rows if fresh or in_file(rows) else rows.copy()
+
+
+def has_gaps(X: NDArray[Any]) -> bool:
+    """Whether a value is missing (NaN)."""
+    return bool(np.isnan(X.min(initial=np.inf)))
+
+
 def _culprits(message: str, X: Any, estimator: str) -> str | None:
     """What scikit-learn says about missing, infinite or non-numeric values, with the columns concerned; None for the rest."""
-    names = list(X.columns) if hasattr(X, "columns") else None
+    names = None if getattr(X, "columns", None) is None else list(X.columns)
+    X = X.kept() if isinstance(X, ArrayRows) else X
     if "could not convert string" in message:
         where = ""
         if names is not None:
@@ -90,7 +174,7 @@ def check_rows(
         ensure_min_samples=min_rows,
         ensure_all_finite=finite,
     )
-    check_magnitude(np.nan_to_num(X) if gaps else X, precision=precision)
+    check_magnitude(X, precision=precision)
     if reset:
         remember(estimator, X, given)
     return X
@@ -116,7 +200,8 @@ def check_device_rows(estimator: Any, X: Any) -> Any:
 
 def check_magnitude(X: np.ndarray, name: str = "X", *, precision: Any = None) -> None:
     """Refuse entries whose squares would overflow in their dtype, or in another `precision` that they are cast to."""
-    largest = max(-float(X.min(initial=0.0)), float(X.max(initial=0.0)))
+    # NaN, which stands for a missing value, is passed over; a copy without it would be as large as the data.
+    largest = max(-float(np.fmin.reduce(X, axis=None, initial=0.0)), float(np.fmax.reduce(X, axis=None, initial=0.0)))
     _check_largest(largest, str(np.dtype(X.dtype if precision is None else precision)), name)
 
 
@@ -279,7 +364,8 @@ def shown_columns(chosen, names=None):
 
 def constant_columns(X):
     """Which columns hold one value in all rows, but for rounding."""
-    return np.ptp(X, axis=0) <= 4 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
+    least, most = X.min(axis=0), X.max(axis=0)
+    return most - least <= 4 * np.finfo(X.dtype).eps * np.maximum(-least, most)
 
 
 def count_twins(X: np.ndarray) -> int:

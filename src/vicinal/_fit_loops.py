@@ -240,6 +240,8 @@ def ascend(
             if max_passes != max_iter:
                 spent = f"{max_passes} passes were used, line searches included"
             raise record.end(Reason.LIMIT, spent)
+        if not np.isfinite(flat).all():  # a line search left the range of numbers: it has to come back
+            return np.inf, np.zeros_like(flat)
         objective, gradient = objective_and_gradient(flat.reshape(shape))
         gradient = np.asarray(gradient, dtype=float).ravel()
         if not record.objectives:

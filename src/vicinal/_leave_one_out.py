@@ -8,6 +8,8 @@ from vicinal._checks import count_twins
 from vicinal._engine import Engine, Problem, prepare
 from vicinal._tensors import take_rows
 
+_ALGEBRA_ROWS = 8192  # rows that are centred at a time: a copy of all would be as large as the data
+
 
 class LeaveOneOut(NamedTuple):
     """The rows that count, their weights, the penalty, and the resident pair problem."""
@@ -74,7 +76,7 @@ def merged_twins(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, 
 
 def counted_rows(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
     """The rows of positive weight and their weights; None stays None."""
-    return (X, None) if weight is None else (X[weight > 0], weight[weight > 0])
+    return (X, weight) if weight is None or weight.all() else (X[weight > 0], weight[weight > 0])
 
 
 def weight_of_others(weight: np.ndarray) -> np.ndarray:
@@ -92,9 +94,12 @@ def mean_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
 
 def scatter_of_rows(X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """The (weighted) covariance of the rows, divided by n (by the weights' sum)."""
-    centred = X - mean_of_rows(X, weight)
-    weight = np.ones(len(X)) if weight is None else weight
-    return (centred * weight[:, None]).T @ centred / weight.sum()
+    found, mean = np.zeros((X.shape[1], X.shape[1])), mean_of_rows(X, weight)
+    for start in range(0, len(X), _ALGEBRA_ROWS):
+        part = slice(start, start + _ALGEBRA_ROWS)
+        centred = X[part] - mean
+        found += (centred if weight is None else centred * weight[part, None]).T @ centred
+    return found / (len(X) if weight is None else weight.sum())
 
 
 def perplexities(

@@ -16,7 +16,9 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from vicinal._checks import check_device_rows, check_rows
+from vicinal._dask import answers_collections
 from vicinal._notebook import NotebookMixin
+from vicinal._row_sources import as_source, by_blocks
 from vicinal._supervision import check_pairs
 from vicinal._tensors import on_device
 
@@ -36,22 +38,28 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
+    @answers_collections(lambda self: len(self.components_), needs_rows=False)
     def transform(self, X: ArrayLike) -> Any:
         """Map rows to where the learned distance is Euclidean: ``X @ components_.T``, not centred.
 
         Parameters
         ----------
-        X : array-like of shape (n, n_features)
+        X : array-like of shape (n, n_features), or a source of rows
+            A source is read block by block; see :func:`vicinal.io.open_rows`.
 
         Returns
         -------
         Z : array of shape (n, n_components), float32 when X is float32 (and ``components_`` fit into it), else float64
-            A tensor on the same device when X is a tensor on a GPU.
+            A tensor on the same device when X is a tensor on a GPU, and a lazy Dask array when X is a Dask collection.
         """
         check_is_fitted(self, "components_")
         if on_device(X):
             there = check_device_rows(self, X)
             return there @ there.new_tensor(self.components_).T
+        source = as_source(X)
+        return self._map_rows(X) if source is None else by_blocks(self._map_rows, source)
+
+    def _map_rows(self, X: Any) -> NDArray[Any]:
         X = check_rows(self, X, reset=False)
         if X.dtype != self.components_.dtype and not _holds(X.dtype, self.components_):
             return X @ self.components_.T  # in the wider precision

@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 
 from vicinal._app import errors
+from vicinal._app.clusters import cluster_of
 from vicinal._app.console import Console, one_line
 from vicinal._app.parser import make_parser
 from vicinal._app.paths import check_paths
@@ -92,7 +93,8 @@ def _run(arguments, console, signals):
                 errors.need("pandas", f"vicinal {arguments.command}")
             module, function = _COMMANDS[arguments.command]
             arguments.check_interrupted, arguments.interrupted = signals.check, signals.came
-            getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)
+            with cluster_of(arguments, console):
+                getattr(import_module(f"vicinal._app.{module}"), function)(arguments, console)
         return errors.OK
     except errors.Failure as failure:
         if failure.code == errors.OUTPUT:

@@ -2,6 +2,7 @@
 
 - `save`, `load`: one file holds an estimator of vicinal, bit for bit; reading it executes nothing.
 - `describe`, `load_components`: look into a file, or take only the learned matrix.
+- `open_rows`: a table of numbers that stays in its files, for data larger than memory.
 - `to_numpy`, `to_torch`, `to_faiss`, `to_onnx`, `to_sentence_transformers`: the learned map as arrays, a module of torch, an
   index of faiss, an ONNX model, modules of sentence-transformers.
 """
@@ -29,6 +30,7 @@ from vicinal._model_files.model_file import parse_model, read_arrays, write_arra
 from vicinal._model_files.reader import Reader
 from vicinal._model_files.version_1 import as_version_2
 from vicinal._model_files.writer import Writer
+from vicinal._row_sources import open_rows
 from vicinal._version import __version__
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "describe",
     "load",
     "load_components",
+    "open_rows",
     "save",
     "to_faiss",
     "to_numpy",

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
 from vicinal._checks import check_choice, check_integer
+from vicinal._dask import is_collection
 from vicinal._engine import Engine
 from vicinal._retrieval.evaluation import Evaluation, summarise
 from vicinal._retrieval.measures import measures_of
@@ -149,7 +150,8 @@ def search(
     Parameters
     ----------
     queries : array-like of shape (m, d), of shape (m,), or None
-        New rows; positions of rows of the corpus, or None for all of them, which then do not find themselves.
+        New rows; positions of rows of the corpus, or None for all of them, which then do not find themselves. New rows may be a
+        Dask array or dataframe: the answers are lazy Dask arrays then.
     corpus : array-like of shape (n, d)
         A memory map is read block by block.
     k : int, default=10
@@ -174,6 +176,10 @@ def search(
     check_choice(similarity, "similarity", SIMILARITIES)
     if model is not None and not hasattr(model, "transform"):
         raise TypeError(f"model must be None or have a transform method, got {type(model).__name__}.")
+    if is_collection(queries):
+        from vicinal._dask.lazy import searched_lazily
+
+        return Found(*searched_lazily(search, queries, corpus, k, model=model, similarity=similarity, engine=engine))
     rows, positions = _rows_and_positions(queries, corpus)
     corpus = _table(corpus, "corpus")
     reach = len(corpus) - (positions is not None)

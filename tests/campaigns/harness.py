@@ -60,7 +60,9 @@ class Case:
 
 def environment(**changes: str) -> dict[str, str]:
     """The environment of a process that imports this vicinal, wherever it runs."""
-    return {**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).resolve().parents[1]), **changes}
+    known = os.environ.get("PYTHONPATH")
+    path = [str(Path(vicinal.__file__).resolve().parents[1]), *([known] if known else [])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **changes}
 
 
 def damaged(case: Case, whole: bytes) -> bytes:

@@ -10,7 +10,8 @@ from vicinal._app.adapt_report import adapt_page
 from vicinal._app.console import count, one_line
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import make_engine, save_model
-from vicinal._app.outputs import check_writable, write_json, write_lines, write_text
+from vicinal._app.outputs import write_json, write_lines, write_text
+from vicinal._app.tables import TableOptions
 from vicinal._app.vectors import read_column, read_pairs, read_vectors
 
 METHODS = ("rca", "anchors")
@@ -40,17 +41,19 @@ class Known(NamedTuple):
 
 def adapt(arguments: Any, console: Any) -> None:
     """Run the command."""
-    for path in (arguments.output, arguments.report):
-        if path is not None:
-            check_writable(path)
     names = [name.strip() for name in arguments.methods.split(",") if name.strip()]
     if not names or set(names) - set(METHODS):
         raise UsageFailure(f"--methods: expected some of {', '.join(METHODS)}, got {arguments.methods!r}.")
     if arguments.labels is not None and arguments.queries is not None:
         raise UsageFailure("--labels are those of CORPUS and say nothing about --queries. Pass --pairs with --queries.")
     engine = make_engine(arguments)
-    known = _read(arguments, console)
-    texts = None if arguments.texts is None else read_column(arguments.texts, console, len(known.corpus), "--texts")
+    options = TableOptions(max_unpacked=arguments.max_unpacked)
+    known = _read(arguments, console, options)
+    texts = (
+        None
+        if arguments.texts is None
+        else read_column(arguments.texts, console, options, len(known.corpus), "--texts")
+    )
     models, seconds = {"raw": None}, {"raw": 0.0}
     for done, name in enumerate(names, 1):
         arguments.check_interrupted()
@@ -72,18 +75,21 @@ def adapt(arguments: Any, console: Any) -> None:
         write_lines(_said(summary))
 
 
-def _read(arguments: Any, console: Any) -> Known:
-    corpus = read_vectors(arguments.corpus, console, arguments.vector)
-    queries = None if arguments.queries is None else read_vectors(arguments.queries, console, arguments.vector)
+def _read(arguments: Any, console: Any, options: TableOptions) -> Known:
+    corpus = read_vectors(arguments.corpus, console, options, arguments.vector)
+    queries = None if arguments.queries is None else read_vectors(arguments.queries, console, options, arguments.vector)
     if queries is not None and queries.shape[1] != corpus.shape[1]:
         raise DataFailure(
             f"--queries {arguments.queries}: expected {corpus.shape[1]} columns, as in the corpus, got {queries.shape[1]}."
         )
     codes = None
     if arguments.labels is not None:
-        codes, parts = _parts_of_labels(read_column(arguments.labels, console, len(corpus), "--labels"), arguments.seed)
+        labels = read_column(arguments.labels, console, options, len(corpus), "--labels")
+        codes, parts = _parts_of_labels(labels, arguments.seed)
     else:
-        pairs = read_pairs(arguments.pairs, console, (len(corpus if queries is None else queries), len(corpus)))
+        pairs = read_pairs(
+            arguments.pairs, console, options, (len(corpus if queries is None else queries), len(corpus))
+        )
         parts = _parts_of_pairs(pairs, len(corpus), queries, arguments.seed)
     if min(map(len, parts)) < 1 or sum(map(len, parts)) < _LEAST_PAIRS:
         raise DataFailure(

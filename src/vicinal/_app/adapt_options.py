@@ -17,6 +17,8 @@ and the answer says so.
 Vectors are .npy (not read into memory at once), .npz, Parquet with a column of vectors, or CSV of numbers.
 """
 
+MAX_UNPACKED_HELP = "the most that a packed table (.gz, Parquet, XLSX, NPZ) may unpack to, as in '4 GB'; default 256 MB, or 100 times its size"
+
 
 def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
     """Add the command to the parser's commands."""
@@ -36,8 +38,18 @@ def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
     add_input(adapt, "--queries", metavar="FILE", help="vectors of queries, where these are not rows of CORPUS")
     add_input(adapt, "--texts", metavar="FILE", help="a table whose first column has a text for each row of CORPUS")
     adapt.add_argument("--vector", metavar="COL", help="the column of vectors in Parquet; default: the only one")
+    adapt.add_argument("--max-unpacked", type=size_text, metavar="SIZE", help=MAX_UNPACKED_HELP)
     adapt.add_argument(
         "--methods", metavar="NAMES", default="rca,anchors", help="what to compare with raw; default rca,anchors"
     )
     add_output(adapt, "-o", "--output", metavar="MODEL", required=True, help="the model file to write")
     add_output(adapt, "--report", metavar="FILE", help="write a report: one HTML file that needs no network")
+
+
+def size_text(text: str) -> str:
+    """An amount of memory as the user wrote it, or an error that says how to write one."""
+    import re
+
+    if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):
+        raise argparse.ArgumentTypeError(f"expected a size such as '512 MB' or '2 GB', got {text!r}")
+    return text

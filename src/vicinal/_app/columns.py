@@ -9,8 +9,11 @@ from vicinal._app.errors import DataFailure, UsageFailure
 from vicinal._app.tables import check_columns, split_names
 from vicinal._tables import (
     COMMAND_WORDS,
+    Note,
     TableEncoder,
     TableError,
+    dependent_columns,
+    describe_types,
     parse_types,
     prepare_table,
     refuse_infinite,
@@ -63,14 +66,44 @@ def prepare(frame, console, arguments, *, label=None, label_option="--target", p
 
 def measured(prepared, console, method):
     """The features that a density or LCA learns from; says which ones are kept out, and refuses where none is left."""
-    narrow = prepared.measured()
+    narrow = prepared.measured(COMMAND_WORDS)
     if not narrow.X.shape[1]:
         raise DataFailure(
-            f"{method} learns from amounts, and no column holds any: {shown(prepared.X.columns)} are switches, or parts of "
-            "dates. Pass --type COL=lattice to take a column of whole numbers as amounts."
+            f"{method} learns from amounts, and no column holds any: {describe_types(prepared.feature_types.items())}. Pass "
+            "--type COL=lattice to take a column of whole numbers as amounts, or --type COL=continuous for one whose values repeat."
         )
     say_notes(narrow.notes[len(prepared.notes) :], console)
     return narrow
+
+
+def note_dependence(prepared, console):
+    """Say which columns follow from others, and what that means for a density.
+
+    Returns
+    -------
+    PreparedTable
+        With the note.
+    list of str
+        The columns.
+    """
+    n, d = prepared.X.shape
+    names = [str(prepared.X.columns[j]) for j in dependent_columns(prepared.X.to_numpy())]
+    if names:
+        text = (
+            f"Linear combinations of other columns: {shown(names)}. The rows fill {d - len(names)} of {d} dimensions, and how narrow "
+            f"the density is in the others is a matter of its smoothing (reg, noise, bandwidth): log-densities tell rows apart, but not models. --drop "
+            f"{','.join(names[:8])} leaves {'it' if len(names) == 1 else 'them'} out."
+        )
+    elif n <= d:
+        text = (
+            f"There are no more rows ({n:,}) than columns ({d:,}): rows fill a part of the dimensions, and how narrow the density is in "
+            "the others is a matter of its smoothing (reg, noise, bandwidth). --columns chooses some columns."
+        )
+    else:
+        return prepared, []
+    note = Note(text, True)
+    say_notes([note], console)
+    return prepared._replace(notes=[*prepared.notes, note]), names
 
 
 def say_notes(notes, console):
@@ -95,7 +128,7 @@ class Picked(NamedTuple):
     constants: dict[str, str]
 
 
-def pick_features(frame, model, console, missing):
+def pick_features(frame, model, console, missing, *, whole=True):
     """The columns that a model was fitted on, by name; extra columns are ignored.
 
     A model without a TableEncoder is asked for numbers; "column=value" is made from the column when the table has no
@@ -108,6 +141,8 @@ def pick_features(frame, model, console, missing):
     console : Console
     missing : str
         The option ``--missing``; "keep" lets missing values be.
+    whole : bool
+        Whether the frame is the whole table, of which a row must be left.
     """
     import pandas as pd
 
@@ -120,7 +155,7 @@ def pick_features(frame, model, console, missing):
         _mention_unseen(encoder.unseen(frame), console)
     except TableError as error:
         raise DataFailure(one_line(error)) from error
-    rows = _complete_rows(numbers, features, missing, console)
+    rows = _complete_rows(numbers, features, missing, console, whole)
     names = encoder.get_feature_names_out()
     _refuse_infinite(numbers[rows], names)
     broken = {name: differs[rows] for name, differs in encoder.broken_constants(frame).items()}
@@ -151,7 +186,7 @@ def _mention_unseen(unseen, console):
         )
 
 
-def _complete_rows(numbers, features, missing, console):
+def _complete_rows(numbers, features, missing, console, whole):
     """Positions of the rows to use."""
     incomplete = np.isnan(numbers).any(axis=1)
     if not incomplete.any() or missing == "keep":
@@ -167,7 +202,7 @@ def _complete_rows(numbers, features, missing, console):
             f"{found}. Pass --missing drop to leave those rows out. (A model that was learned with --missing impute fills them "
             "in; `score --missing marginalise` scores what is known of a row.)"
         )
-    if incomplete.all():
+    if incomplete.all() and whole:
         raise DataFailure(f"{found}: no row is complete, so --missing drop leaves none.")
     console.say(f"left out {count(int(incomplete.sum()), 'row')} with missing values.")
     return np.flatnonzero(~incomplete)

@@ -6,7 +6,7 @@ from vicinal._app.columns import prepare
 from vicinal._app.console import one_line
 from vicinal._app.errors import DataFailure, UsageFailure
 from vicinal._app.models import make_engine
-from vicinal._app.outputs import check_writable, output_failure, partial_file, write_json, write_lines, write_text
+from vicinal._app.outputs import output_failure, partial_file, write_json, write_lines, write_text
 from vicinal._app.reading_code import loading_code
 from vicinal._app.tables import ColumnChoice, TableOptions, read_table, table_format
 from vicinal._compare.words import score_name, shown
@@ -14,8 +14,6 @@ from vicinal._compare.words import score_name, shown
 
 def compare(arguments, console):
     """Run the command."""
-    if arguments.report is not None:
-        check_writable(arguments.report)
     keep = partial_file(arguments, arguments.report, "--report FILE")
     chosen = _chosen(arguments)
     engine = make_engine(arguments)
@@ -52,7 +50,7 @@ def compare(arguments, console):
 def run(X, y, console, arguments, **settings):
     """`vicinal.compare` with progress, interruptible, and with its refusals as failures of the data."""
     import vicinal
-    from vicinal._compare.rows import TargetError
+    from vicinal._compare.rows import ComparisonError
 
     def progress(done, total, text):
         arguments.check_interrupted()
@@ -66,8 +64,15 @@ def run(X, y, console, arguments, **settings):
         found = vicinal.compare(
             X, y, random_state=arguments.seed, progress=progress, first_results=first_results, **settings
         )
-    except TargetError as error:
-        raise DataFailure(one_line(error.worded(y="--target", task="--task"))) from error
+    except ComparisonError as error:
+        words = {
+            "y": "--target",
+            "task": "--task",
+            "keep": "--resume",
+            "metrics": "--methods",
+            "densities": "--methods",
+        }
+        raise DataFailure(one_line(error.worded(**words))) from error
     except ValueError as error:
         raise DataFailure(one_line(error)) from error
     except OSError as error:  # of the file that keeps what is done

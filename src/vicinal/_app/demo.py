@@ -7,8 +7,9 @@ import numpy as np
 from vicinal._app.compare import run
 from vicinal._app.errors import OutputFailure, need
 from vicinal._app.models import make_engine
-from vicinal._app.outputs import check_writable, output_file, write_json, write_lines, write_text
+from vicinal._app.outputs import output_file, write_json, write_lines, write_text
 from vicinal._app.parser import DEMO_FILES
+from vicinal._app.paths import check_writable
 
 _DENSITIES = ["parzen-scott", "parzen-loo", "lca"]
 _LOADING = """\

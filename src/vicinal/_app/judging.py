@@ -6,6 +6,14 @@ import numpy as np
 
 from vicinal._app.console import count, one_line
 from vicinal._app.errors import DataFailure, FitFailure, ModelFailure, UsageFailure
+from vicinal._density.incomplete import judge_incomplete
+from vicinal._density.training_rows import (
+    incomplete_rows_in,
+    last_step,
+    left_out_scores,
+    positions_among,
+    rows_in,
+)
 from vicinal._tables import N_DRAWS
 
 _BLOCK = 8192  # rows that are scored at a time
@@ -91,8 +99,6 @@ def judged_rows(model, detector, versions, own, in_blocks):
     Those of new rows are means over the draws of the noise on rounded columns. The training rows' scores are of one draw
     each, so that the p-value of a draw is that of a training row.
     """
-    from vicinal._density.training_rows import last_step, left_out_scores
-
     known = own >= 0
     if versions[0] is None:
         judged = {name: np.empty(len(own)) for name in ("score", "p_value", "log_density")}
@@ -107,7 +113,32 @@ def judged_rows(model, detector, versions, own, in_blocks):
             "log_density": detector.training_scores_ if plain is None else plain,  # None: they come from folds
         }
         judged = {name: np.where(known, of_training[name][own], values) for name, values in judged.items()}
+        _judge_own_gaps(model, detector, own, judged)
     return judged
+
+
+def _judge_own_gaps(model, detector, own, judged):
+    """Rank training rows with missing values by the columns that they have, as new rows are; each without itself."""
+    density = last_step(detector.density_)
+    training_rows = incomplete_rows_in(density)
+    if training_rows is None:
+        return
+    mine = np.flatnonzero(own >= 0)
+    gaps = np.isnan(training_rows[own[mine]])
+    mine, gaps = mine[gaps.any(axis=1)], gaps[gaps.any(axis=1)]
+    if rows_in(density) is not None and len(mine):
+        found = judge_incomplete(detector, training_rows[own[mine]], own[mine])
+        for name, values in zip(("score", "p_value", "log_density"), found, strict=True):
+            judged[name][mine] = values
+    judged["log_density"][mine] += gaps @ _log_scale_of(model, gaps.shape[1])
+
+
+def _log_scale_of(model, n_features):
+    """The logarithm of the scale of each column that the density sees."""
+    from sklearn.preprocessing import StandardScaler
+
+    scalers = [step for _, step in getattr(model.whole, "steps", [])[:-1] if isinstance(step, StandardScaler)]
+    return sum((np.log(scaler.scale_) for scaler in scalers), np.zeros(n_features))
 
 
 def _judged_as_new(model, detector, features):
@@ -125,15 +156,9 @@ def _judged_as_new(model, detector, features):
 
 def _judged_with_gaps(model, detector, features, gaps):
     """The same where some rows have missing values: those are ranked by the columns that they have, the others as ever."""
-    from sklearn.preprocessing import StandardScaler
-
-    from vicinal._density.incomplete import judge_incomplete
-
-    rows, log_scale = features[gaps], np.zeros(features.shape[1])
+    rows = features[gaps]
     for _, step in getattr(model.whole, "steps", [])[:-1]:
         rows = step.transform(rows)
-        if isinstance(step, StandardScaler):
-            log_scale = np.log(step.scale_)
     found = judge_incomplete(detector, np.asarray(rows, dtype=np.float64))
     judged = {name: np.empty(len(features)) for name in ("score", "p_value", "log_density")}
     complete = {} if gaps.all() else _judged_as_new(model, detector, features[~gaps])
@@ -142,7 +167,8 @@ def _judged_with_gaps(model, detector, features, gaps):
         if complete:
             judged[name][~gaps] = complete[name]
     # The volume of the columns that are not known is no part of these densities.
-    judged["log_density"][gaps] += features[gaps].isna().to_numpy() @ log_scale
+    unknown = features[gaps].isna().to_numpy()
+    judged["log_density"][gaps] += unknown @ _log_scale_of(model, unknown.shape[1])
     return judged
 
 
@@ -210,27 +236,37 @@ def training_rows_of(model, features):
     """
     from sklearn.pipeline import Pipeline
 
-    from vicinal import DensityOutlierDetector
+    from vicinal import DensityImputer, DensityOutlierDetector
     from vicinal._engine import prepare
 
     density, rows = model.whole, features
     while isinstance(density, (Pipeline, DensityOutlierDetector)):
         if isinstance(density, Pipeline):
             for _, step in density.steps[:-1]:
+                known = incomplete_rows_in(step.density_) if isinstance(step, DensityImputer) else None
+                if known is not None:
+                    # The fit filled a training row in from the others, which takes it elsewhere than filling in a new row.
+                    return positions_among((np.asarray(rows) - step.mean_) / step.scale_, known)
                 rows = step.transform(rows)
             density = density[-1]
         else:
             density = density.density_
+    incomplete = incomplete_rows_in(density)
+    if incomplete is not None:
+        return positions_among(np.asarray(rows), incomplete)
     centres = getattr(getattr(density, "mixture_", None), "centres", None)
     if centres is None:
         return np.full(len(rows), -1)
-    rows = np.ascontiguousarray(rows, dtype=centres.dtype) + 0.0  # + 0.0 turns -0.0 into 0.0
+    rows = np.asarray(rows, dtype=centres.dtype)
     if hasattr(density, "gaussian_components_"):
         # LCA-Gauss moves its centres along the Gaussian directions; what it keeps of the rows are their images.
         if not len(density.components_):
             return np.full(len(rows), -1)
         images = prepare("reference", centres @ density.components_.T, n_queries=len(rows)).at()
-        found = images.nearest(1, rows @ density.components_.T)
-        return np.where(np.sqrt(found.scores[:, 0]) < 1e-9, found.indices[:, 0], -1)
-    position = {row.tobytes(): i for i, row in enumerate(np.ascontiguousarray(centres) + 0.0)}
-    return np.array([position.get(row.tobytes(), -1) for row in rows])
+        complete = ~np.isnan(rows).any(axis=1)
+        positions = np.full(len(rows), -1)
+        if complete.any():
+            found = images.nearest(1, rows[complete] @ density.components_.T)
+            positions[complete] = np.where(np.sqrt(found.scores[:, 0]) < 1e-9, found.indices[:, 0], -1)
+        return positions
+    return positions_among(rows, centres)

@@ -7,11 +7,13 @@ from functools import partial
 import numpy as np
 from joblib import hash as hash_of
 
-from vicinal._app.columns import measured, prepare
+from vicinal._app import large_tables
+from vicinal._app.blocks import open_table
+from vicinal._app.columns import measured, note_dependence, prepare
 from vicinal._app.console import count, one_line, shown
 from vicinal._app.errors import DataFailure, FitFailure, UsageFailure
 from vicinal._app.models import engine_for, make_engine, make_estimator, read_key, save_model, set_engine, set_parameter
-from vicinal._app.outputs import check_writable, output_failure, partial_file, write_json
+from vicinal._app.outputs import output_failure, partial_file, write_json
 from vicinal._app.tables import ColumnChoice, TableOptions, check_columns, read_table
 from vicinal._app.words import in_command_words
 from vicinal._journal import OtherFitError, keep_journal
@@ -20,8 +22,11 @@ from vicinal._tables import Note
 
 # Methods without a stochastic solver, and the number of rows from which a pass over all pairs takes a minute.
 _EXACT, _MANY_ROWS = ("lca-gauss", "parzen"), 100_000
-# Methods whose matrices have a row and a column for every column of the table, and the most that fit: 200 MB each.
-_SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "nca"), 5_000
+# Methods whose matrices have a row and a column for every column of the table, and the most that fit: 200 MB each. RCA sees the
+# principal components of wider tables, of which there are fewer than rows.
+_SQUARE, _MOST_COLUMNS = ("lca", "lca-gauss", "nca", "parzen"), 5_000
+_MOST_COMPONENTS = 2_000
+_FOR_WIDE_TABLES = {name: "manifold-parzen" if name == "parzen" else "rca" for name in _SQUARE}
 _UNSUPERVISED = ("lca", "lca-gauss", "parzen", "manifold-parzen")
 
 
@@ -29,32 +34,13 @@ def learn(arguments, console):
     """Run the command."""
     method = arguments.method
     _check_supervision(arguments)
-    check_writable(arguments.output)
     arguments.kept = partial_file(arguments, arguments.output, "-o MODEL")
     engine = make_engine(arguments)
     paired = method == "nca" and arguments.pairs is not None
     estimator = make_estimator(method, arguments.set, arguments.seed, class_name="PairNCA" if paired else None)
 
     key = read_key(arguments.key_file)
-    table = read_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
-    if arguments.id is not None:
-        check_columns([arguments.id], table.columns, "--id")
-    prepared = prepare(
-        table,
-        console,
-        arguments,
-        label=arguments.target or arguments.groups,
-        label_option="--target" if arguments.target else "--groups",
-        partial=arguments.groups is not None and method == "rca",
-        also_drop=[] if arguments.id is None else [arguments.id],
-    )
-    if method in _UNSUPERVISED:
-        prepared = measured(prepared, console, method)
-        if arguments.target or arguments.groups:
-            console.say(
-                f"{method} learns without labels: {prepared.labels.name!r} is left out of the features and not used."
-            )
-    prepared = _sample(prepared, arguments, console)
+    table, prepared, dependent = _read(arguments, console)
     supervision = {}
     if method not in _UNSUPERVISED:
         pairs = None if arguments.pairs is None else _read_pairs(arguments, table, prepared.rows, console)
@@ -67,7 +53,7 @@ def learn(arguments, console):
     model = _fit_and_keep(estimator, prepared, supervision, engine, arguments, console)
     seconds = time.perf_counter() - start
     save_model(model, arguments.output, key)
-    summary = _summary(arguments, estimator, prepared, seconds)
+    summary = _summary(arguments, estimator, prepared, dependent, seconds)
     console.say(_sentence(summary))
     if arguments.interrupted():
         console.say("this is the best model so far, not the end of the fit." + _how_to_resume(arguments))
@@ -76,6 +62,50 @@ def learn(arguments, console):
         os.remove(arguments.kept)
     if arguments.json:
         write_json(summary)
+
+
+def _read(arguments, console):
+    """The table, the features that are learned from, and which of them follow from others."""
+    method = arguments.method
+    blocks = open_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
+    options = {
+        "label": arguments.target or arguments.groups,
+        "label_option": "--target" if arguments.target else "--groups",
+        "partial": arguments.groups is not None and method == "rca",
+        "also_drop": [] if arguments.id is None else [arguments.id],
+    }
+    large = not isinstance(blocks, list) and arguments.max_rows is None and arguments.missing in ("refuse", "drop")
+    if large and method in large_tables.METHODS:
+        prepared = large_tables.prepare_large(blocks, arguments, console, **options)
+        return prepared.table, prepared, []
+    table, seen = _whole(blocks, arguments)
+    if arguments.id is not None:
+        check_columns([arguments.id], table.columns, "--id")
+    prepared = prepare(table, console, arguments, **options)
+    if method in _UNSUPERVISED:
+        prepared = measured(prepared, console, method)
+        if arguments.target or arguments.groups:
+            console.say(
+                f"{method} learns without labels: {prepared.labels.name!r} is left out of the features and not used."
+            )
+    prepared, dependent = _sample(prepared, arguments, console, seen), []
+    if method in _UNSUPERVISED:
+        prepared, dependent = note_dependence(prepared, console)
+    return table, prepared, dependent
+
+
+def _whole(blocks, arguments):
+    """A table in memory, or the sample of a large one that ``--max-rows`` asks for; and the number of its rows."""
+    import pandas as pd
+
+    if isinstance(blocks, list):
+        return blocks[0], len(blocks[0])
+    if arguments.max_rows is None:
+        table = pd.concat(blocks, ignore_index=True)
+        return table, len(table)
+    if arguments.pairs is not None:
+        raise UsageFailure("--pairs names rows that --max-rows may leave out of a large table. Leave one of them out.")
+    return large_tables.random_rows(blocks, arguments.max_rows, arguments.seed)
 
 
 def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
@@ -94,9 +124,9 @@ def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
     console.reword = partial(in_command_words, estimator=estimator)
     try:
         if arguments.kept is None:
-            return _fit(estimator, prepared, supervision, engine, arguments)
+            return _fit(estimator, prepared, supervision, engine, arguments, console)
         with keep_journal(arguments.kept, digest) as journal:
-            model = _fit(estimator, prepared, supervision, engine, arguments)
+            model = _fit(estimator, prepared, supervision, engine, arguments, console)
         if arguments.resume:
             console.say(f"{count(journal.n_replayed, 'pass')} were taken from {arguments.kept}.")
         return model
@@ -133,14 +163,21 @@ def _column_choice(arguments):
         return ColumnChoice(arguments.columns, needed)
     refusal = (
         f"{arguments.method} learns how each goes with each other, and can do so for {_MOST_COLUMNS:,}. Choose some with "
-        "--columns COL,COL,... or use --method rca, which can use all."
+        f"--columns COL,COL,... or use --method {_FOR_WIDE_TABLES[arguments.method]}, which can use all."
     )
     return ColumnChoice(arguments.columns, needed, _MOST_COLUMNS, refusal)
 
 
-def _sample(prepared, arguments, console):
-    """Keep a random sample of the rows where ``--max-rows`` asks for one; warn where none was asked for."""
+def _sample(prepared, arguments, console, seen):
+    """Keep a random sample of the rows where ``--max-rows`` asks for one; warn where none was asked for.
+
+    A table of `seen` rows that was too large to be read at once is a sample already.
+    """
     n, most = len(prepared.X), arguments.max_rows
+    if most is not None and n <= most < seen:
+        note = f"Learned from a random sample of {n:,} of {seen:,} rows."
+        console.say(note)
+        return prepared._replace(notes=[*prepared.notes, Note(note)])
     if most is None or n <= most:
         if n > _MANY_ROWS and arguments.method in _EXACT:
             console.warn(
@@ -181,7 +218,7 @@ def _labels(method, labels, estimator, console):
 
 def _read_pairs(arguments, table, rows, console):
     """Pairs of positions among the kept rows."""
-    frame = read_table(arguments.pairs, TableOptions(), console)
+    frame = read_table(arguments.pairs, TableOptions(max_unpacked=arguments.max_unpacked), console)
     if frame.shape[1] < 2:
         raise DataFailure(f"--pairs {arguments.pairs}: expected two columns, got one.")
     if frame.shape[1] > 2:
@@ -226,9 +263,12 @@ def _look_up(frame, ids, arguments):
     return np.array([[position[name] for name in pair] for pair in wanted])
 
 
-def _fit(estimator, prepared, supervision, engine, arguments):
+def _fit(estimator, prepared, supervision, engine, arguments, console):
     """The encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
+    if isinstance(prepared, large_tables.LargeTable):
+        return large_tables.fit_large(estimator, prepared, supervision, engine_for(engine, len(prepared.X)), console)
     import pandas as pd
+    from sklearn.decomposition import PCA
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import StandardScaler
     from sklearn.utils import get_tags
@@ -254,6 +294,10 @@ def _fit(estimator, prepared, supervision, engine, arguments):
             imputer = DensityImputer(random_state=arguments.seed)
             steps.append(("impute", imputer))
             rows = imputer.fit_transform(rows)
+        if arguments.method == "rca" and rows.shape[1] > _MOST_COLUMNS:
+            n_components = min(len(rows) - 1, _MOST_COMPONENTS)
+            steps.append(("components", PCA(n_components, random_state=arguments.seed).fit(rows)))
+            rows = steps[-1][1].transform(rows)
         estimator.fit(np.asarray(rows) if len(steps) > 1 else rows, **supervision)
     except (ValueError, TypeError, np.linalg.LinAlgError) as error:
         raise FitFailure(f"{type(estimator).__name__}: {in_command_words(one_line(error), estimator)}") from error
@@ -263,8 +307,9 @@ def _fit(estimator, prepared, supervision, engine, arguments):
     return Pipeline([*steps, (type(estimator).__name__.lower(), estimator)])
 
 
-def _summary(arguments, estimator, prepared, seconds):
+def _summary(arguments, estimator, prepared, dependent, seconds):
     objectives = np.asarray(getattr(estimator, "objectives_", []))
+    used = set(prepared.encoder.sources)
     return {
         "method": arguments.method,
         "model": arguments.output,
@@ -272,6 +317,8 @@ def _summary(arguments, estimator, prepared, seconds):
         "rows": len(prepared.X),
         "columns": list(prepared.X.columns),
         "types": {name: str(kind) for name, kind in prepared.types.items()},
+        "unused": {name: kind.kind for name, kind in prepared.types.items() if name not in used},
+        "dependent": dependent,
         "scaled": not arguments.no_scale,
         "converged": bool(getattr(estimator, "converged_", True)),
         "passes": int(getattr(estimator, "n_iter_", 0)),
@@ -285,7 +332,10 @@ def _summary(arguments, estimator, prepared, seconds):
 def _sentence(summary):
     passes = f" in {count(summary['passes'], 'pass')}" if summary["passes"] else ""
     components = "" if summary["components"] is None else f", {count(summary['components'], 'component')}"
+    unused = [f"{name} ({kind})" for name, kind in summary["unused"].items()]
+    what = f" Not used: {', '.join(unused[:8])}{' ...' if len(unused) > 8 else ''}." if unused else ""
+    what += f" Linear combinations of others: {shown(summary['dependent'])}." if summary["dependent"] else ""
     return (
         f"learned {summary['method']} from {count(summary['rows'], 'row')} and {count(len(summary['columns']), 'column')}{passes} "
-        f"({summary['seconds']:.1f} s{components}); wrote {summary['model']} ({summary['bytes']:,} bytes)."
+        f"({summary['seconds']:.1f} s{components}); wrote {summary['model']} ({summary['bytes']:,} bytes).{what}"
     )

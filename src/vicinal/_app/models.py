@@ -9,6 +9,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vicinal._app.clusters import wants_cluster
 from vicinal._app.console import one_line, shown
 from vicinal._app.errors import ModelFailure, UsageFailure
 from vicinal._app.outputs import output_failure
@@ -66,11 +67,12 @@ def _literal(text):
 
 
 def make_engine(arguments):
-    """The Engine of ``--threads`` and ``--memory``."""
+    """The Engine of ``--threads``, ``--memory``, ``--workers`` and ``--cluster``."""
     from vicinal import Engine
 
     try:
-        return Engine(threads=arguments.threads, memory=arguments.memory)
+        kind = "dask" if wants_cluster(arguments) else "auto"
+        return Engine(kind, threads=arguments.threads, memory=arguments.memory)
     except ValueError as error:
         raise UsageFailure(f"--memory: {error}") from error
 

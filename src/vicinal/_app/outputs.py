@@ -7,7 +7,7 @@ import os
 import sys
 
 from vicinal._app.console import one_line
-from vicinal._app.errors import DataFailure, OutputFailure, UsageFailure
+from vicinal._app.errors import OutputFailure, UsageFailure
 from vicinal._app.paths import PARTIAL, PARTIAL_BEGINNING, is_special
 from vicinal._app.tables import format_of
 from vicinal._model_files.replacing import replacing
@@ -35,59 +35,10 @@ def output_failure(path, error):
     return OutputFailure(f"cannot write {path}: {error.strerror}." if error.strerror else one_line(error))
 
 
-def check_writable(path):
-    """Find out before the work that the output cannot be written."""
-    if path == "-":
-        raise UsageFailure("models and reports are files: name one instead of '-' (stdout is for tables and words).")
-    target = os.path.realpath(path)
-    folder = os.path.dirname(target)
-    if os.path.isdir(target):
-        raise OutputFailure(f"cannot write {path}: it is a folder. Name a file in it.")
-    if not os.path.isdir(folder):
-        raise OutputFailure(f"cannot write {path}: the folder {folder!r} does not exist.")
-    existing = os.path.exists(target)
-    if (existing and not os.access(target, os.W_OK)) or not os.access(folder, os.W_OK):
-        raise OutputFailure(f"cannot write {path}: permission denied.")
-
-
 def write_text(path, text):
     """Write a text file, whole or not at all."""
     with output_file(path) as file:
         file.write(text.encode("utf-8"))
-
-
-def write_table(frame, output):
-    """Write a DataFrame to a file by its ending, or to stdout as CSV when `output` is None or "-"."""
-    if output in (None, "-"):
-        with _to_stdout() as stdout:
-            frame.to_csv(stdout, index=False)
-        return
-    kind = output_format(output)
-    text = [str(name) for name in frame if frame[name].dtype.kind not in "iufb"]
-    if text and kind == "npy":
-        raise DataFailure(
-            f"the columns {', '.join(text)} are not numbers and do not fit into .npy. Write .npz, .csv or .parquet."
-        )
-    with output_file(output) as file:
-        _write(frame, file, kind, text, compressed=output.lower().endswith(".gz"))
-
-
-def _write(frame, file, kind, text, compressed):
-    import numpy as np
-
-    if kind == "parquet":
-        frame.to_parquet(file, index=False)
-    elif kind == "npy":
-        np.save(file, frame.to_numpy(dtype=np.float64), allow_pickle=False)
-    elif kind == "npz":
-        numbers = [name for name in frame if name not in text]
-        arrays = {"X": frame[numbers].to_numpy(dtype=np.float64), "names": np.array(numbers, dtype=str)}
-        arrays.update({name: frame[name].astype(str).to_numpy(dtype=str) for name in text})
-        np.savez(file, allow_pickle=False, **arrays)
-    else:
-        compression = "gzip" if compressed else None
-        frame = _without_formulas(frame)
-        frame.to_csv(file, index=False, sep="\t" if kind == "tsv" else ",", compression=compression)
 
 
 def output_format(path):
@@ -100,7 +51,7 @@ def output_format(path):
     return kind
 
 
-def _without_formulas(frame):
+def without_formulas(frame):
     """Texts that a spreadsheet would run begin with an apostrophe, which it takes as "this is text"."""
 
     def harmless(value):
@@ -114,19 +65,19 @@ def _without_formulas(frame):
 
 def write_json(value):
     """Write a JSON document to stdout."""
-    with _to_stdout() as stdout:
+    with to_stdout() as stdout:
         # JSON reads these escapes as the characters themselves.
         stdout.write(printable(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)) + "\n")
 
 
 def write_lines(text):
     """Write text that is the result to stdout."""
-    with _to_stdout() as stdout:
+    with to_stdout() as stdout:
         stdout.write(printable(text if text.endswith("\n") else text + "\n"))
 
 
 @contextlib.contextmanager
-def _to_stdout():
+def to_stdout():
     """Stdout as UTF-8, flushed, so that a full disk or a closed pipe is met here and not at exit."""
     if sys.stdout is None:
         raise OutputFailure("cannot write to stdout: it is closed.")

@@ -2,7 +2,8 @@
 
 import argparse
 
-from vicinal._app.adapt_options import add_adapt
+from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
+from vicinal._app.clusters import cluster_options
 from vicinal._app.paths import PARTIAL, add_input, add_output
 from vicinal._version import __version__
 
@@ -42,10 +43,12 @@ def make_parser():
     general, table, prepared = _general_options(), _table_options(), _prepare_options()
 
     learn = commands.add_parser(
-        "learn", parents=[table, prepared, general], help="fit a metric or a density and save it", description=_LEARN,
+        "learn", parents=[table, prepared, general, cluster_options(_positive)], help="fit a metric or a density and save it", description=_LEARN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    add_input(learn, "data", metavar="DATA", help="the table to learn from, or - for stdin")
+    add_input(
+        learn, "data", table=True, metavar="DATA", help="the table to learn from (also a folder of Parquet files), or - for stdin"
+    )  # fmt: skip
     learn.add_argument("--method", required=True, choices=METHODS, help="what to fit (see above)")
     supervision = learn.add_mutually_exclusive_group()
     supervision.add_argument(
@@ -86,17 +89,17 @@ def make_parser():
         "transform", parents=[table, general], help="map rows to where the learned distance is Euclidean",
         description="Map rows to where the learned distance is Euclidean. Columns are picked by name; others are ignored.",
     )  # fmt: skip
-    _add_model_and_data(transform)
+    _add_model_and_data(transform, in_blocks=True)
     transform.add_argument(
         "--keep", metavar="COLS", action="append", help="columns to copy into the output (comma-separated)"
     )
     _add_table_output(transform)
 
     score = commands.add_parser(
-        "score", parents=[table, general], help="log-density, outlier flag and p-value of each row", description=_SCORE,
+        "score", parents=[table, general, cluster_options(_positive)], help="log-density, outlier flag and p-value of each row", description=_SCORE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    _add_model_and_data(score, data_nargs="?")
+    _add_model_and_data(score, data_nargs="?", in_blocks=True)
     score.add_argument(
         "--training", action="store_true", help="score the training rows, each under the model without it; no DATA"
     )
@@ -202,7 +205,7 @@ def make_parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_output(
-        demo, "--folder", files=DEMO_FILES, default=".", metavar="DIR",
+        demo, "--folder", folder=True, files=DEMO_FILES, default=".", metavar="DIR",
         help="where to write; default: the current folder",
     )  # fmt: skip
 
@@ -220,9 +223,9 @@ def make_parser():
     size.add_argument(
         "--full", dest="full", action="store_true", help="the papers' own sizes and data sets; an hour on 2 cores"
     )
-    add_input(papers, "--data", metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
+    add_input(papers, "--data", folder=True, metavar="DIR", help="folder of the real data sets; default: $VICINAL_DATA")
     add_output(
-        papers, "-o", "--output", metavar="DIR", default="vicinal-papers",
+        papers, "-o", "--output", folder=True, metavar="DIR", default="vicinal-papers",
         help="folder for results, pictures and pages; a run that was interrupted goes on from it; default vicinal-papers",
     )  # fmt: skip
     papers.add_argument("--fresh", action="store_true", help="measure anew what has been measured")
@@ -295,7 +298,7 @@ def _general_options():
     )
     group.add_argument(
         "--memory",
-        type=_memory,
+        type=size_text,
         metavar="SIZE",
         help="memory for pair work beyond the data, as in '2 GB'; default 128 MB",
     )
@@ -323,6 +326,7 @@ def _table_options():
         metavar="NAME",
         help="which array of an NPZ file, or sheet of an XLSX file, is the table; default X, or the only one, or the first",
     )
+    group.add_argument("--max-unpacked", type=size_text, metavar="SIZE", help=MAX_UNPACKED_HELP)
     group.add_argument(
         "--missing",
         choices=("refuse", "drop", "impute", "marginalise"),
@@ -373,9 +377,10 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     _add_key_file(parser, _CHECKED)
 
 
-def _add_model_and_data(parser, data_nargs=None):
+def _add_model_and_data(parser, data_nargs=None, *, in_blocks=False):
     _add_model(parser)
-    add_input(parser, "data", metavar="DATA", nargs=data_nargs, help="a table, or - for stdin")
+    what = "a table (also a folder of Parquet files)" if in_blocks else "a table"
+    add_input(parser, "data", table=in_blocks, metavar="DATA", nargs=data_nargs, help=f"{what}, or - for stdin")
 
 
 def _add_resume(parser, output):
@@ -387,7 +392,14 @@ def _add_resume(parser, output):
 
 
 def _add_table_output(parser):
-    add_output(parser, "-o", "--output", metavar="OUT", help="a table to write, by its ending; default: CSV on stdout")
+    add_output(
+        parser,
+        "-o",
+        "--output",
+        stdout=True,
+        metavar="OUT",
+        help="a table to write, by its ending; default: CSV on stdout",
+    )
 
 
 def _number(text, convert, least, what):
@@ -429,11 +441,3 @@ def _rate(text):
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
     return value
-
-
-def _memory(text):
-    import re
-
-    if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):
-        raise argparse.ArgumentTypeError(f"expected a size such as '512 MB' or '2 GB', got {text!r}")
-    return text

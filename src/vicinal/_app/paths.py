@@ -1,71 +1,125 @@
 """Every output of a command is a file of its own: neither an input nor another output.  Imports nothing heavy.
 
 The parser declares each path argument as an input or as an output (`add_input`, `add_output`), and `check_paths`
-compares them before a command begins, so that no command can replace the data that it was given.
+looks at them before a command begins and before NumPy is imported: a wrong path is told at once, and no command can replace the
+data that it was given.
 """
 
 import contextlib
 import os
 import stat
 import sys
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
+from vicinal._app.errors import DataFailure, ModelFailure, OutputFailure, UsageFailure
 
 # The ending of a file that holds what is done of some work, and how such a file begins.
 PARTIAL, PARTIAL_BEGINNING = ".partial", b'{"what": "vicinal '
 
-# Inputs that are files; what is said of a missing folder is left to its command.
-_FILES = ("MODEL", "DATA", "--pairs", "--query")
+
+class Declared(NamedTuple):
+    """A path argument.
+
+    label : what the user knows it as
+    folder : whether it names a folder, whose command says what is wrong with it
+    table : whether it may be a folder as well as a file
+    stdout : whether "-" stands for stdout
+    files, beside : see `add_output`
+    """
+
+    label: str
+    folder: bool = False
+    table: bool = False
+    stdout: bool = False
+    files: Sequence[str] = ()
+    beside: Sequence[str] = ()
 
 
-def add_input(parser, *names, **options):
-    """Add an argument that names a file or folder to read."""
-    _add(parser, "inputs", names, options, (), ())
+def add_input(parser, *names, folder=False, table=False, **options):
+    """Add an argument that names a file to read, or with `folder` a folder; with `table` it may be a folder of Parquet files."""
+    _add(parser, "inputs", names, options, folder=folder, table=table)
 
 
-def add_output(parser, *names, files=(), beside=(), **options):
-    """Add an argument that names a file to write, or a folder.
+def add_output(parser, *names, folder=False, stdout=False, files=(), beside=(), **options):
+    """Add an argument that names a file to write, or with `folder` a folder.
 
     Parameters
     ----------
+    stdout : bool
+        Whether "-" stands for stdout.
     files : sequence of str
         What is known to be written in the folder.
     beside : sequence of str
         Endings of further files that are written beside the file.
     """
-    _add(parser, "outputs", names, options, files, beside)
+    _add(parser, "outputs", names, options, folder=folder, stdout=stdout, files=files, beside=beside)
 
 
-def _add(parser, role, names, options, files, beside):
-    """Add an argument and declare it: `inputs` and `outputs` of the parsed command line hold a label and further files each."""
+def _add(parser, role, names, options, **facts):
+    """Add an argument and declare it in `inputs` or `outputs` of the parsed command line."""
     action = parser.add_argument(*names, **options)
     label = action.option_strings[0] if action.option_strings else action.metavar
-    parser.set_defaults(**{role: {**(parser.get_default(role) or {}), action.dest: (label, files, beside)}})
+    declared = Declared(label, **facts)
+    parser.set_defaults(**{role: {**(parser.get_default(role) or {}), action.dest: declared}})
 
 
 def check_paths(arguments):
-    """Refuse a command line that names one file as an output and as an input, or as two outputs, or a missing input."""
-    inputs = _given(arguments, "inputs")
-    keep_apart(inputs, _given(arguments, "outputs"))
-    for label, path in inputs:
-        # Said before anything heavy is imported.
-        if label in _FILES and isinstance(path, str) and not os.path.lexists(path):
-            if label == "MODEL":
-                raise ModelFailure(f"cannot load {path}: there is no such file.")
-            raise DataFailure(f"cannot read {path}: No such file or directory.")
+    """Refuse a command line that names one file as an output and as an input, or as two outputs, or a path that cannot be."""
+    keep_apart(_given(arguments, "inputs"), _given(arguments, "outputs"))
+    for role, check in (("inputs", _check_readable), ("outputs", check_writable)):
+        for attribute, declared in getattr(arguments, role, {}).items():
+            value = getattr(arguments, attribute)
+            for path in value if isinstance(value, list) else [value]:
+                if path is None or (path == "-" and (declared.stdout or role == "inputs")):
+                    continue
+                if declared.table and os.path.isdir(path):
+                    continue
+                if not declared.folder:
+                    check(path, declared.label)
+                elif role == "inputs" and not os.path.isdir(path):
+                    raise DataFailure(f"the folder {path!r} of {declared.label} does not exist.")
+
+
+def _check_readable(path, label):
+    """Refuse a missing file, and a folder, with the exit code of what it would have been."""
+    kind = {"MODEL": ModelFailure, "--key-file": UsageFailure}.get(label, DataFailure)
+    verb = "load" if label == "MODEL" else "read"
+    if not os.path.lexists(path):
+        raise kind(f"cannot {verb} {path}: there is no such file.")
+    if os.path.isdir(path):
+        raise kind(f"cannot {verb} {path}: it is a folder.")
+
+
+def check_writable(path, label=None):
+    """Find out before the work that the output cannot be written."""
+    if path == "-":
+        raise UsageFailure("models and reports are files: name one instead of '-' (stdout is for tables and words).")
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    if os.path.isdir(target):
+        raise OutputFailure(f"cannot write {path}: it is a folder. Name a file in it.")
+    if not os.path.isdir(folder):
+        raise OutputFailure(f"cannot write {path}: the folder {folder!r} does not exist.")
+    existing = os.path.exists(target)
+    # A device is written where it is, a file is replaced by another in its folder.
+    in_place = is_special(target)
+    if (existing and not os.access(target, os.W_OK)) or not (in_place or os.access(folder, os.W_OK)):
+        raise OutputFailure(f"cannot write {path}: permission denied.")
 
 
 def _given(arguments, role):
     """Labels and paths of the inputs or outputs that were given; stdin and stdout by their descriptors."""
     found = []
     standard = role == "outputs"  # every command writes to stdout, but reads stdin only where "-" asks for it
-    for attribute, (label, files, beside) in getattr(arguments, role, {}).items():
-        value = getattr(arguments, attribute)
+    for attribute, declared in getattr(arguments, role, {}).items():
+        value, label = getattr(arguments, attribute), declared.label
         for path in value if isinstance(value, list) else [value]:
             if path == "-":
                 standard = True
             elif path is not None:
-                further = [os.path.join(path, file) for file in files] + [path + ending for ending in beside]
+                further = [os.path.join(path, file) for file in declared.files]
+                further += [path + ending for ending in declared.beside]
                 found += [(label, path), *((label, other) for other in further)]
     if standard:
         name = "stdin" if role == "inputs" else "stdout"

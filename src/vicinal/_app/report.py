@@ -4,7 +4,7 @@ import numpy as np
 
 from vicinal._app.errors import DataFailure
 from vicinal._app.judging import judge_rows
-from vicinal._app.outputs import check_writable, write_json, write_text
+from vicinal._app.outputs import write_json, write_text
 from vicinal._app.tables import check_columns
 from vicinal._app.use import open_model
 
@@ -20,7 +20,6 @@ table = ...  # the rows of {data!r}, as a DataFrame
 
 def report(arguments, console):
     """Run the command."""
-    check_writable(arguments.output)
     model, table, picked = open_model(arguments, console)
     y = None
     if arguments.target is not None:

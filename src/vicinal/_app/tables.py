@@ -1,20 +1,18 @@
 """Reading tables: CSV, TSV, Parquet, XLSX, NPY, NPZ, from a file or from stdin ("-")."""
 
-import codecs
 import contextlib
-import csv
 import gzip
 import io
 import sys
-import warnings
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vicinal._app.console import count, one_line, shown
-from vicinal._app.errors import DataFailure, Failure, UsageFailure, need
+from vicinal._app.errors import DataFailure, UsageFailure, need
+from vicinal._app.text_tables import decoding, text_table
+from vicinal._app.unpacking import read_parquet, refuse_gzip_bomb, refuse_zip_bomb
 
 FORMATS = ("csv", "tsv", "parquet", "xlsx", "npy", "npz")
 _ENDINGS = {
@@ -29,11 +27,6 @@ _ENDINGS = {
     ".npz": "npz",
 }
 _NAME_ARRAYS = ("names", "feature_names", "columns")
-_SEPARATORS = (",", ";", "\t", "|")
-_SAMPLE = 1 << 16  # bytes by which the separator is found
-# A packed file may unpack to this size, or to so many times its own. Tables shrink to a tenth when they are packed, seldom to a
-# fiftieth; a file that was made to fill the memory shrinks to a thousandth.
-_UNPACKED, _RATIO = 256 << 20, 100
 
 
 class TableOptions(NamedTuple):
@@ -46,6 +39,7 @@ class TableOptions(NamedTuple):
     na: list[str] | None = None
     no_header: bool = False
     array: str | None = None
+    max_unpacked: str | None = None
 
     @classmethod
     def from_arguments(cls, arguments):
@@ -78,7 +72,7 @@ class ColumnChoice(NamedTuple):
         return [column for column in columns if column in {*wanted, *self.also}]
 
 
-_AS_NAMED, _ALL = TableOptions(), ColumnChoice()
+_AS_NAMED, ALL_COLUMNS = TableOptions(), ColumnChoice()
 
 
 def format_of(path, *, what="file"):
@@ -98,6 +92,8 @@ def table_format(source, options):
     """The format of a source: as asked for, by its ending, or CSV on stdin."""
     if source == "-" or options.format:
         return options.format or "csv"
+    if Path(source).is_dir():
+        return "parquet"
     try:
         return format_of(source)
     except UsageFailure as failure:
@@ -123,7 +119,7 @@ def check_columns(names, columns, option):
             raise DataFailure(f"{option}: there is no column {name!r}.{hint} The table has {shown(columns)}.")
 
 
-def read_table(source, options=_AS_NAMED, console=None, choice=_ALL):
+def read_table(source, options=_AS_NAMED, console=None, choice=ALL_COLUMNS):
     """Read a table into a DataFrame with unique text column names.
 
     Parameters
@@ -138,24 +134,15 @@ def read_table(source, options=_AS_NAMED, console=None, choice=_ALL):
     """
     kind = table_format(source, options)
     name = "stdin" if source == "-" else source
-    try:
-        with _opened(source) as file:
-            if kind in ("csv", "tsv"):
-                frame = _read_text(file, name, kind, options, console, choice)
-            elif kind == "parquet":
-                frame = _read_parquet(file, name, choice)
-            elif kind == "xlsx":
-                frame = _read_excel(file, name, options)
-            else:
-                frame = _read_numpy(file, name, kind, options.array)
-    except OSError as error:
-        raise DataFailure(f"cannot read {name}: {error.strerror or one_line(error)}.") from error
-    except EOFError as error:
-        raise DataFailure(f"cannot read {name}: the file ends too early. Is it whole?") from error
-    except zlib.error as error:
-        raise DataFailure(f"cannot read {name}: its compressed data are damaged ({one_line(error)}).") from error
-    except MemoryError as error:
-        raise DataFailure(f"cannot read {name}: it does not fit into memory.") from error
+    with reading_errors(name), _opened(source, options) as file:
+        if kind in ("csv", "tsv"):
+            frame = _read_text(file, name, kind, options, console, choice)
+        elif kind == "parquet":
+            frame = _read_parquet(file, name, options, choice)
+        elif kind == "xlsx":
+            frame = _read_excel(file, name, options)
+        else:
+            frame = _read_numpy(file, name, kind, options)
     frame.columns = [str(column) for column in frame.columns]
     chosen = choice.of(list(frame.columns), name)
     frame = frame if chosen is None else frame[chosen]
@@ -166,187 +153,43 @@ def read_table(source, options=_AS_NAMED, console=None, choice=_ALL):
     return frame
 
 
-def _opened(source):
+@contextlib.contextmanager
+def reading_errors(name: str) -> Iterator[None]:
+    """What the system says of a file that cannot be read, in the words of the command."""
+    try:
+        yield
+    except OSError as error:
+        raise DataFailure(f"cannot read {name}: {error.strerror or one_line(error)}.") from error
+    except EOFError as error:
+        raise DataFailure(f"cannot read {name}: the file ends too early. Is it whole?") from error
+    except zlib.error as error:
+        raise DataFailure(f"cannot read {name}: its compressed data are damaged ({one_line(error)}).") from error
+    except MemoryError as error:
+        raise DataFailure(f"cannot read {name}: it does not fit into memory.") from error
+
+
+def _opened(source, options):
     if source == "-":
         if sys.stdin is None:
             raise DataFailure("cannot read stdin: it is closed.")
         return io.BytesIO(sys.stdin.buffer.read())
     if Path(source).is_dir():
-        raise DataFailure(f"cannot read {source}: it is a folder.")
+        raise DataFailure(
+            f"cannot read {source}: it is a folder. (score, transform and learn read folders of Parquet files.)"
+        )
     if not source.lower().endswith(".gz"):
         return open(source, "rb")
-    _refuse_bomb(source)
+    refuse_gzip_bomb(source, options.max_unpacked)
     return gzip.open(source)
-
-
-def _refuse_bomb(source):
-    """Unpack a file to nowhere, and refuse it where it grows beyond what a table would."""
-    most = max(_UNPACKED, _RATIO * Path(source).stat().st_size)
-    with gzip.open(source) as file:
-        unpacked = 0
-        while block := file.read(1 << 20):
-            unpacked += len(block)
-            if unpacked > most:
-                raise _bomb(source, most)
-
-
-def _bomb(name, most):
-    return DataFailure(
-        f"{name} unpacks to more than {most >> 20:,} MB, over {_RATIO} times its size, and might fill the memory. Unpack it "
-        "yourself if you trust it."
-    )
 
 
 def _read_text(file, name, kind, options, console, choice):
     import pandas as pd
 
-    sep = {"\\t": "\t", "tab": "\t", None: None}.get(options.sep, options.sep)
-    if sep is None:
-        sep = "\t" if kind == "tsv" else _separator(file, options.encoding)
-        if kind == "csv" and sep != "," and console is not None:
-            console.say(f"the columns of {name} are separated by {sep!r}.")
-    if len(sep) != 1:
-        raise UsageFailure(f"--sep must be one character, got {sep!r}. Write 'tab' for a tab.")
-    decimal = options.decimal or "."
-    if len(decimal) != 1 or decimal == sep:
-        raise UsageFailure(f"--decimal must be one character other than the separator {sep!r}, got {decimal!r}.")
-    try:
-        codecs.lookup(options.encoding)
-    except LookupError as error:
-        raise UsageFailure(f"--encoding {options.encoding!r} is not known to Python.") from error
-    # The float that Python reads: pandas 2 errs in the last digit, and `score` would not know its training rows. Pandas 4
-    # knows no other way.
-    exact = {"float_precision": "round_trip"} if int(pd.__version__.partition(".")[0]) < 4 else {}
-    named = (UnicodeError, pd.errors.EmptyDataError, pd.errors.ParserError, pd.errors.ParserWarning)
-    try:
-        header = _header(file, sep, options.encoding)
-        if header is None:
-            raise DataFailure(f"{name} is empty.")
-        _check_header(header, name, sep, options.no_header, console)
-        names = [f"x{i}" for i in range(len(header))] if options.no_header else header
-        chosen = choice.of(names, name)
-        file.seek(0)
-        with warnings.catch_warnings(), _decoding(name, kind.upper(), but=named):
-            # A row with more fields than the header would otherwise lose them with a ParserWarning.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            warnings.filterwarnings("ignore", message="The 'float_precision' argument is deprecated")
-            frame = pd.read_csv(
-                file,
-                sep=sep,
-                encoding=options.encoding,
-                header=None if options.no_header else 0,
-                index_col=False,
-                low_memory=False,
-                decimal=decimal,
-                na_values=options.na,
-                skipinitialspace=True,
-                usecols=None if chosen is None else sorted(names.index(column) for column in chosen),
-                **exact,
-            )
-    except UnicodeError as error:
-        raise DataFailure(f"{name} is not {options.encoding} text: {_undecodable(error)}.") from error
-    except pd.errors.EmptyDataError as error:
-        raise DataFailure(f"{name} is empty.") from error
-    except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:
-        reason = one_line(error).removeprefix("Error tokenizing data. C error: ")
-        raise DataFailure(
-            f"{name} is not a table: {reason}. Every line needs as many fields as the first one, separated by {sep!r} "
-            "(--sep changes it)."
-        ) from error
-    if options.no_header:
-        frame.columns = [f"x{i}" for i in range(frame.shape[1])] if chosen is None else chosen
-    frame.attrs["sep"] = sep
-    return frame
-
-
-def _separator(file, encoding):
-    """The character that cuts the first lines into the same number of fields: a comma where it does, else the one of most."""
-    sample = file.read(_SAMPLE).decode(_decoder(encoding), errors="replace")
-    file.seek(0)
-    lines = sample.splitlines()[:50]
-    if len(sample) >= _SAMPLE // 4 and len(lines) > 1:
-        lines = lines[:-1]  # which may be cut
-    found = {}
-    for sep in _SEPARATORS:
-        widths = {len(fields) for fields in csv.reader(lines, delimiter=sep) if any(fields)}
-        if len(widths) == 1:
-            found[sep] = widths.pop()
-    best = max(found, key=lambda sep: found[sep], default=",")
-    return "," if found.get(",", 0) > 1 or found.get(best, 0) < 2 else best
-
-
-def _decoder(encoding):
-    return "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
-
-
-def _header(file, sep, encoding):
-    """The fields of the first line that is not blank, or None."""
-    text = io.TextIOWrapper(file, encoding=_decoder(encoding), newline="")
-    try:
-        for line in csv.reader(text, delimiter=sep):
-            if any(field.strip() for field in line):
-                return [field.strip() for field in line]
-    finally:
-        text.detach()
-    return None
-
-
-def _check_header(header, name, sep, no_header, console):
-    """Say what is odd about the first line."""
-    if len(header) == 1:
-        for other in (";", "\t", "|", ","):
-            if other != sep and other in header[0]:
-                spelled = "tab" if other == "\t" else other
-                raise DataFailure(
-                    f"{name} has one column, {header[0][:60]!r}, when it is cut at {sep!r}. Pass --sep '{spelled}' if "
-                    f"{other!r} separates the columns."
-                )
-    if no_header or console is None:
-        return
-    if all(_is_number(field) for field in header):
-        console.warn(
-            f"the first line of {name} holds only numbers, and is read as column names. Pass --no-header if it is data."
-        )
-    repeated = [field for field, times in Counter(header).items() if times > 1 and field]
-    if repeated:
-        console.warn(f"{name} repeats the column names {shown(repeated)}: later ones are numbered (name.1, name.2).")
-
-
-def _is_number(field):
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
-
-
-def _undecodable(error):
-    start = getattr(error, "start", None)
-    data = getattr(error, "object", b"")
-    where = (
-        f"byte 0x{data[start]:02x} at position {start}"
-        if isinstance(start, int) and start < len(data)
-        else one_line(error)
-    )
-    return f"{where}. Convert the file to UTF-8, or pass its encoding, as in --encoding latin-1 or --encoding utf-16"
-
-
-@contextlib.contextmanager
-def _decoding(name: str, kind: str, more: str = "", but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Whatever the reader of a format raises over bytes that are not of it, in one sentence that names the file.
-
-    On damaged bytes NumPy, zipfile, pyarrow and pandas raise nearly every built-in exception, so all are taken here.
-    """
-    clear: tuple[type[BaseException], ...] = (Failure, MemoryError, zlib.error, EOFError, *but)
-    try:
-        yield
-    except clear:
-        raise
-    except Exception as error:
-        reason = one_line(error)[:300].rstrip(".") or type(error).__name__
-        if not isinstance(error, (ValueError, OSError)):  # such as KeyError, whose text is a name alone
-            reason = f"{type(error).__name__}: {reason}"
-        raise DataFailure(f"cannot read {name} as {kind}: {reason}.{more}") from error
+    text = text_table(file, name, kind, options, console, choice)
+    with text.errors():
+        frame = pd.read_csv(file, **text.arguments)
+    return text.named(frame)
 
 
 def _read_excel(file, name, options):
@@ -354,8 +197,8 @@ def _read_excel(file, name, options):
     import pandas as pd
 
     need("openpyxl", "reading .xlsx", "xlsx")
-    with _decoding(name, "a workbook"):
-        _refuse_zip_bomb(file, name)
+    with decoding(name, "a workbook"):
+        refuse_zip_bomb(file, name, options.max_unpacked)
         sheets = pd.ExcelFile(file, engine="openpyxl")
         if options.array is not None and options.array not in sheets.sheet_names:
             raise DataFailure(
@@ -370,28 +213,14 @@ def _read_excel(file, name, options):
     return frame
 
 
-def _refuse_zip_bomb(file, name):
-    import zipfile
-
-    size = file.seek(0, io.SEEK_END)
-    with zipfile.ZipFile(file) as parts:
-        unpacked = sum(part.file_size for part in parts.infolist())
-    file.seek(0)
-    if unpacked > max(_UNPACKED, _RATIO * size):
-        raise _bomb(name, max(_UNPACKED, _RATIO * size))
-
-
-def _read_parquet(file, name, choice):
+def _read_parquet(file, name, options, choice):
     need("pyarrow", "reading Parquet")
-    from pyarrow import parquet
-
-    with _decoding(name, "a Parquet table"):
-        content = parquet.ParquetFile(io.BytesIO(file.read()))
-        chosen = choice.of([str(column) for column in content.schema_arrow.names], name)
-        return content.read(columns=chosen).to_pandas().reset_index(drop=True)
+    with decoding(name, "a Parquet table"):
+        table = read_parquet(file.read(), name, options.max_unpacked, lambda columns: choice.of(columns, name))
+        return table.to_pandas().reset_index(drop=True)
 
 
-def _read_numpy(file, name, kind, array):
+def _read_numpy(file, name, kind, options):
     import numpy as np
 
     start = file.read(6)
@@ -400,15 +229,15 @@ def _read_numpy(file, name, kind, array):
         # Without this check np.load would take the file for a pickle, and say how to load it unsafely.
         raise DataFailure(f"cannot read {name} as {kind.upper()}: it is not a file that NumPy has written.")
     more = " It must hold arrays of numbers or text; arrays of Python objects are never loaded."
-    with _decoding(name, kind.upper(), more):
+    with decoding(name, kind.upper(), more):
         if start.startswith(b"PK"):
-            _refuse_zip_bomb(file, name)
+            refuse_zip_bomb(file, name, options.max_unpacked)
         content = np.load(file, allow_pickle=False)
         if kind != "npz" and not hasattr(content, "files"):
-            return _frame_of_array(content, name)
+            return frame_of_array(content, name)
         if not hasattr(content, "files"):
             raise ValueError("it holds one array; name it .npy")
-        return _frame_of_arrays({key: content[key] for key in content.files}, name, array)
+        return _frame_of_arrays({key: content[key] for key in content.files}, name, options.array)
 
 
 def _frame_of_arrays(arrays, name, wanted):
@@ -436,7 +265,7 @@ def _frame_of_arrays(arrays, name, wanted):
         ),
         None,
     )
-    frame = _frame_of_array(table, name, names)
+    frame = frame_of_array(table, name, names)
     for key, value in arrays.items():
         if key != wanted and value.ndim == 1 and len(value) == len(frame) and key not in frame:
             frame[key] = value
@@ -444,7 +273,8 @@ def _frame_of_arrays(arrays, name, wanted):
     return frame
 
 
-def _frame_of_array(array, name, names=None):
+def frame_of_array(array, name, names=None):
+    """The table of an array of numbers, or of an array with named fields."""
     import pandas as pd
 
     if array.dtype.names:

@@ -1,7 +1,11 @@
 """`vicinal transform`, `vicinal score` and `vicinal neighbors`: use a saved model."""
 
+from functools import cached_property
+from typing import Any, NamedTuple
+
 import numpy as np
 
+from vicinal._app.blocks import NeededColumns, in_turn, open_table
 from vicinal._app.columns import pick_features
 from vicinal._app.console import count, shown
 from vicinal._app.errors import DataFailure, ModelFailure, UsageFailure
@@ -16,7 +20,8 @@ from vicinal._app.judging import (
     versions_of,
 )
 from vicinal._app.models import load_model, make_engine, read_key
-from vicinal._app.outputs import check_writable, output_format, write_json, write_table
+from vicinal._app.outputs import output_format, write_json
+from vicinal._app.table_writer import TableWriter
 from vicinal._app.tables import TableOptions, check_columns, read_table, split_names
 
 
@@ -25,26 +30,28 @@ def transform(arguments, console):
     import pandas as pd
 
     _check_output(arguments)
-    model, table, picked = open_model(arguments, console)
-    images = ask(_method(model, "transform", "a density without a metric"), picked.features)
-    rows = picked.rows
-    kept = _kept(arguments, table, rows)
-    names = _output_names(model, images.shape[1])
-    parts = [kept, pd.DataFrame(images, columns=names)]
-    if arguments.missing == "drop":
-        parts.insert(0, pd.DataFrame({"row": rows}))
-    _give(pd.concat(parts, axis=1), arguments, console, model)
+    model, blocks = open_model_and_blocks(arguments, console)
+    missing, map_rows = _about_missing(arguments, model), _method(model, "transform", "a density without a metric")
+    with Results(arguments, console, model) as results:
+        for first, table, told in in_turn(blocks, console):
+            picked = pick_features(table, model, told, missing, whole=told is console)
+            if not len(picked.rows):
+                continue
+            images = ask(map_rows, picked.features)
+            kept = _kept(arguments, table, picked.rows)
+            parts = [kept, pd.DataFrame(images, columns=_output_names(model, images.shape[1]))]
+            if arguments.missing == "drop":
+                parts.insert(0, pd.DataFrame({"row": first + picked.rows}))
+            results.write(pd.concat(parts, axis=1))
 
 
 def score(arguments, console):
     """Run `vicinal score`."""
-    import pandas as pd
-    from scipy.stats import false_discovery_control
-
     if (arguments.data is None) != arguments.training:
         raise UsageFailure("score needs either DATA or --training.")
     _check_output(arguments)
-    model, table, picked = open_model(arguments, console, marginalise=True)
+    model, blocks = open_model_and_blocks(arguments, console)
+    missing = _about_missing(arguments, model, marginalise=True)
     _method(model, "score_samples", "a metric without a density")
     if np.isnan(model.log_scale):
         console.warn("the model changes the features before the density sees them: log_density is in those units.")
@@ -53,47 +60,112 @@ def score(arguments, console):
             "--fdr is for new rows: the p-values of training rows are their ranks, among which no rate can be held. Leave "
             "--fdr or --training out."
         )
-    detector = detector_of(model, arguments.contamination)
-    features = None if picked is None else picked.features
-    own = np.full(0 if features is None else len(features), -1)
-    if arguments.training:
-        own = rows = np.arange(len(detector.training_scores_))
-    else:
-        rows = picked.rows
-    versions = versions_of(model, features)
-    if not arguments.training and not arguments.as_new:
-        own = training_rows_of(model, versions[0])
-        mention_training_rows(own, console)
-    judged = judged_rows(model, detector, versions, own, in_blocks_of(arguments, console))
-    outliers = judged["score"] < detector.offset_
-    if arguments.fdr is not None:
-        outliers = false_discovery_control(judged["p_value"]) <= arguments.fdr
-    broken = {} if picked is None else picked.broken
-    if broken:
-        outliers |= _mark_broken(judged, detector, broken, console)
-    console.say(f"{count(int(outliers.sum()), 'outlier')} in {count(len(outliers), 'row')}.")
-    result = pd.DataFrame(
-        {
-            "row": rows,
-            "log_density": judged["log_density"] - np.nan_to_num(model.log_scale),
-            "p_value": judged["p_value"],
-            "outlier": outliers.astype(int),
-        }
-    )
-    if model.noise is not None and model.noise.steps_.all():
-        result["log_probability"] = result["log_density"] + np.log(model.noise.steps_).sum()
-    if arguments.explain:
-        result["why"] = ["; ".join(texts) for texts in reasons_of(model, detector, features, own, outliers)]
-        for name, differs in broken.items():
-            reason = f"{name}: expected {picked.constants[name]} as in all training rows, got "
-            values = table[name].iloc[rows].astype(str).to_numpy()
-            result["why"] = [
-                "; ".join(filter(None, [f"{reason}{value}", why])) if differ else why
-                for value, differ, why in zip(values, differs, result["why"], strict=True)
-            ]
-    if table is not None:
-        result = pd.concat([_kept(arguments, table, rows), result], axis=1)
-    _give(result, arguments, console, model)
+    scorer = _Scorer(model, arguments, missing)
+    most = None
+    if arguments.fdr is not None and not isinstance(blocks, list):
+        # All rows are judged together, so that they are read twice.
+        p_values = [block.judged["p_value"] for block in scorer.judged(blocks, console)]
+        most = _largest_discovery(np.concatenate(p_values), arguments.fdr)
+    n_outliers = 0
+    with Results(arguments, console, model) as results:
+        for block in scorer.judged(blocks, console):
+            frame = scorer.frame(block, most)
+            n_outliers += int(frame["outlier"].sum())
+            results.write(frame)
+        console.say(f"{count(n_outliers, 'outlier')} in {count(results.n_rows, 'row')}.")
+
+
+def _largest_discovery(p_values, rate):
+    """The largest p-value that is called a discovery at a false discovery rate; -1 where there is none."""
+    from scipy.stats import false_discovery_control
+
+    return p_values[false_discovery_control(p_values) <= rate].max(initial=-1.0)
+
+
+class _Judged(NamedTuple):
+    """Some rows that were judged: their numbers, those of equal training rows (or -1), and what `judged_rows` says.
+
+    table, picked : the block and the model's columns of it; None for training rows
+    """
+
+    rows: np.ndarray
+    own: np.ndarray
+    judged: dict[str, np.ndarray]
+    console: Any
+    table: Any = None
+    picked: Any = None
+
+
+class _Scorer:
+    """What `vicinal score` does with a block of rows."""
+
+    def __init__(self, model, arguments, missing):
+        self._model, self._arguments, self._missing = model, arguments, missing
+
+    @cached_property
+    def _detector(self):
+        return detector_of(self._model, self._arguments.contamination)
+
+    def judged(self, blocks, console):
+        """Yield the judgement of each block; of the training rows, where there is no block."""
+        model, arguments = self._model, self._arguments
+        in_blocks = in_blocks_of(arguments, console)
+        if blocks is None:
+            own = np.arange(len(self._detector.training_scores_))
+            yield _Judged(own, own, judged_rows(model, self._detector, [None], own, in_blocks), console)
+            return
+        for first, table, told in in_turn(blocks, console):
+            picked = pick_features(table, model, told, self._missing, whole=told is console)
+            if not len(picked.rows):
+                continue
+            versions, detector = versions_of(model, picked.features), self._detector
+            own = np.full(len(picked.rows), -1)
+            if not arguments.as_new:
+                own = training_rows_of(model, versions[0])
+                mention_training_rows(own, told)
+            judged = judged_rows(model, detector, versions, own, in_blocks)
+            yield _Judged(first + picked.rows, own, judged, told, table, picked)
+
+    def frame(self, block, most=None):
+        """The rows of the output; `most` is the largest p-value of an outlier, where ``--fdr`` was settled before."""
+        import pandas as pd
+
+        model, detector, arguments, judged = self._model, self._detector, self._arguments, block.judged
+        outliers = judged["score"] < detector.offset_
+        if arguments.fdr is not None:
+            most = _largest_discovery(judged["p_value"], arguments.fdr) if most is None else most
+            outliers = judged["p_value"] <= most
+        broken = {} if block.picked is None else block.picked.broken
+        if broken:
+            outliers |= _mark_broken(judged, detector, broken, block.console)
+        result = pd.DataFrame(
+            {
+                "row": block.rows,
+                "log_density": judged["log_density"] - np.nan_to_num(model.log_scale),
+                "p_value": judged["p_value"],
+                "outlier": outliers.astype(int),
+            }
+        )
+        if model.noise is not None and model.noise.steps_.all():
+            result["log_probability"] = result["log_density"] + np.log(model.noise.steps_).sum()
+        if arguments.explain:
+            features = None if block.picked is None else block.picked.features
+            result["why"] = ["; ".join(texts) for texts in reasons_of(model, detector, features, block.own, outliers)]
+            for name, differs in broken.items():
+                result["why"] = _with_broken(result["why"], name, differs, block)
+        if block.table is None:
+            return result
+        return pd.concat([_kept(arguments, block.table, block.picked.rows), result], axis=1)
+
+
+def _with_broken(reasons, name, differs, block):
+    """The reasons of rows, with that of another value than all training rows had."""
+    reason = f"{name}: expected {block.picked.constants[name]} as in all training rows, got "
+    values = block.table[name].iloc[block.picked.rows].astype(str).to_numpy()
+    return [
+        "; ".join(filter(None, [f"{reason}{value}", why])) if differ else why
+        for value, differ, why in zip(values, differs, reasons, strict=True)
+    ]
 
 
 def _mark_broken(judged, detector, broken, console):
@@ -148,24 +220,37 @@ def neighbors(arguments, console):
             "distance": distances.ravel(),
         }
     )
-    _give(result, arguments, console, model)
+    with Results(arguments, console, model) as results:
+        results.write(result)
 
 
 def _check_output(arguments):
-    """Find out before the work that the table cannot be written."""
+    """Find out before the work that no table can be written under this name."""
     if arguments.output not in (None, "-"):
         output_format(arguments.output)
-        check_writable(arguments.output)
 
 
-def open_model(arguments, console, *, marginalise=False):
-    """The model, the table and the model's columns of it (None for ``score --training``)."""
+def open_model(arguments, console):
+    """The model, the table and the model's columns of it."""
     model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
-    missing = _about_missing(arguments, model, marginalise=marginalise)
-    if arguments.data is None:
-        return model, None, None
+    missing = _about_missing(arguments, model)
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
     return model, table, pick_features(table, model, console, missing)
+
+
+def open_model_and_blocks(arguments, console):
+    """The model, and the blocks of the table (None for ``score --training``)."""
+    model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
+    if arguments.data is None:
+        return model, None
+    needed = None if model.encoder is None else frozenset(model.encoder.used_columns)
+    also = {
+        *split_names(arguments.keep, ()),
+        *(arguments.keep or ()),
+        *([] if needed is None else model.encoder.constants_),
+    }
+    columns = NeededColumns(needed, frozenset(also))
+    return model, open_table(arguments.data, TableOptions.from_arguments(arguments), console, in_blocks=columns)
 
 
 def _about_missing(arguments, model, *, marginalise=False):
@@ -215,21 +300,49 @@ def _output_names(model, n_columns):
     return [f"{stem}{i}" for i in range(n_columns)]
 
 
-def _give(result, arguments, console, model):
-    arguments.check_interrupted()
-    if result.columns.has_duplicates:
-        name = result.columns[result.columns.duplicated()][0]
-        raise UsageFailure(f"--keep {name}: the output has a column of that name already. Rename it in the table.")
-    if arguments.json and arguments.output in (None, "-"):
-        write_json(_records(result))
-        return
-    write_table(result, arguments.output)
-    if arguments.output not in (None, "-"):
-        console.say(f"wrote {count(len(result), 'row')} to {arguments.output}.")
-        if arguments.json:
-            write_json(
-                {"model": model.kind, "output": arguments.output, "rows": len(result), "columns": list(result.columns)}
-            )
+class Results:
+    """The output of a command that makes a table: rows in a file or on stdout, or JSON."""
+
+    def __init__(self, arguments, console, model):
+        self._arguments, self._console, self._model = arguments, console, model
+        self._as_json = arguments.json and arguments.output in (None, "-")
+        self._frames = []
+        self._writer = TableWriter(arguments.output)
+
+    @property
+    def n_rows(self):
+        return sum(map(len, self._frames)) if self._as_json else self._writer.n_rows
+
+    def __enter__(self):
+        self._writer.__enter__()
+        return self
+
+    def write(self, frame):
+        """Take in a block of the table."""
+        self._arguments.check_interrupted()
+        if frame.columns.has_duplicates:
+            name = frame.columns[frame.columns.duplicated()][0]
+            raise UsageFailure(f"--keep {name}: the output has a column of that name already. Rename it in the table.")
+        self._frames.append(frame) if self._as_json else self._writer.write(frame)
+
+    def __exit__(self, *error):
+        import pandas as pd
+
+        if error[0] is None and self.n_rows == 0:
+            failure = DataFailure("no row is complete, so --missing drop leaves none.")
+            self._writer.__exit__(DataFailure, failure, None)
+            raise failure
+        self._writer.__exit__(*error)
+        if error[0] is not None:
+            return
+        output = self._arguments.output
+        if self._as_json:
+            write_json(_records(pd.concat(self._frames, ignore_index=True)))
+        elif output not in (None, "-"):
+            self._console.say(f"wrote {count(self.n_rows, 'row')} to {output}.")
+            if self._arguments.json:
+                columns = self._writer.columns
+                write_json({"model": self._model.kind, "output": output, "rows": self.n_rows, "columns": columns})
 
 
 def _records(frame):

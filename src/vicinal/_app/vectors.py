@@ -9,15 +9,15 @@ from vicinal._app.errors import DataFailure
 from vicinal._app.tables import TableOptions, read_table, table_format
 
 
-def read_vectors(path: str, console: Any, vector: str | None = None) -> np.ndarray:
+def read_vectors(path: str, console: Any, options: TableOptions, vector: str | None = None) -> np.ndarray:
     """Return a table of numbers with one row per vector."""
-    if table_format(path, TableOptions()) == "npy":
+    if table_format(path, options) == "npy":
         try:
             rows = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise DataFailure(f"cannot read {path}: {one_line(error)}") from error
     else:
-        frame = read_table(path, TableOptions(), console)
+        frame = read_table(path, options, console)
         rows = _of_frame(frame, path, vector)
     if rows.ndim != 2 or rows.dtype.kind not in "iuf" or not rows.size:
         raise DataFailure(f"{path} must hold vectors, one per row, got {rows.dtype} of shape {rows.shape}.")
@@ -61,18 +61,18 @@ def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
     return frame.to_numpy(dtype=np.float32)
 
 
-def read_column(path: str, console: Any, n_rows: int, option: str) -> list[Any]:
+def read_column(path: str, console: Any, options: TableOptions, n_rows: int, option: str) -> list[Any]:
     """The first column of a table with one line per row of the corpus."""
-    frame = read_table(path, TableOptions(), console)
+    frame = read_table(path, options, console)
     values = frame.iloc[:, 0]
     if len(values) != n_rows:
         raise DataFailure(f"{option} {path}: expected {count(n_rows, 'row')}, as in the corpus, got {len(values)}.")
     return values.astype(object).where(values.notna(), None).tolist()
 
 
-def read_pairs(path: str, console: Any, sizes: tuple[int, int]) -> np.ndarray:
+def read_pairs(path: str, console: Any, options: TableOptions, sizes: tuple[int, int]) -> np.ndarray:
     """Pairs of row numbers; the first column counts rows of a table of the first size, the second of the second."""
-    frame = read_table(path, TableOptions(), console)
+    frame = read_table(path, options, console)
     if frame.shape[1] < 2:
         raise DataFailure(f"--pairs {path}: expected two columns, got one.")
     pairs = frame.iloc[:, :2].to_numpy()

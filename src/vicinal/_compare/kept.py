@@ -15,6 +15,7 @@ from joblib import hash as hash_of
 from vicinal._compare.estimator_code import CodeWriter
 from vicinal._compare.folds import Outcome
 from vicinal._compare.plan import Plan
+from vicinal._compare.rows import ComparisonError
 from vicinal._version import __version__
 
 _WHAT = "vicinal comparison"
@@ -36,13 +37,15 @@ class KeptOutcomes:
         header = json.dumps({"what": _WHAT, "version": __version__, "digest": _digest(plan)})
         lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True) if self._path.exists() else []
         if lines and _kind_of(lines[0]) != _WHAT:
-            raise ValueError(
-                f"keep={str(path)!r} is not a file of a comparison, and is left as it is. Pass another path."
+            raise ComparisonError(
+                "{keep}: {path} is not a file of a comparison, and is left as it is. Choose another path.",
+                {"path": str(path)},
             )
         if lines and lines[0].strip() != header:
-            raise ValueError(
-                f"keep={str(path)!r} belongs to a comparison of other rows, or with other settings or another version of vicinal. "
-                "Delete it to begin anew."
+            raise ComparisonError(
+                "{keep}: {path} belongs to a comparison of other rows, or with other settings or another version of vicinal. "
+                "Delete it to begin anew.",
+                {"path": str(path)},
             )
         whole = [line for line in lines if line.endswith("\n")]
         for line in whole[1:]:

@@ -19,7 +19,7 @@ from vicinal._compare.methods import (
     own_density,
     own_metric,
 )
-from vicinal._compare.rows import ComparedTargets, make_folds, note_twins, read_targets, sample_rows
+from vicinal._compare.rows import ComparedTargets, ComparisonError, make_folds, note_twins, read_targets, sample_rows
 from vicinal._engine import Engine, as_engine
 from vicinal._lca.imputer import DensityImputer
 from vicinal._tables import array_types, describe_types
@@ -30,8 +30,8 @@ _FEWEST_ROWS = 10
 _LOAD_COMPILED = 200
 _FAST_FOLDS, _FAST_ROWS, _FAST_FIT_ROWS = 5, 3_000, 500
 _FAST_NOTE = (
-    f"A fast comparison: one round of folds, at most {_FAST_ROWS:,} rows compared and {_FAST_FIT_ROWS} rows fitted. Leave "
-    "fast out for narrower intervals and for what the methods learn from more rows."
+    f"A fast comparison: one round of folds, at most {_FAST_ROWS:,} rows compared and {_FAST_FIT_ROWS} rows fitted. In a full "
+    "comparison intervals are narrower, and methods learn from more rows."
 )
 
 
@@ -118,7 +118,7 @@ class Plan:
 
     @property
     def discreteness(self) -> str | None:
-        """Why no density is judged where continuous columns repeat their values; None where they do not."""
+        """Why no density is judged where the user lets columns in that repeat their values; None where there are none."""
         tied = [(n, kind.tied) for n, kind in zip(self.names, self.kinds, strict=True) if kind.measured and kind.tied]
         if not tied:
             return None
@@ -224,8 +224,8 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
         own = partial(own_density, columns=columns, n_dimensions=n_dimensions, seed=options.random_state)
         plan.densities = _choose(options.densities, known, "densities", own)
     if not plan.metrics and not plan.densities:
-        why = "densities is empty" if columns.measured else f"no column holds amounts ({plan.left_out})"
-        raise ValueError(f"there is nothing to compare: metrics need y, and {why}.")
+        why = "no density is asked for" if columns.measured else f"no column holds amounts ({plan.left_out})"
+        raise ComparisonError("there is nothing to compare: metrics need {y}, and {why}.", {"why": why})
     return n_dimensions
 
 
@@ -240,7 +240,10 @@ def _choose(wanted, known, name, make_own):
         wanted = [wanted]
     unknown = [key for key in wanted if key not in known]
     if unknown:
-        raise ValueError(f"{name} must be among {', '.join(known)}, got {', '.join(map(repr, unknown))}.")
+        raise ComparisonError(
+            f"{{{name}}} must be among {{known}}, got {{unknown}}.",
+            {"known": ", ".join(known), "unknown": ", ".join(map(repr, unknown))},
+        )
     return [known[key] for key in known if key in set(wanted)]
 
 

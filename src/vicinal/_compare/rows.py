@@ -15,13 +15,14 @@ TASKS = ("auto", "classes", "numbers")
 _MANY_VALUES, _FEW_ROWS_EACH = 20, 10
 
 
-class TargetError(ValueError):
-    """The target cannot be used.
+class ComparisonError(ValueError):
+    """What is asked for cannot be compared.
 
     Parameters
     ----------
     template : str
-        What is wrong and what to do, with ``{y}`` and ``{task}`` where these arguments are named.
+        What is wrong and what to do, with ``{y}``, ``{task}``, ``{keep}``, ``{metrics}`` and ``{densities}`` where these arguments
+        are named.
     values : dict
         What else stands in the template.
     """
@@ -32,19 +33,19 @@ class TargetError(ValueError):
     def __str__(self):
         return self.worded()
 
-    def worded(self, y="y", task="task"):
-        """The message, with the names under which the caller knows the two arguments."""
+    def worded(self, y="y", task="task", keep="keep", metrics="metrics", densities="densities"):
+        """The message, with the names under which the caller knows the arguments."""
         template, values = self.args
-        return template.format(y=y, task=task, **dict(values))
+        return template.format(y=y, task=task, keep=keep, metrics=metrics, densities=densities, **dict(values))
 
 
 @contextmanager
 def _named_by_the_caller():
-    """Errors about a target that is called ``{y}`` here, as `TargetError`: nothing that the user wrote stands in them."""
+    """Errors about a target that is called ``{y}`` here, as `ComparisonError`: nothing that the user wrote stands in them."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        raise TargetError(str(error)) from error
+        raise ComparisonError(str(error)) from error
 
 
 class ComparedTargets(NamedTuple):
@@ -110,19 +111,19 @@ def _read_numbers(y, values, n_rows):
     try:
         values.astype(np.float64)
     except (TypeError, ValueError):
-        raise TargetError(
+        raise ComparisonError(
             "{task}='numbers' needs numbers in {y}, got {dtype}. Leave {task} out to compare by classes.",
             {"dtype": values.dtype},
         ) from None
     with _named_by_the_caller():
         values = read_numbers(y, n_rows, name="{y}")
     if values.size != n_rows:
-        raise TargetError(
+        raise ComparisonError(
             "{y} must hold one number per row: expected {n_rows}, got shape {shape}.",
             {"n_rows": n_rows, "shape": values.shape},
         )
     if np.ptp(values) == 0:
-        raise TargetError(
+        raise ComparisonError(
             "{y} is {value:g} in every row: there is nothing to predict. Leave {y} out to compare densities.",
             {"value": values.flat[0]},
         )
@@ -140,12 +141,12 @@ def _read_classes(y, n_rows):
         )
     names = _texts(classes)
     if len(names) < 2:
-        raise TargetError(
+        raise ComparisonError(
             "{y} holds one class only, {name!r}: nothing can be told apart. Leave {y} out to compare densities.",
             {"name": names[0]},
         )
     if np.bincount(codes).max() < 2:
-        raise TargetError(
+        raise ComparisonError(
             "{y} holds {n_values} different values in {n_rows} rows, none of them twice: it looks like an identifier, not a "
             "class.",
             {"n_values": len(names), "n_rows": n_rows},

@@ -2,6 +2,7 @@
 
 _NOTHING = "Nothing could be judged: no learned method, or no plain one to compare it with, could be fitted."
 _SHORT = {"helped": "helps", "unclear": "does not clearly help", "hurt": "does not help"}
+_WIDEST = 72  # characters of the last column of a table
 _AFTER_ANOTHER = {**_SHORT, "unclear": "does not clearly"}  # where the sentence has said "help" before
 
 
@@ -139,9 +140,11 @@ def comparison_table(comparison):
     if comparison.densities:
         head = ["density", "log-likelihood", "95 % interval", "against the best plain one"]
         parts.append(_table(head, [_density_line(result, comparison) for result in comparison.densities]))
-    remarks = [
-        f"{result.label}: {result.note}." for result in [*comparison.metrics, *comparison.densities] if result.note
-    ]
+    results = [*comparison.metrics, *comparison.densities]
+    remarks = [f"{result.label}: {result.note}." for result in results if result.note]
+    # What the last column of the tables has no room for.
+    reasons = [(result.label, result.failure or result.not_judged or "") for result in results]
+    remarks += [f"{label}: {reason}." for label, reason in reasons if len(f"not judged: {reason}") > _WIDEST]
     lines = [f"{comparison.n_rows:,} rows, {comparison.n_features:,} columns, {comparison.n_folds} folds."]
     if comparison.largest_class is not None:
         lines[0] += (
@@ -205,9 +208,9 @@ def difference_text(result, comparison):
     return text + clear
 
 
-def _table(head, lines, most=72):
+def _table(head, lines):
     """Columns aligned with spaces; only the last one may be long, and is cut."""
-    lines = [[*line[:-1], line[-1] if len(line[-1]) <= most else line[-1][: most - 3] + "..."] for line in lines]
+    lines = [[*line[:-1], line[-1] if len(line[-1]) <= _WIDEST else line[-1][: _WIDEST - 3] + "..."] for line in lines]
     widths = [max(len(row[i]) for row in [head, *lines]) for i in range(len(head))]
     rule = ["-" * width for width in widths]
     return "\n".join(

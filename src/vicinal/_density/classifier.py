@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_weights, validate_data
+from vicinal._dask import answers_collections, fits_collections, float_numbers, gather
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._leave_one_out import scatter_of_rows
@@ -71,6 +72,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         self.density = density
         self.priors = priors
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit a density to the rows of each class.
 
@@ -114,6 +116,11 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
             X[counted], codes, None if weight is None else weight[counted]
         )
         return self
+
+    def gather(self) -> Self:
+        """Bring the training rows of the densities home that were fitted to a Dask collection; see `LCA.gather`."""
+        check_is_fitted(self)
+        return gather(self)
 
     def _constant_variances(self, X, codes, weight):
         """The variances of columns that the densities of classes ignore, (n_classes, n_features)."""
@@ -175,6 +182,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
             )
         return priors / priors.sum()
 
+    @answers_collections(lambda self: len(self.classes_), float_numbers)
     def predict_joint_log_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return ``log(prior_c) + log p_c(x)`` for each row and class, shape (n_samples, n_classes)."""
         check_is_fitted(self)
@@ -191,6 +199,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
             )
         return joint
 
+    @answers_collections(lambda self: len(self.classes_), float_numbers)
     def predict_log_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return the logarithm of the probability of each class, shape (n_samples, n_classes)."""
         joint = self.predict_joint_log_proba(X)
@@ -198,11 +207,13 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
             joint[np.all(joint == -np.inf, axis=1)] = np.log(self.priors_)
         return joint - logsumexp(joint, axis=1, keepdims=True)
 
+    @answers_collections(lambda self: len(self.classes_), float_numbers)
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
         """Return the probability of each class, shape (n_samples, n_classes); rows sum to 1."""
         probabilities = np.exp(self.predict_log_proba(X))
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
+    @answers_collections(dtype=lambda self: self.classes_.dtype)
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class of each row, shape (n_samples,)."""
         best = np.argmax(self.predict_log_proba(X), axis=1)

@@ -25,6 +25,7 @@ from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from vicinal._engine import prepare
 from vicinal._fit_loops import FitPath, Recorder, fixed_point
+from vicinal._journal import journaled
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows, weight_of_others
 from vicinal._mixtures import LOG_2PI
 
@@ -78,6 +79,12 @@ def check_columns_known(X: np.ndarray, names: Any = None) -> None:
         raise ValueError(f"{len(empty)} of {X.shape[1]} columns hold no value at all ({shown}). Drop them.")
 
 
+def forget_gaps(density: Any) -> None:
+    """Delete what an earlier fit to rows with missing values has kept of them."""
+    for name in ("_left_out_scores", "_incomplete_rows"):
+        density.__dict__.pop(name, None)
+
+
 def conditionals(
     X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, log_weights: np.ndarray | None, engine: Any
 ) -> Iterator[Conditional]:
@@ -118,6 +125,17 @@ def expect(
     weight : array of shape (n,) or None
     engine : None, str or Engine
     """
+    scores, filled, scatter, uncertainty = _make_pass(X, centres, covariance, weight, engine)
+    rows = np.array(X)
+    rows[np.isnan(X)] = filled
+    return Expectation(scores, rows, scatter, uncertainty)
+
+
+@journaled()
+def _make_pass(
+    X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, weight: np.ndarray | None, engine: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The fields of an `Expectation`, of the rows only what is missing: a journal of passes keeps no known values."""
     n, d = X.shape
     w = np.ones(n) if weight is None else weight
     with np.errstate(divide="ignore"):
@@ -159,7 +177,7 @@ def expect(
             lift = np.zeros((len(m), d))
             lift[:, o], lift[:, m] = -part.gain, np.eye(len(m))
             uncertainty[np.ix_(m, m)] += lift @ between @ lift.T + mass * part.rest
-    return Expectation(scores, rows, 0.5 * (scatter + scatter.T), 0.5 * (uncertainty + uncertainty.T))
+    return scores, rows[np.isnan(X)], 0.5 * (scatter + scatter.T), 0.5 * (uncertainty + uncertainty.T)
 
 
 def gaussian_start(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -15,8 +15,8 @@ class Judged(NamedTuple):
     log_densities: np.ndarray
 
 
-def judge_incomplete(detector: Any, X: np.ndarray) -> Judged:
-    """Judge rows with missing values as new rows.
+def judge_incomplete(detector: Any, X: np.ndarray, own: np.ndarray | None = None) -> Judged:
+    """Judge rows with missing values as new rows, or as training rows without themselves.
 
     A log-density of fewer columns is no smaller or larger sign of strangeness than one of all columns, so each row is
     compared with the training rows under the marginal density of the columns that it has, these rows left out. The line
@@ -29,6 +29,9 @@ def judge_incomplete(detector: Any, X: np.ndarray) -> Judged:
         Fitted, on a density that is a mixture.
     X : array of shape (m, d)
         Rows as the density sees them, NaN where a value is missing.
+    own : array of shape (m,), optional
+        The positions of the rows among the training rows, where they are training rows. Their p-values are ranks, as those
+        of complete training rows are.
     """
     density = last_step(detector.density_)
     mixture, weight = density._mixture(), weights_in(density)
@@ -40,11 +43,13 @@ def judge_incomplete(detector: Any, X: np.ndarray) -> Judged:
         if not len(known):
             continue
         marginal = mixture.marginal(known) if gaps.any() else mixture
-        scores, training = marginal.score_samples(rows[np.ix_(mine, known)]), marginal.left_out_score_samples()
+        training = marginal.left_out_score_samples()
+        scores = marginal.score_samples(rows[np.ix_(mine, known)]) if own is None else training[own[mine]]
         order = np.argsort(training)
         cumulated = np.cumsum(np.ones(len(training)) if weight is None else weight[order])
         below = np.append(0.0, cumulated)[np.searchsorted(training[order], scores, side="right")]
-        judged.p_values[mine] = (1.0 + below) / (len(training) + 1.0)
+        itself = 1.0 if own is None else 0.0  # a training row is among them already
+        judged.p_values[mine] = (itself + below) / (len(training) + itself)
         judged.scores[mine] = detector.offset_ + scores - detector._threshold(training[order], cumulated)
         judged.log_densities[mine] = scores
     return judged

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.random import RandomState
@@ -10,9 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns, validate_data
+from vicinal._dask import answers_collections, float_numbers, gather
+from vicinal._density.kept_rows import check_keep, drop_rows
 from vicinal._engine import Work, works_there
 from vicinal._mixtures import Mixture, feature_positions
 from vicinal._notebook import NotebookMixin
+from vicinal._row_sources import as_source, by_blocks
 from vicinal._tensors import on_device
 
 
@@ -131,10 +134,29 @@ class MixtureDensityMixin(NotebookMixin):
         return None
 
     _left_out_scores: np.ndarray  # only where the mixture cannot leave its rows out: of a fit to rows with gaps
+    _incomplete_rows: np.ndarray  # the rows of such a fit, NaN where a value is missing
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):
         """The pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""
         return Work(n_queries, n_points, n_features, passes)
+
+    def _before_fit(self) -> None:
+        check_keep(self)
+
+    def _after_fit(self) -> None:
+        drop_rows(self)
+
+    def gather(self) -> Self:
+        """Bring the training rows of a density home that was fitted to a Dask collection or a memory map.
+
+        Rows that are in memory already stay there.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        return gather(self)
 
     def _mixture(self):
         """The fitted mixture, on the engine that the parameter names now: a model may be scored where it was not fitted."""
@@ -142,19 +164,21 @@ class MixtureDensityMixin(NotebookMixin):
         self.mixture_.engine = self.engine
         return self.mixture_
 
+    @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features) or None
-            None scores each training row under the density of the *other* training rows (leave-one-out): what is known
+        X : array-like of shape (n_samples, n_features), a source of rows, or None
+            A source is read block by block; see :func:`vicinal.io.open_rows`. None scores each training row under the density of the *other* training rows (leave-one-out): what is known
             of it, where it has missing values.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            A tensor on the same device when X is a tensor on a GPU, unless `engine` names another backend.
+            A tensor on the same device when X is a tensor on a GPU, unless `engine` names another backend. A lazy Dask array
+            when X is a Dask collection.
         """
         mixture = self._mixture()
         if X is None:
@@ -162,7 +186,11 @@ class MixtureDensityMixin(NotebookMixin):
             return mixture.left_out_score_samples() if left_out is None else left_out.copy()
         if on_device(X) and works_there(self.engine):
             return mixture.score_samples(self._active(check_device_rows(self, X)))
-        return mixture.score_samples(self._active(check_rows(self, X, reset=False)))
+        source = as_source(X)
+        return self._score_rows(X) if source is None else by_blocks(self._score_rows, source)
+
+    def _score_rows(self, X: Any) -> NDArray[Any]:
+        return self.mixture_.score_samples(self._active(check_rows(self, X, reset=False)))
 
     def score(self, X: ArrayLike | None = None, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows of X; of the training rows, leave-one-out, when X is None."""

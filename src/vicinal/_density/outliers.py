@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_positive, check_weights, validate_data
+from vicinal._dask import answers_collections, fits_collections, float_numbers, gather
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
 from vicinal._density.explanation import Explanation, explain, forget_reference
 from vicinal._density.groups import (
@@ -41,6 +42,16 @@ _REFITS = 5
 
 class TrainingRowsWarning(UserWarning):
     """`predict` was given the training table, whose rows it treats as new: `fit_predict` judges them left out."""
+
+
+def _labels_in_blocks(detector: Any) -> Any:
+    """The dtype of predictions for the blocks of a collection; refuses those that need all rows together."""
+    if detector.fdr is not None:
+        raise ValueError(
+            "fdr judges all rows together, and the blocks of a Dask collection are judged one by one. Pass "
+            "p_values(X).compute() to scipy.stats.false_discovery_control, or set fdr=None."
+        )
+    return np.dtype(np.int64)
 
 
 class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
@@ -213,6 +224,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         detector._remember(constants_in(last, steps), rows)
         return detector._judge_training_rows(scores, weights_in(last), last)
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density and score the training rows without themselves.
 
@@ -246,6 +258,11 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         self._remember(np.where(np.ptp(counted, axis=0) == 0, counted[0], np.nan).astype(np.float64), rows)
         return self._judge_training_rows(scores, weight, last)
 
+    def gather(self) -> Self:
+        """Bring the training rows of the density home that was fitted to a Dask collection; see `LCA.gather`."""
+        check_is_fitted(self)
+        return gather(self)
+
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> NDArray[Any]:
@@ -258,14 +275,17 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self, "training_scores_")
         return np.where(self.training_scores_ < self.offset_, -1, 1)
 
+    @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike) -> NDArray[Any]:
         """Return the score of each row of X, as a new row: the lower, the stranger."""
         return self._score(*self._rows(X))
 
+    @answers_collections(dtype=float_numbers)
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
         """Return ``score_samples(X) - offset_``: negative for outliers."""
         return self.score_samples(X) - self.offset_
 
+    @answers_collections(dtype=_labels_in_blocks)
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return for each row of X, as a new row, 1, or -1 for an outlier.
 
@@ -328,6 +348,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
             raise ValueError("rows chooses training rows, and so it needs X=None. Pass the rows themselves as X.")
         return explain(self, self._rows(X)[0], names, self._constant_values())
 
+    @answers_collections(dtype=float_numbers)
     def p_values(self, X: ArrayLike) -> NDArray[Any]:
         """Return the p-value of each row of X, as a new row: between 1 / (n + 1) and 1."""
         return self.p_values_from_scores(self.score_samples(X))

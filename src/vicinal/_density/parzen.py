@@ -12,9 +12,12 @@ from vicinal._checks import (
     check_rows,
     check_spread,
     check_weights,
+    has_gaps,
     is_positive_definite,
+    own_rows,
 )
-from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, gaussian_start, narrowed
+from vicinal._dask import fits_collections
+from vicinal._density.gaps import GapFit, check_columns_known, fit_gaps, forget_gaps, gaussian_start, narrowed
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, as_engine, choose, fit_engine
@@ -103,6 +106,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         tags.input_tags.allow_nan = True
         return tags
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density to rows.
 
@@ -121,8 +125,8 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         """
         rows = check_rows(self, X, reset=True, gaps=True)
         weight = check_weights(sample_weight, rows)
-        self.__dict__.pop("_left_out_scores", None)
-        gaps = bool(np.isnan(rows).any())
+        forget_gaps(self)
+        gaps = has_gaps(rows)
         given = not isinstance(self.bandwidth, str)  # then the kernel has a width along constant columns too
         if gaps:
             self._constants = None
@@ -141,7 +145,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         with np.errstate(divide="ignore"):
             log_weights = None if weight is None else np.log(weight)
         # p(x) = sum_j w_j N(x; x_j, Sigma)
-        self.mixture_ = SharedMixture(rows.copy(), self.covariance_, log_weights, self.engine, self._active_names)
+        self.mixture_ = SharedMixture(own_rows(rows, X), self.covariance_, log_weights, self.engine, self._active_names)
         return self
 
     def _fit_to_gaps(self, X, weight):
@@ -175,7 +179,8 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
                     "differ. Pass bandwidth as a number."
                 ) from None
         warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_", stacklevel=4)
-        self.covariance_, self._left_out_scores = path.parameters.covariance, found.scores
+        self.covariance_ = path.parameters.covariance
+        self._left_out_scores, self._incomplete_rows = found.scores, X.copy()
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path.parameters.centres.astype(X.dtype)
 

@@ -38,6 +38,23 @@ def rows_in(density: Any) -> np.ndarray | None:
     return mixture.centres if isinstance(mixture, SharedMixture) and not moved else None
 
 
+def incomplete_rows_in(density: Any) -> np.ndarray | None:
+    """The training rows as they were passed, NaN where a value is missing; None where no value was missing."""
+    return getattr(density, "_incomplete_rows", None)
+
+
+def positions_among(rows: np.ndarray, training_rows: np.ndarray) -> np.ndarray:
+    """For each row the position of an equal training row, the last of several, or -1; a missing value equals another."""
+
+    def keys(values: np.ndarray) -> list[bytes]:
+        values = np.ascontiguousarray(values, dtype=training_rows.dtype) + 0.0  # + 0.0 turns -0.0 into 0.0
+        values[np.isnan(values)] = np.nan  # one of the many bit patterns
+        return [row.tobytes() for row in values]
+
+    position = {key: i for i, key in enumerate(keys(training_rows))}
+    return np.array([position.get(key, -1) for key in keys(rows)], dtype=np.intp)
+
+
 def constants_in(density: Any, steps: Pipeline | None) -> np.ndarray:
     """A row with the values of columns that are constant in a fitted density's training rows, NaN in the others."""
     constants = np.full(density.n_features_in_, np.nan)

@@ -35,6 +35,8 @@
 
 A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).
 
+Points in a file that is larger than the working memory are placed block by block for log-sums (`_streamed.py`).
+
 A kernel is one metric that all points share, a low-rank frame plus noise per point (`_frames.py`), or a full covariance
 per point (`_covariances.py`).
 
@@ -53,6 +55,7 @@ from vicinal._engine._pool import available_threads, in_order, one_blas_thread, 
 from vicinal._engine._problem import Problem, prepare
 from vicinal._engine._resident import forget, resident
 from vicinal._engine._settings import Engine, as_engine, engine_at, fit_engine, works_there
+from vicinal._engine._streamed import StreamedPlacement, is_streamed, large_source, resident_rows
 
 __all__ = [
     "TIED",
@@ -67,6 +70,7 @@ __all__ = [
     "Problem",
     "Pull",
     "Scatter",
+    "StreamedPlacement",
     "Work",
     "as_engine",
     "available_threads",
@@ -75,11 +79,14 @@ __all__ = [
     "fit_engine",
     "forget",
     "in_order",
+    "is_streamed",
+    "large_source",
     "one_blas_thread",
     "one_blas_thread_beside_pairs",
     "prepare",
     "products_are_accurate",
     "resident",
+    "resident_rows",
     "resolved_engine",
     "robust_centre",
     "which_engine",

@@ -20,6 +20,7 @@ from vicinal._engine._families import Covariances, Frames, Kernel
 from vicinal._engine._nearest import Pairs, candidates_of_scores, search_is_faster, searched
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._settings import Engine
+from vicinal._engine._sharing import NOTHING
 from vicinal._engine._tuning import ARRAY_BLOCK_PAIRS
 
 _Result = TypeVar("_Result")
@@ -112,7 +113,7 @@ class BlockScores(Placed):
         """Yield blocks of queries and what ``work`` makes of them; the threads of BLAS would get in the way of ours."""
         blocks, threads = self._blocks(m)
         with one_blas_thread() if is_numpy_namespace(array_namespace(self._images)) else nullcontext():
-            yield from zip(blocks, in_order(work, blocks, threads), strict=True)
+            yield from zip(blocks, in_order(work, blocks, threads, NOTHING), strict=True)
 
     def softmax_sums(
         self,

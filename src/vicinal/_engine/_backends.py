@@ -8,15 +8,17 @@ if TYPE_CHECKING:
     from vicinal._engine._arrays import ArrayBackend
     from vicinal._engine._contract import Backend, Points
     from vicinal._engine._cpu import CpuBackend
+    from vicinal._engine._dask import DaskBackend
     from vicinal._engine._settings import Engine
     from vicinal._engine._torch import TorchBackend
 
     # mypy holds every backend to the contract here: how it is made, and what it answers.
-    _CHECKED: list[Callable[[Points, Engine], Backend]] = [ArrayBackend, CpuBackend, TorchBackend]
+    _CHECKED: list[Callable[[Points, Engine], Backend]] = [ArrayBackend, CpuBackend, DaskBackend, TorchBackend]
 
 BACKENDS = {
     "reference": "vicinal._engine._arrays:ArrayBackend",
     "cpu": "vicinal._engine._cpu:CpuBackend",
+    "dask": "vicinal._engine._dask:DaskBackend",
     "torch": "vicinal._engine._torch:TorchBackend",
 }
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from vicinal._dask import rows_on_cluster
 from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import PAIR_COST, PRUNED_FROM_POINTS, SMALL_WORK
 
@@ -32,8 +33,10 @@ class Choice(NamedTuple):
 
 def choose(engine: Engine, work: Work) -> Choice:
     """Return the backend for some work, and why."""
-    if engine.kind == "cpu" and _numba_is_missing():
+    if engine.kind == "cpu" and numba_is_missing():
         return Choice("reference", "Numba could not be imported")
+    if engine.kind == "dask" and _inside_task():
+        return Choice("reference" if numba_is_missing() else "cpu", "this is a task on a worker already")
     if engine.kind != "auto":
         return Choice(engine.kind, "it was asked for")
     amount = f"{work.n_queries} x {work.n_points} pairs in {work.n_dims} dimensions"
@@ -41,7 +44,9 @@ def choose(engine: Engine, work: Work) -> Choice:
         amount += f", {work.passes} times,"
     if float(work.passes) * work.n_queries * work.n_points * (work.n_dims + PAIR_COST) <= SMALL_WORK:
         return Choice("reference", f"{amount} are too few to load compiled kernels")
-    if _numba_is_missing():
+    if rows_on_cluster():
+        return Choice("dask", f"{amount} came from a Dask collection, and there is an active client")
+    if numba_is_missing():
         return Choice("reference", "Numba could not be imported")
     return Choice("cpu", f"{amount} are enough to justify compiled kernels")
 
@@ -53,8 +58,14 @@ def resolved_engine(engine: "Engine | str | None", work: Work) -> Engine:
     return replace(engine, kind=kind, device=engine.device if kind == "torch" else None)
 
 
+def _inside_task() -> bool:
+    from vicinal._dask.cluster import inside_task
+
+    return inside_task()
+
+
 @cache
-def _numba_is_missing() -> bool:
+def numba_is_missing() -> bool:
     """Whether Numba cannot be used; says so once."""
     if importlib.util.find_spec("numba") is not None:
         try:

@@ -25,8 +25,9 @@ from vicinal._engine._contract import (
 from vicinal._engine._half import HalfSweeps
 from vicinal._engine._kernels import KEPT_ROW_GROUP, ROW_GROUP, ROWS, TILE
 from vicinal._engine._pairs import CompiledPairs, PointImages, pack
-from vicinal._engine._pool import in_order, one_blas_thread
+from vicinal._engine._pool import one_blas_thread, summed
 from vicinal._engine._products import softmax_by_products
+from vicinal._engine._sharing import NOTHING, Filled, remember
 from vicinal._engine._tuning import (
     ALGEBRA_ROWS,
     COMPILED_BLOCK_PAIRS,
@@ -50,6 +51,14 @@ _LARGEST_LOG_SUM = {FLOAT64: 1e5, FLOAT32: 1e3}
 _WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
 
 
+def images_of_rows(
+    rows: np.ndarray, metric: np.ndarray | None, order: np.ndarray | None, log_weights: np.ndarray | None = None
+) -> PointImages:
+    """The points under a metric, in tiles, in some order."""
+    with one_blas_thread():
+        return PointImages(pack(rows, metric, order), len(rows), log_weights)
+
+
 class CompiledRows(Placed):
     """Rows under one shared metric, as compiled kernels want them.
 
@@ -61,9 +70,9 @@ class CompiledRows(Placed):
         self._backend, self.points = backend, backend.points
         self._memory, self._threads = backend.memory, backend.threads
         self.metric = None if metric is None else np.asarray(metric, dtype=np.float64)
-        with one_blas_thread():
-            packed = pack(self.points.rows, self.metric, backend.order)
-        self._images = PointImages(packed, len(self.points.rows), backend.log_weights)
+        recipe = self.points.rows, self.metric, backend.order, backend.log_weights
+        self._images = images_of_rows(*recipe)
+        remember(self._images, images_of_rows, *recipe)
 
     # -- the order of the points -----------------------------------------------------------------------------------
 
@@ -163,7 +172,9 @@ class CompiledRows(Placed):
 
     @cached_property
     def _unweighted(self) -> PointImages:
-        return PointImages(self._images.packed, self._images.n)
+        images = PointImages(self._images.packed, self._images.n)
+        remember(images, images_of_rows, self.points.rows, self.metric, self._backend.order)
+        return images
 
     def _in_numpy(self) -> ArrayPlaced:
         """The same placement in NumPy, for the few rows that kernels cannot do; made anew, because it maps all rows."""
@@ -228,29 +239,26 @@ class CompiledRows(Placed):
         keep = row_weights is not None and pairs.n < KEPT_POINTS
         r = np.empty(0) if row_weights is None else np.ascontiguousarray(row_weights)
 
-        def work(rows: slice) -> np.ndarray:
+        def work(rows: slice) -> tuple[np.ndarray, ...]:
             columns = np.zeros((n_tiles if keep else 0, TILE), dtype=pairs.dtype)
             shape = (n_tiles, KEPT_ROW_GROUP, TILE) if keep else (1, ROWS, TILE)
             kept = np.empty(shape, dtype=pairs.dtype)
             kernels.softmax_rows(
                 *pairs.scored(rows), packed_values, r[rows], log_sums[rows], means[rows], columns, kept
             )
-            return columns
+            return (columns.astype(np.float64, copy=False).ravel(),)
 
-        def receive(rows: slice) -> np.ndarray:
+        def receive(rows: slice) -> tuple[np.ndarray, ...]:
             columns = np.zeros((n_tiles, TILE), dtype=pairs.dtype)
             queries, points, offsets, _, _, by_products, left_out = pairs.scored(rows)
             kernels.received_of_rows(queries, points, offsets, by_products, left_out, log_sums[rows], r[rows], columns)
-            return columns
+            return (columns.astype(np.float64, copy=False).ravel(),)
 
-        group = KEPT_ROW_GROUP if keep else ROW_GROUP
-        received = np.zeros(n_tiles * TILE if row_weights is not None else 0)
-        for columns in in_order(work, self._blocks(pairs, group), self._threads):
-            if keep:
-                received += columns.ravel()
+        blocks = list(self._blocks(pairs, KEPT_ROW_GROUP if keep else ROW_GROUP))
+        found = summed(work, blocks, self._threads, Filled((log_sums, means), lambda rows: rows))
         if row_weights is not None and not keep:
-            for columns in in_order(receive, self._blocks(pairs, group), self._threads):
-                received += columns.ravel()
+            found = summed(receive, blocks, self._threads, NOTHING)
+        received = np.zeros(pairs.n) if found is None else found[0]
         return pairs.log_sums(log_sums), None if row_weights is None else received[: pairs.n]
 
     def _received(

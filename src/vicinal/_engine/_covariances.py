@@ -22,6 +22,7 @@ from vicinal._engine._accuracy import product_error, products_are_accurate
 from vicinal._engine._contract import LogSums, Placed, Queries, SoftmaxSums, Values, listed_parts
 from vicinal._engine._families import Covariances
 from vicinal._engine._pool import available_threads, in_order, one_blas_thread
+from vicinal._engine._sharing import NOTHING
 from vicinal._engine._tuning import COVARIANCE_ROWS, COVARIANCE_TILE, DIFFERENCE_NUMBERS
 
 _Result = TypeVar("_Result")
@@ -162,7 +163,7 @@ class PlacedCovariances(Placed):
 
         top, total, gathered = np.empty(m), np.empty(m), np.empty((m, n_values))
         with one_blas_thread(), np.errstate(under="ignore"):
-            for rows, found in zip(blocks, in_order(_quiet(work), blocks, threads), strict=True):
+            for rows, found in zip(blocks, in_order(_quiet(work), blocks, threads, NOTHING), strict=True):
                 top[rows], total[rows], gathered[rows] = found
         return top, total, gathered
 
@@ -181,7 +182,7 @@ class PlacedCovariances(Placed):
 
         received = np.empty((len(self._rows), query_values.shape[1]))
         with one_blas_thread():
-            for tile, found in zip(tiles, in_order(_quiet(work), tiles, threads), strict=True):
+            for tile, found in zip(tiles, in_order(_quiet(work), tiles, threads, NOTHING), strict=True):
                 received[tile] = found
         return received
 
@@ -211,7 +212,7 @@ class PlacedCovariances(Placed):
             return query + rows.start, point
 
         with one_blas_thread():
-            yield from in_order(_quiet(work), _slices(queries.count(n), n_rows), threads)
+            yield from in_order(_quiet(work), _slices(queries.count(n), n_rows), threads, NOTHING)
 
     def pair_scores(self, queries: Queries) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return a function of listed pairs (query, point) that gives their scores, from differences."""

@@ -28,6 +28,7 @@ from vicinal._engine._pool import available_threads, in_order, one_blas_thread
 from vicinal._engine._products import signed_by_products
 from vicinal._engine._pruned_placed import Orders, PrunedPlaced
 from vicinal._engine._settings import Engine
+from vicinal._engine._sharing import NOTHING, Filled
 from vicinal._engine._tuning import (
     FLOAT32,
     FLOAT64,
@@ -100,7 +101,7 @@ class CpuPlaced(CompiledRows):
             scores = np.empty((ROWS, TILE), dtype=pairs.dtype)
             kernels.class_rows(*pairs.scored(rows), bounds, log_sums[rows], shares[rows], scores)
 
-        for _ in in_order(work, self._blocks(pairs), self._threads):
+        for _ in in_order(work, self._blocks(pairs), self._threads, Filled((log_sums, shares), lambda rows: rows)):
             pass
         with np.errstate(divide="ignore"):
             log_shares = np.log(shares)
@@ -155,7 +156,7 @@ class CpuPlaced(CompiledRows):
             return candidates_of_scores(pairs.scores(rows), rows, error, k, levels)
 
         n_rows = min(LISTED_BYTES // (8 * pairs.n), self._memory // (4 * 8 * pairs.n * self._threads))
-        for query, point in in_order(work, Blocks(pairs.m, max(n_rows, 1)), self._threads):
+        for query, point in in_order(work, Blocks(pairs.m, max(n_rows, 1)), self._threads, NOTHING):
             if order is not None:
                 query, point = order[query] if queries.are_all else query, order[point]
             yield query, point

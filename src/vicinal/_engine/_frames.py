@@ -39,6 +39,7 @@ from vicinal._engine._contract import Array, LogSums, Queries, listed_parts
 from vicinal._engine._families import Frames
 from vicinal._engine._frame_scores import LARGEST_SCREENED_ERROR, FrameScorer, empty_like
 from vicinal._engine._pool import in_order, one_blas_thread
+from vicinal._engine._sharing import NOTHING
 from vicinal._engine._tuning import (
     ARRAY_BLOCK_PAIRS,
     COMPILED_BLOCK_PAIRS,
@@ -254,7 +255,7 @@ class PlacedFrames(BlockScores):
             return _log_sums_of(tops, totals)
 
         with one_blas_thread():
-            parts = list(in_order(work, Blocks(len(queries), rows), backend.threads))
+            parts = list(in_order(work, Blocks(len(queries), rows), backend.threads, NOTHING))
         return np.concatenate(parts, axis=2) + self._shift[:, :, None]
 
     def _sums_in_cache(self, queries: np.ndarray, skips: Skips | None) -> np.ndarray:
@@ -279,7 +280,7 @@ class PlacedFrames(BlockScores):
 
         pairs_per_block = COMPILED_BLOCK_PAIRS // len(self.points.rows)
         rows = int(np.clip(pairs_per_block, 64, 4 * FRAME_ROWS))
-        parts = list(in_order(work, Blocks(len(queries), rows), self._backend.threads))
+        parts = list(in_order(work, Blocks(len(queries), rows), self._backend.threads, NOTHING))
         return np.concatenate(parts)[None, None] + self._shift[0, 0]
 
     @cached_property
@@ -318,7 +319,7 @@ class PlacedFrames(BlockScores):
 
         blocks, threads = self._blocks(len(queries))
         with one_blas_thread():
-            parts = list(in_order(work, blocks, threads))
+            parts = list(in_order(work, blocks, threads, NOTHING))
         return np.concatenate(parts)[None, None] + self._shift[0, 0]
 
     def _blocks(self, m: int) -> tuple[Blocks, int]:

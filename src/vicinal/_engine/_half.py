@@ -26,6 +26,7 @@ from vicinal._engine._blocks import Blocks
 from vicinal._engine._kernels import TILE
 from vicinal._engine._pairs import CompiledPairs, unpack
 from vicinal._engine._pool import in_order
+from vicinal._engine._sharing import NOTHING
 from vicinal._engine._tuning import (
     CACHED_BYTES,
     COLUMN_TILES,
@@ -288,7 +289,7 @@ class _FusedSweep(_Sweep):
             kernel(*pairs.scored(rows), *arguments(rows), rows.start, from_tile, to_tile, of_rows, of_columns)
             return rows, of_rows[:n_rows], from_tile, of_columns
 
-        return in_order(work, pieces, self._threads_for(row_width, column_width))
+        return in_order(work, pieces, self._threads_for(row_width, column_width), NOTHING)
 
 
 class _ProductSweep(_Sweep):
@@ -415,7 +416,7 @@ class _ProductSweep(_Sweep):
                     visit(tile_of_k, some, t, both, to_rows, to_columns)
             return rows, of_rows, tiles.start, of_columns
 
-        return in_order(work, pieces, self._threads_for(row_width, column_width))
+        return in_order(work, pieces, self._threads_for(row_width, column_width), NOTHING)
 
 
 def _tile(t: int, tile_of_k: np.ndarray) -> slice:

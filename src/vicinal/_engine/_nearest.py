@@ -4,15 +4,26 @@ All backends therefore agree, whatever their products round.  Ties go by the ord
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from vicinal._engine._accuracy import TIED, product_error
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._contract import Placed, Queries
-from vicinal._engine._pool import openmp_threads
-from vicinal._engine._tuning import ALGEBRA_ROWS, LISTED_BYTES, SEARCH_FROM_QUERIES, SPARE_NEIGHBORS, TREE_COORDINATES
+from vicinal._engine._pool import in_order, openmp_threads
+from vicinal._engine._sharing import NOTHING, remember
+from vicinal._engine._tuning import (
+    ALGEBRA_ROWS,
+    LISTED_BYTES,
+    SEARCH_BLOCKS,
+    SEARCH_FROM_QUERIES,
+    SPARE_NEIGHBORS,
+    TREE_COORDINATES,
+)
+
+if TYPE_CHECKING:
+    from scipy.spatial import KDTree
 
 Pairs = tuple[np.ndarray, np.ndarray]  # (query, point)
 ListedPairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # (query, point, score, squared distance or weight)
@@ -135,8 +146,9 @@ def searched(
     m, reach = queries.count(n), min(k + 1 + SPARE_NEIGHBORS, n)
     in_tree = placed.n_coordinates <= TREE_COORDINATES
     find = _tree(placed.float64_images(Queries()), threads) if in_tree else _brute(placed, threads)
-    left_open = []
-    for start in range(0, m, step := max(LISTED_BYTES // (64 * reach), 1)):
+    step = max(min(LISTED_BYTES // (64 * reach), -(-m // SEARCH_BLOCKS)), SEARCH_FROM_QUERIES)
+
+    def work(start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         some = np.arange(start, min(start + step, m))
         squares, point, error = find(placed.float64_images(queries.take(some, n)), reach)
         last = squares[:, -1].copy()
@@ -144,9 +156,13 @@ def searched(
             squares[point == queries.left_out[some, None]] = np.inf
         kth = (np.partition(squares, k - 1, axis=1)[:, k - 1] + error) * (1.0 + 2.0 * TIED)
         decided = (kth < last - error) | (reach == n)
-        left_open.append(some[~decided])
         row, place = np.nonzero(decided[:, None] & (squares <= (kth + error)[:, None]) & (squares < np.inf))
-        yield some[row], point[row, place]
+        return some[row], point[row, place], some[~decided]
+
+    left_open = []
+    for query, point, undecided in in_order(work, range(0, m, step), 1, NOTHING):  # `find` has threads of its own
+        left_open.append(undecided)
+        yield query, point
     rest = np.concatenate(left_open)
     if len(rest):
         for query, point in scored(queries.take(rest, n)):
@@ -155,15 +171,21 @@ def searched(
 
 def _tree(points: np.ndarray, threads: int) -> Find:
     """A k-d tree: squared distances from differences, sorted, the points, and a bound of the errors of the squares."""
-    from scipy.spatial import KDTree
-
-    tree = KDTree(points, balanced_tree=False)  # a balanced one takes quadratic time for equal rows
+    tree = kd_tree(points)
+    remember(tree, kd_tree, points)
 
     def find(queries: np.ndarray, reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         distance, point = tree.query(queries, reach, workers=threads)
         return distance**2, point, 1e-14 * distance[:, -1] ** 2
 
     return find
+
+
+def kd_tree(points: np.ndarray) -> "KDTree":
+    """A k-d tree of points (n, k)."""
+    from scipy.spatial import KDTree
+
+    return KDTree(points, balanced_tree=False)  # a balanced one takes quadratic time for equal rows
 
 
 def _brute(placed: Placed, threads: int) -> Find:

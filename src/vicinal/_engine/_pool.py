@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import joblib
 from threadpoolctl import ThreadpoolController
+
+from vicinal._engine._sharing import Filled, Sums, TreeSum, sharing
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -31,13 +33,21 @@ def available_threads(requested: int | None = None) -> int:
     return max(count, 1)
 
 
-def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], n_threads: int) -> Iterator[_Result]:
+def in_order(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], n_threads: int, filled: Filled | None = None
+) -> Iterator[_Result]:
     """Yield ``work(item)`` for each item, in the order of the items, computed by `n_threads` threads.
+
+    Given `filled`, which says what the items fill beside what they return, other processes may do them (`_sharing.py`).
 
     At most ``n_threads + 1`` results exist at a time.  The pool lives for this call only, so nothing survives a fork.
     A single item needs no pool: waking a thread would take longer than scoring a row.  Inside, BLAS uses one thread.
     An exception, KeyboardInterrupt included, stops new blocks, waits for the running ones, and is raised.
     """
+    those = None if filled is None else sharing()
+    if those is not None and filled is not None:
+        yield from those.run(work, list(items), filled)
+        return
     items = iter(items)
     first = list(islice(items, 2))
     items = iter(chain(first, items))
@@ -46,6 +56,18 @@ def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], n_threads
             yield from map(work, items)
         else:
             yield from _pooled(work, items, n_threads)
+
+
+def summed(work: Callable[[_Item], Sums], pieces: Sequence[_Item], n_threads: int, filled: Filled) -> Sums | None:
+    """Return the sums of ``work(piece)``, added in a tree that depends on the number of pieces alone; None without pieces."""
+    tree, those = TreeSum(), sharing()
+    if those is None:
+        for sums in in_order(work, pieces, n_threads):
+            tree.add(sums)
+    else:
+        for level, node in those.run_nodes(work, pieces, filled):
+            tree.add(node, level)
+    return tree.total()
 
 
 def _pooled(work: Callable[[_Item], _Result], items: Iterator[_Item], n_threads: int) -> Iterator[_Result]:

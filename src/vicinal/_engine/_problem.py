@@ -82,10 +82,15 @@ def prepare(
 
 
 def centred(rows: np.ndarray, centre: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Rows less a centre, in another precision, some at a time: there is no second copy in float64."""
+    """Rows less a centre, in another precision, some at a time: there is no second copy in float64.
+
+    Rows that are so far away that their squares leave the range of that precision are brought to where they do not.
+    """
     found = np.empty(rows.shape, dtype=dtype)
+    largest = np.sqrt(np.finfo(dtype).max) / 2.0**12 if np.dtype(dtype).itemsize < rows.dtype.itemsize else np.inf
     for part in Blocks(len(rows), ALGEBRA_ROWS):
-        found[part] = rows[part] - centre
+        less = rows[part] - centre
+        found[part] = less if largest == np.inf else np.clip(less, -largest, largest, out=less)
     return found
 
 

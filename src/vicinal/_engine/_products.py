@@ -6,7 +6,8 @@ from vicinal._engine import _product_kernels as kernels
 from vicinal._engine._blocks import Blocks
 from vicinal._engine._kernels import TILE
 from vicinal._engine._pairs import CompiledPairs
-from vicinal._engine._pool import in_order, one_blas_thread
+from vicinal._engine._pool import in_order, one_blas_thread, summed
+from vicinal._engine._sharing import Filled
 
 
 def softmax_by_products(
@@ -20,7 +21,7 @@ def softmax_by_products(
     """Log-sums and, given row weights, what each point receives; the means of the values are written into `means`."""
     log_sums, n_values = np.empty(pairs.m), packed_values.shape[1]
 
-    def work(rows: slice) -> np.ndarray | None:
+    def work(rows: slice) -> tuple[np.ndarray, ...]:
         block = _ProductBlock(pairs, rows, keep=row_weights is not None)
         sums = np.zeros((block.n_rows, n_values))
         for t in range(len(block.tiles)):
@@ -31,18 +32,16 @@ def softmax_by_products(
         log_sums[rows] = block.log_sums()
         means[rows, :n_values] = sums * block.inverse_totals[:, None]
         if row_weights is None:
-            return None
+            return ()
         columns = np.empty(pairs.n)
         for t, tile in enumerate(block.tiles):
             factors = row_weights[rows] * block.back(t) * block.inverse_totals
             columns[tile] = factors.astype(pairs.dtype) @ block.kept(t)
-        return columns
+        return (columns,)
 
-    received = None if row_weights is None else np.zeros(pairs.n)
     with one_blas_thread():
-        for columns in in_order(work, blocks, threads):
-            if received is not None and columns is not None:
-                received += columns
+        found = summed(work, list(blocks), threads, Filled((log_sums, means), lambda rows: rows))
+    received = found[0] if found else None if row_weights is None else np.zeros(pairs.n)
     return pairs.log_sums(log_sums), received
 
 

@@ -15,9 +15,12 @@ import numpy as np
 from vicinal._engine import _pruned_kernels as kernels
 from vicinal._engine._accuracy import scatter_is_accurate
 from vicinal._engine._plan import Masses, QueryGroups, Tiles
-from vicinal._engine._pool import in_order
+from vicinal._engine._pool import summed
+from vicinal._engine._sharing import Filled, shared_by
 from vicinal._engine._tuning import (
     DENSE_COST,
+    MANY_BLOCKS,
+    MANY_PIECES,
     PIECES,
     PRUNED_SAVING,
     PRUNED_TILE,
@@ -194,7 +197,7 @@ class PrunedSweeps:
         codes: np.ndarray | None = None, about: tuple[np.ndarray, np.ndarray] | None = None, direct: bool = False,
         n_means: int = 0, n_columns: int = 0, n_classes: int = 0, n_scatter: int = 0, entropies: bool = False,
     ) -> _Visited:  # fmt: skip
-        """Run the kernel on pieces of the blocks, which do not depend on the number of threads; add them in order."""
+        """Run the kernel on pieces of the blocks, which depend on the data alone; add them in a tree."""
         tiles, m, n_blocks = self.tiles, len(query_groups.images), len(query_groups.blocks) - 1
         # Distances of boxes are rounded down by more than the distances of pairs are rounded up.
         shrink = 1.0 - (2 * tiles.k + 16) * float(np.finfo(tiles.dtype).eps)
@@ -212,26 +215,26 @@ class PrunedSweeps:
         entropy, shares = np.empty(m if entropies else 0), np.zeros((m, n_classes))
         shape = (tiles.n_tiles if n_columns else 0, n_columns, PRUNED_TILE)
 
-        def work(piece: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+        def work(piece: tuple[int, int]) -> tuple[np.ndarray, ...]:
             columns, counts = np.zeros(shape), np.zeros(2, dtype=np.int64)
             scatter, size = np.zeros((n_scatter, n_scatter)), np.zeros(1)
             kernels.visit_groups(
                 *asked, *wanted, *piece, log_sums, certificates, means, entropy, columns, shares, scatter, size, counts
             )
-            return columns, scatter, size[0], counts
+            return columns, scatter, size, counts
 
-        step = max(-(-n_blocks // PIECES), 1)
+        blocks = query_groups.blocks
+        step = max(-(-n_blocks // (PIECES if n_blocks < MANY_BLOCKS else MANY_PIECES)), 1)
         pieces = [(first, min(first + step, n_blocks)) for first in range(0, n_blocks, step)]
-        columns, scatter, size = np.zeros(shape), np.zeros((n_scatter, n_scatter)), 0.0
-        counts = np.zeros(2, dtype=np.int64)
-        for parts in in_order(work, pieces, self._threads):
-            columns += parts[0]
-            scatter += parts[1]
-            size += parts[2]
-            counts += parts[3]
+        filled = Filled(
+            (log_sums, certificates, means, entropy, shares),
+            lambda piece: slice(int(blocks[piece[0]]), int(blocks[piece[1]])),
+        )
+        sums = summed(work, pieces, self._threads, filled)
+        columns, scatter, size, counts = work((0, 0)) if sums is None else sums
         self.shares = Shares(*(counts / max(float(m) * tiles.n, 1.0)))
         self.certificate = float(certificates.max(initial=0.0))
-        return _Visited(log_sums, certificates, means, entropy, columns, shares, scatter, size)
+        return _Visited(log_sums, certificates, means, entropy, columns, shares, scatter, float(size[0]))
 
     # -- the gate --------------------------------------------------------------------------------------------------
 
@@ -241,7 +244,8 @@ class PrunedSweeps:
         step = max(tiles.n // (SAMPLED_GROUPS * QUERY_GROUP), 1)
         places = (np.arange(0, max(tiles.n // QUERY_GROUP, 1), step) * QUERY_GROUP)[:, None] + np.arange(QUERY_GROUP)
         positions = tiles.order[places[places < tiles.n]]
-        self.sums(tiles.some_rows(positions, positions, block=QUERY_GROUP), power=2.0)
+        with shared_by(None):  # so few rows are done before a worker has answered
+            self.sums(tiles.some_rows(positions, positions, block=QUERY_GROUP), power=2.0)
         return self.shares
 
     @staticmethod

@@ -8,6 +8,7 @@ from scipy.spatial.distance import cdist
 from vicinal._engine._accuracy import score_error
 from vicinal._engine._plan import QueryGroups, Tiles
 from vicinal._engine._pool import in_order
+from vicinal._engine._sharing import NOTHING
 from vicinal._engine._tuning import LISTED_BYTES
 
 Pairs = tuple[np.ndarray, np.ndarray]  # (query, point)
@@ -53,4 +54,4 @@ def listed_by_boxes(
             parts.append((asked[first + query], tiles.order[places[place]]))
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
-    yield from in_order(work, range(len(query_groups.blocks) - 1), threads)
+    yield from in_order(work, range(len(query_groups.blocks) - 1), threads, NOTHING)

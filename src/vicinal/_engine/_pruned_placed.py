@@ -30,6 +30,7 @@ from vicinal._engine._plan import QueryGroups, Tiles
 from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._pruned import PrunedSweeps, Shares, Work
 from vicinal._engine._pruned_lists import listed_by_boxes
+from vicinal._engine._sharing import remember
 from vicinal._engine._tuning import (
     COUNTED_FROM_POINTS,
     FLOAT32,
@@ -62,6 +63,22 @@ class Orders:
         self.visited = 1.0  # the share that a pass visited when the order was made
         # The share of pairs that matter when pruned work was last refused, by what was asked for.
         self.refused: dict[tuple[Work, bool], float] = {}
+
+
+def tiles_of_rows(
+    rows: np.ndarray,
+    metric: np.ndarray | None,
+    log_weights: np.ndarray | None,
+    order: np.ndarray,
+    groups: np.ndarray,
+) -> Tiles:
+    """The rows under a metric, in tiles: as a placement makes them, by one thread."""
+    return Tiles(_images(rows, metric), log_weights, order, groups, 1)
+
+
+def _images(rows: np.ndarray, metric: np.ndarray | None) -> np.ndarray:
+    with one_blas_thread():
+        return np.ascontiguousarray(to_images(rows, metric))
 
 
 class PrunedPlaced(Placed):
@@ -150,13 +167,13 @@ class PrunedPlaced(Placed):
         everyone = np.array([0, len(images)])
         whole = spatial_order(images, everyone, self._threads) if known is None else known
         self._orders.whole = whole
-        sweeps = self._sweeps_over(Tiles(images, self.points.log_weights, whole, everyone, self._threads))
+        sweeps = self._sweeps_over(images, whole, everyone)
         shares = sweeps.expected_shares()
         if known is None:
             self._orders.visited = shares.visited
         elif shares.visited > ORDER_WEARS * self._orders.visited:
             order = spatial_order(images, everyone, self._threads)
-            renewed = self._sweeps_over(Tiles(images, self.points.log_weights, order, everyone, self._threads))
+            renewed = self._sweeps_over(images, order, everyone)
             again = renewed.expected_shares()
             # What has grown may be the neighbourhoods, not the boxes.
             self._orders.visited = again.visited
@@ -179,14 +196,15 @@ class PrunedPlaced(Placed):
             by_class = np.argsort(codes, kind="stable")
             some = np.ascontiguousarray(images[by_class])
             self._orders.by_class = by_class[spatial_order(some, groups, self._threads)]
-        return self._sweeps_over(Tiles(images, self.points.log_weights, self._orders.by_class, groups, self._threads))
+        return self._sweeps_over(images, self._orders.by_class, groups)
 
-    def _sweeps_over(self, tiles: Tiles) -> PrunedSweeps:
+    def _sweeps_over(self, images: np.ndarray, order: np.ndarray, groups: np.ndarray) -> PrunedSweeps:
+        tiles = Tiles(images, self.points.log_weights, order, groups, self._threads)
+        remember(tiles, tiles_of_rows, self.points.rows, self.metric, self.points.log_weights, order, groups)
         return PrunedSweeps(tiles, self._error, self._threads)
 
     def _mapped(self, rows: np.ndarray) -> np.ndarray:
-        with one_blas_thread():
-            return np.ascontiguousarray(to_images(rows, self.metric))
+        return _images(rows, self.metric)
 
     def _plan(
         self, queries: Queries, work: Work = "scatter", own_class: bool = False

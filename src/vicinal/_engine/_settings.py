@@ -23,9 +23,9 @@ class Engine(Record):
 
     Parameters
     ----------
-    kind : {"auto", "cpu", "reference", "torch"}, default="auto"
-        The backend. "cpu" is compiled (Numba and BLAS), "reference" is plain NumPy, and "torch" runs on a torch
-        device. "auto" uses "reference" for small problems and "cpu" for larger ones; see
+    kind : {"auto", "cpu", "reference", "dask", "torch"}, default="auto"
+        The backend. "cpu" is compiled (Numba and BLAS), "reference" is plain NumPy, "dask" is "cpu" on the workers of
+        the active Dask client, and "torch" runs on a torch device. "auto" uses "reference" for small problems and "cpu" for larger ones; see
         :func:`vicinal.which_engine`.
     threads : int, optional
         The number of threads. The default is what the process may use: CPU affinity, cgroup limits, joblib's share
@@ -43,6 +43,11 @@ class Engine(Record):
         matter are skipped where that saves time, and a bound of what they would have added is certified. The default
         certifies 1e-12 in float64 and 1e-7 in float32, which is below the rounding of the sums themselves. 1e-6 is
         looser and faster; 0 visits every pair.
+    keep : {"rows", "metric"} or int, default="rows"
+        What a fitted density keeps. "rows" keeps its training rows, where they are: in memory, in the file of a memory
+        map, or on the workers of a Dask cluster. "metric" drops them: a metric (LCA, LCAGauss) then transforms and
+        measures distances, and has no density. A number keeps a random sample of so many rows as the components of the density (for one kernel
+        that all rows share).
 
     Examples
     --------
@@ -57,6 +62,7 @@ class Engine(Record):
     precision: str | None = None
     device: str | None = None
     error: float | None = None
+    keep: str | int = "rows"
 
     def __post_init__(self) -> None:
         kinds = ("auto", *BACKENDS)
@@ -74,6 +80,10 @@ class Engine(Record):
         number = isinstance(self.error, numbers.Real) and not isinstance(self.error, bool)
         if self.error is not None and not (number and 0.0 <= self.error <= LARGEST_ERROR):
             raise ValueError(f"error must be a number from 0 to {LARGEST_ERROR}, or None, got {self.error!r}.")
+
+        count = isinstance(self.keep, numbers.Integral) and not isinstance(self.keep, bool)
+        if not (self.keep in ("rows", "metric") if isinstance(self.keep, str) else count and self.keep >= 1):
+            raise ValueError(f"keep must be 'rows', 'metric' or a positive number of rows, got {self.keep!r}.")
 
     def error_in(self, dtype: np.dtype) -> float:
         """The error that may be certified for sums in a precision; 0 where every pair must be visited."""

@@ -28,6 +28,11 @@ ALGEBRA_ROWS = 8192  # rows that are cast to float64 at a time: whole tiles
 GATHERED_BYTES = 2**20  # of differences of rows that are gathered for listed pairs: they stay in the cache.  Measured.
 LISTED_BYTES = 2**25  # of differences of listed pairs that are held at a time
 
+# -- work on other machines (`_dask.py`) --------------------------------------------------------------------------
+
+SHARED_WORK = 4e8  # queries x points x (coordinates + PAIR_COST) that are worth asking workers for: some 20 ms
+TASKS_PER_THREAD = 8  # so that fast workers help slow ones, and a lost one loses little
+
 # -- compiled kernels against matrix products (`_cpu.py`) ---------------------------------------------------------
 
 # From this many coordinates on (of the distance and of the values together) matrix products win over fused kernels;
@@ -58,6 +63,7 @@ SAMPLED_ROWS = 16  # rows whose nearest neighbour tells how far all scores may b
 
 SEARCH_FROM_QUERIES = 64  # from this many queries on, a search is faster than a sort of all scores.  Measured.
 TREE_COORDINATES = 10  # up to this many coordinates a k-d tree finds neighbours faster than products.  Measured.
+SEARCH_BLOCKS = 64  # blocks of queries that are searched for at a time, at least, where they are not too small for that
 SPARE_NEIGHBORS = 8  # candidates beyond k: room for ties at the k-th place
 
 # -- a low-rank frame per point (`_frames.py`) --------------------------------------------------------------------
@@ -83,7 +89,8 @@ TILE_SPAN = 16  # tiles whose boxes are compared at once
 QUERY_GROUP = 8  # queries that share a list of tiles; PRUNED_TILE is a multiple of it
 QUERY_BLOCK = 64  # queries that share a list of candidates
 KEPT_TILES = 512  # tiles whose exponentials a query group keeps; those beyond are made again
-PIECES = 64  # pieces of work for the threads
+# Pieces of work for threads and workers, and from this many blocks of queries on: powers of the tree's fan.
+PIECES, MANY_PIECES, MANY_BLOCKS = 64, 256, 2**14
 SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
 # What skipping may add to a sum where the user says nothing, and the most that the user may ask for.
 DEFAULT_ERROR = {FLOAT64: 1e-12, FLOAT32: 1e-7}

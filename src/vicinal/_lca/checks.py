@@ -8,6 +8,7 @@ from scipy.linalg import qr
 
 from vicinal._checks import check_columns_spread, count_twins, shown_columns
 from vicinal._lca.steps import COLLAPSE
+from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 
 _MERGE = "merge twins into weights: X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w)"
 
@@ -124,10 +125,11 @@ def check_two_rows(weight):
 
 def _rank(X, covariance):
     """The number of dimensions that the rows span, and which columns depend linearly on columns before them."""
-    centred = X - X.mean(axis=0, dtype=np.float64)
+    second_moments = scatter_of_rows(X)
+    variances = np.diag(second_moments)
     # Full covariances do not depend on the units of the columns, so neither does the check.
-    scale = centred.std(axis=0) if covariance == "full" else np.full(X.shape[1], centred.std())
-    correlations = (centred / scale).T @ (centred / scale) / len(X)
+    scale = np.sqrt(variances if covariance == "full" else np.full(X.shape[1], variances.mean()))
+    correlations = second_moments / scale / scale[:, None]
     values = np.linalg.eigvalsh(correlations)
     # Rounding of the data themselves: eps relative, squared because these are variances, with room for n
     # and d.
@@ -137,7 +139,7 @@ def _rank(X, covariance):
     dependent = np.zeros(X.shape[1], dtype=bool)
     if rank < X.shape[1]:
         # What is left of each column without those before it, by modified Gram-Schmidt on the correlations.
-        left = np.abs(np.diag(qr(centred / scale, mode="r")[0]))
+        left = np.abs(np.diag(qr((X - mean_of_rows(X)) / scale, mode="r")[0]))
         dependent[: len(left)] = left**2 / len(X) <= 10 * floor
         dependent[len(left) :] = True
     return rank, dependent

@@ -15,7 +15,7 @@ from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.gauss_penalty import Penalties
 from vicinal._lca.gauss_steps import all_local, em_step, local_metric, relaxed_em, search_directions, whitened
 from vicinal._lca.penalty import Choice, choose_penalty, family_matrix, split_folds
-from vicinal._lca.steps import Steps, Structure, inverse_root, nearest_structured, one_pass
+from vicinal._lca.steps import CollapseError, Steps, Structure, inverse_root, nearest_structured, one_pass
 from vicinal._leave_one_out import LeaveOneOut, leave_one_out, mean_of_rows, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 
@@ -119,7 +119,10 @@ def rough_metric(
         The metric to start from; the default is that of the rows' covariance.
     """
     assert problem.reg is not None
-    reference = inverse_root(nearest_structured(covariance + problem.reg, *structure))
+    covariance = nearest_structured(covariance + problem.reg, *structure)
+    if not (np.diag(covariance) > 0).all():  # one row has all the weight
+        raise CollapseError
+    reference = inverse_root(covariance)
     start = reference if start is None else start
     steps = Steps(lambda metric: one_pass(problem, metric), structure, start, reference)
     limits = {"max_iter": _MAX_PASSES, "tol": _TOL}

@@ -14,9 +14,13 @@ from vicinal._checks import (
     check_integer,
     check_rows,
     check_weights,
+    has_gaps,
+    own_rows,
 )
+from vicinal._dask import fits_collections
+from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
-from vicinal._engine import Engine, fit_engine, one_blas_thread_beside_pairs
+from vicinal._engine import Engine, fit_engine, large_source, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
 from vicinal._lca.accelerated import accelerated_fixed_point
 from vicinal._lca.checks import (
@@ -30,6 +34,7 @@ from vicinal._lca.checks import (
     is_answerable,
 )
 from vicinal._lca.folds import search_penalty
+from vicinal._lca.from_source import fit_lca_to_source
 from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.options import StochasticEM
 from vicinal._lca.partial_fit import PartialFitMixin
@@ -163,7 +168,7 @@ class LCA(
     certified_row_error_ : float
         The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
-    effective_neighbors_ : ndarray of shape (n_samples,)
+    effective_neighbors_ : ndarray of shape (n_samples,), of a large source of shape (3000,)
         How many neighbours explain each row: the perplexity :math:`\exp(-\sum_j \lambda_{ij} \log
         \lambda_{ij})`. After "stochastic", among ``n_candidates`` (3000) sampled rows.
     mixture_ : SharedMixture
@@ -254,12 +259,13 @@ class LCA(
         tags.input_tags.allow_nan = True
         return tags
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric and the density of the rows of X.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or rows in a file; see :func:`vicinal.io.open_rows`
             NaN where a value is missing; see Notes.
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
@@ -269,39 +275,50 @@ class LCA(
         -------
         self
         """
+        source = large_source(X, self.engine)
+        if source is not None and self._pick_solver(source.shape[0]) == "stochastic":
+            fit_lca_to_source(self, source, sample_weight, LIMITS[True])
+            return self
         rows = check_rows(self, X, reset=True, min_rows=2, gaps=True)
-        if np.isnan(rows).any():
+        if has_gaps(rows):
             weight = check_two_rows(check_weights(sample_weight, rows))
             check_callback(self.callback)
             structure = self._check_parameters(rows.shape[1])
             fit_lca_to_gaps(self, rows, weight, check_reg(self.reg, rows.shape[1]), structure)
         else:
+            del rows  # which may be a copy, and are checked again
             self._fit(X, sample_weight, LCA_REMEDIES)
         return self
 
     def _fit(self, X, sample_weight, remedies):
         """Fit, with the remedies that the caller's users have; return the path."""
-        X, weight, structure = self._check_input(X, sample_weight)
-        self.__dict__.pop("_left_out_scores", None)  # of an earlier fit to rows with missing values
+        given, (X, weight, structure) = X, self._check_input(X, sample_weight)
+        forget_gaps(self)
         X, reg = self._penalty(X, weight, structure, remedies)
+        return self._fit_under_penalty(
+            lambda reg: self._fit_metric(X, weight, reg, structure, given), X, weight, reg, remedies
+        )
+
+    def _fit_under_penalty(self, fit_metric, X, weight, reg, remedies):
+        """Find the metric by ``fit_metric(reg)``, under a larger penalty where "auto" has found none; keep the path."""
         try:
-            path = self._fit_metric(X, weight, reg, structure)
+            path = fit_metric(reg)
         except (CollapseError, np.linalg.LinAlgError):
             if not isinstance(self.reg, str):
                 raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
             # Values that repeat (a grid of integers) leave directions without width even where rows are plentiful.
             reg = least_penalty(*counted_rows(X, weight))
             try:
-                path = self._fit_metric(X, weight, reg, structure)
+                path = fit_metric(reg)
             except (CollapseError, np.linalg.LinAlgError):
                 raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
         self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
-        warn_if_not_converged("LCA", path, stacklevel=4)
+        warn_if_not_converged("LCA", path, stacklevel=5)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
 
-    def _fit_metric(self, X, weight, reg, structure):
-        """Find the metric under a penalty, and keep it with its density."""
+    def _fit_metric(self, X, weight, reg, structure, given):
+        """Find the metric under a penalty, and keep it with its density; X was made of the `given` rows."""
         queries = self._pair_work(*X.shape).n_queries
         problem = leave_one_out(X, weight, fit_engine(self), reg=reg, n_queries=queries, passes=PASSES)
         self.engine_ = problem.pairs.backend
@@ -324,7 +341,7 @@ class LCA(
                 else:
                     path = accelerated_fixed_point(steps.displacement, steps.move, start, record, **limits)
         self._keep(path.parameters, covariance)
-        self._keep_density(X.copy(), weight, problem, neighbors)
+        self._keep_density(own_rows(X, given), weight, problem, neighbors)
         return path
 
     def _check_input(self, X, sample_weight):
@@ -336,11 +353,16 @@ class LCA(
         self._stream = None
         return X, weight, structure
 
-    def _penalty(self, X, weight, structure, remedies=LCA_REMEDIES):
-        """The columns that vary, and the penalty on them; refuses what has no answer, and searches for "auto"."""
+    def _penalty(self, X, weight, structure, remedies=LCA_REMEDIES, varies=None):
+        """The columns that vary, and the penalty on them; refuses what has no answer, and searches for "auto".
+
+        `varies` says which columns vary in rows of which X is a sample.
+        """
         given = check_reg(self.reg, X.shape[1])
         # A penalty gives the kernel a width along constant columns, so that they stay.
         kept = None if given is None else np.diag(given) > 0
+        if varies is not None:
+            kept = varies if kept is None else varies | kept
         if structure.covariance in ("spherical", "low_rank") and given is not None:
             kept = np.full(len(given), given.any() or bool(np.ptp(X, axis=0).any()))
         X = self._keep_active(X, weight, width="reg", kept=kept, stacklevel=6)
@@ -371,10 +393,10 @@ class LCA(
         return choice.factor * family_matrix(choice.family, X, weight)
 
     def _without_search(self):
-        rows = self.mixture_.centres[self.mixture_.log_weights > -np.inf]
+        n_rows = np.count_nonzero(self.mixture_.log_weights > -np.inf)
         gaps = getattr(self, "_left_out_scores", None) is not None
-        enough = PLENTY * free_parameters(self._check_parameters(self.n_features_in_), rows.shape[1])
-        if gaps or len(rows) < _FEWEST_REFITTED or len(rows) >= enough:
+        enough = PLENTY * free_parameters(self._check_parameters(self.n_features_in_), self.mixture_.n_features)
+        if gaps or n_rows < _FEWEST_REFITTED or n_rows >= enough:
             return None
         return clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
 

@@ -9,6 +9,8 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_callback, check_integer, check_positive, check_rows, check_weights
+from vicinal._dask import answers_collections, fits_collections, float_numbers
+from vicinal._density.gaps import forget_gaps
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._engine import Engine, Work, fit_engine
 from vicinal._fit_loops import Callback, Recorder, fixed_point, warn_if_not_converged
@@ -203,6 +205,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         tags.input_tags.allow_nan = True
         return tags
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Find the local and the Gaussian directions and the density of the rows of X.
 
@@ -223,6 +226,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
             regs = (check_reg(getattr(self, name), rows.shape[1], name) for name in ("reg", "reg_gauss"))
             fit_lca_gauss_to_gaps(self, rows, weight, *regs)
             return self
+        forget_gaps(self)
         rows, reg, reg_gauss = self._penalties(rows, weight)
         try:
             path = self._fit_directions(rows, weight, reg, reg_gauss)
@@ -350,6 +354,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         self._left_out_scores = left_out_scores(problem, split, rows, counted)
         self.effective_neighbors_ = perplexities(problem, local_metric(split), rows, weight)
 
+    @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 

@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
+from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection, fixed_folds
 from vicinal._engine import Engine, fit_engine, resolved_engine
@@ -176,6 +177,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         self.engine = engine
         self.verbose = verbose
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn a kernel for every row of X.
 
@@ -381,6 +383,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
             return super()._scoring_work(n_queries, n_points, n_features, passes)
         return frame_work(n_queries, (d, n_points, n_features), passes=passes)
 
+    @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 

@@ -83,7 +83,7 @@ def fit_lca_to_gaps(
     estimator.solver_, estimator.engine_, estimator._stream = "em", problem.pairs.backend, None
     estimator._keep(inverse_root(kept.covariance), scatter_of_rows(kept.centres, weight))
     estimator._keep_density(kept.centres.astype(X.dtype), weight, problem)
-    estimator._left_out_scores = found.scores
+    estimator._left_out_scores, estimator._incomplete_rows = found.scores, X.copy()
     estimator.objectives_, estimator.n_iter_, estimator.converged_ = path.objectives, path.n_iter, path.converged
 
 
@@ -176,7 +176,7 @@ def _keep_gauss(estimator: Any, X: np.ndarray, weight: np.ndarray | None, path: 
         kept.centres.astype(X.dtype), kept.covariance, log_weights, estimator.engine, names
     )
     found = expect(X.astype(np.float64), kept.centres, kept.covariance, weight, estimator.engine)
-    estimator._left_out_scores = found.scores
+    estimator._left_out_scores, estimator._incomplete_rows = found.scores, X.copy()
     problem = leave_one_out(kept.rows, weight, estimator.engine)
     estimator.engine_, estimator.certified_row_error_ = problem.pairs.backend, problem.pairs.certified_row_error
     metric = kept.local if len(kept.local) else np.zeros((1, X.shape[1]))

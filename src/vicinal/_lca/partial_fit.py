@@ -102,10 +102,11 @@ class PartialFitMixin:
                 start = start if fit is None else fit.parameters
             local = np.linalg.inv(start.T @ start) - reg
             return Stream(X[:0], local, 0, size, seed), []
-        centres, shares = self.mixture_.centres.astype(np.float64), np.exp(self.mixture_.log_weights)
+        centres, shares = self.mixture_.centres, np.exp(self.mixture_.log_weights)
         left = getattr(self, "_stream", None)
         if left is not None:
-            return Stream(centres, left["local"], self.n_samples_seen_, size, left["seed"]), list(self.objectives_)
+            seen = self.n_samples_seen_
+            return Stream(centres.astype(np.float64), left["local"], seen, size, left["seed"]), list(self.objectives_)
         seed, n = self._seed(), int(np.count_nonzero(shares))
         kept = np.random.default_rng(seed).choice(len(centres), min(size, n), replace=False, p=shares / shares.sum())
-        return Stream(centres[kept], self.covariance_ - reg, n, size, seed), []
+        return Stream(centres[kept].astype(np.float64), self.covariance_ - reg, n, size, seed), []

@@ -103,7 +103,10 @@ def has_plenty(X: np.ndarray, structure: Structure) -> bool:
 def shrinkage(X: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The weight of the diagonal that Ledoit and Wolf estimate, in units of the columns' standard deviations."""
     rows = X - mean_of_rows(X, weight)
-    rows = rows / np.sqrt(np.average(np.square(rows), axis=0, weights=weight))
+    variances = np.average(np.square(rows), axis=0, weights=weight)
+    if not variances.all():  # one row has all the weight: there is nothing to estimate
+        return 1.0
+    rows = rows / np.sqrt(variances)
     if weight is not None:  # the second moments of these rows are the weighted ones
         rows = rows * np.sqrt(weight * (len(weight) / weight.sum()))[:, None]
     return float(ledoit_wolf_shrinkage(rows, assume_centered=True))

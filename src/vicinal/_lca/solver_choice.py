@@ -79,8 +79,8 @@ class SolverChoiceMixin:
             "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),
         }
 
-    def _sweep(self, problem, start, structure, record, limits):
-        """Sweeps of minibatches; and a sample of rows as possible neighbours."""
+    def _sweep(self, problem, start, structure, record, limits, most=None):
+        """Sweeps of minibatches, with at most so many candidates; and a sample of rows as possible neighbours."""
         options = self._stochastic_options()
         rng = np.random.default_rng(self._seed())
         path = stochastic_path(
@@ -92,6 +92,7 @@ class SolverChoiceMixin:
             warm=isinstance(self.init, str),
             rng=rng,
             batch_size=options.batch_size,
+            most=most,
             discount=options.discount,
             **limits,
         )

@@ -23,6 +23,8 @@ from vicinal._leave_one_out import some_rows, weight_of_others
 
 # Rows that always measure the progress, the same ones after every sweep.
 _MONITORED = 500
+# Up to so many rows all of them are shuffled where a sweep visits some: beyond, that would take longer than the sweep.
+_PERMUTED = 10**6
 
 
 def blend(local, estimate, discount, share):
@@ -82,7 +84,7 @@ def minibatches(n, n_neighbors, n_rows, batch_size, rng):
     n_rows : int
         Rows of the sweep.
     """
-    order = rng.permutation(n)[:n_rows]
+    order = rng.permutation(n)[:n_rows] if n <= _PERMUTED or n_rows == n else rng.choice(n, n_rows, replace=False)
     for start in range(0, n_rows, batch_size):
         terms = order[start : start + batch_size]
         if n_neighbors >= n:
@@ -154,16 +156,17 @@ def sampled_start(problem, start, structure, size, rng):
     return _quick_fit(lambda metric: one_pass(sample, metric), start, structure)
 
 
-def unbiased_start(problem, start, structure, size, rng):
-    """The fit to a sample of terms that see *all* rows as neighbours, from a start.
+def unbiased_start(problem, start, structure, size, n_neighbors, rng):
+    """The fit to a sample of terms that see *all* rows as neighbours (or as many as can be held), from a start.
 
     A kernel learned with N neighbours is too wide for n (sec. 5.2); this one is not.
     """
     n = len(problem.rows)
     terms = np.sort(rng.choice(n, min(size, n), replace=False))
+    points = None if n_neighbors >= n else np.sort(rng.choice(n, n_neighbors, replace=False, shuffle=False))
 
     def evaluate(metric):
-        objective, local = sampled_covariance(problem, metric, terms)
+        objective, local = sampled_covariance(problem, metric, terms, points)
         matrix = metric @ (local + problem.reg) @ metric.T
         return objective, 0.5 * (matrix + matrix.T)
 
@@ -180,7 +183,7 @@ def _quick_fit(evaluate, start, structure):
         return None  # a sample may collapse where the data do not
 
 
-def stochastic_path(problem, start, structure, record, *, n_candidates, warm, batch_size, rng, **options):
+def stochastic_path(problem, start, structure, record, *, n_candidates, warm, batch_size, rng, most=None, **options):
     """Fit by sweeps over minibatches.
 
     Parameters
@@ -194,12 +197,14 @@ def stochastic_path(problem, start, structure, record, *, n_candidates, warm, ba
         N of sec. 5.2, or None: all rows, and sweeps of a number of rows that does not grow with n.
     warm : bool
         Whether to come closer by fits to samples first.
+    most : int, optional
+        The most rows that can be candidates at a time where `n_candidates` is None: those of a file are drawn.
     options
         ``discount, max_iter, tol`` of `sweep_path`.
     """
     n, d = len(problem.rows), len(start)
     fits = [sampled_start(problem, start, structure, n_candidates or SAMPLE, rng)] if warm else []
-    n_rows, n_neighbors = n, n_candidates or n
+    n_rows, n_neighbors = n, n_candidates or min(n, most or n)
     if n_candidates is None and n > SAMPLE:
         # Departure 4 (LCA): all rows are neighbours, so nothing is biased, and a sweep has a fixed number of rows R (in
         # place of n in Eq. 7), so its cost R n d stays linear in n. R keeps the noise of d(d+1)/2 covariances low.
@@ -207,7 +212,7 @@ def stochastic_path(problem, start, structure, record, *, n_candidates, warm, ba
         n_rows = rows_per_sweep(n, d)
         batch_size = max(batch_size, n_rows // 10)
         if warm and not _interrupted(fits):
-            fits.append(unbiased_start(problem, _last(fits, start), structure, max(2000, 20 * d), rng))
+            fits.append(unbiased_start(problem, _last(fits, start), structure, max(2000, 20 * d), n_neighbors, rng))
     start = _last(fits, start)
     local = np.linalg.inv(start.T @ start) - problem.reg
     size = {"n_neighbors": n_neighbors, "n_rows": n_rows, "batch_size": batch_size}

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, DensityMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_rows, check_weights
+from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.loo_bandwidth import LOO_PASSES, loo_variance
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.neighbors import nearest_neighbors
@@ -176,6 +177,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     def __sklearn_clone__(self):
         return clone_but_keep_metric(self)
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the density to rows.
 
@@ -350,6 +352,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             return held_out_log_density(X, self._neighbors, frames, variances, noises, **options)
         return fold_log_density(X, self._soft_rows, len(frames), noises, n_folds=_FOLDS, **options)
 
+    @answers_collections(dtype=float_numbers)
     def score_samples(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the log-density of each row.
 

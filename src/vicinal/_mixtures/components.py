@@ -10,9 +10,9 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def normalised_log_weights(log_weights: np.ndarray | None, n: int) -> np.ndarray:
-    """The log-weights of n components, of sum one; None is equal weights."""
+    """The log-weights of n components, of sum one; None is equal weights, of which one number is held."""
     if log_weights is None:
-        log_weights = np.zeros(n)
+        return np.broadcast_to(-np.log(float(n)), n)
     top = log_weights.max()
     if not np.isfinite(top):
         raise ValueError(

@@ -3,10 +3,12 @@
 ParzenWindows, LCA and LCAGauss are such mixtures: a component at every training row, possibly moved or weighted.
 """
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-from vicinal._engine import Engine, Placement, Work
+from vicinal._engine import Engine, Placement, StreamedPlacement, Work, is_streamed
 from vicinal._mixtures.base import MixtureBase
 
 
@@ -27,7 +29,8 @@ class SharedMixture(MixtureBase):
     -----
     Scoring m rows costs O(m n d) time, after O(n d^2) to turn the centres unless the covariance is diagonal: once, at
     the first use, because the engine keeps them (`placement`). Memory beyond the data, a centred and a turned copy of
-    them is the engine's budget.
+    them is the engine's budget. Centres in a memory map that is larger than that budget stay there: they are read block by
+    block for each call, and give log-densities only.
     """
 
     def __init__(
@@ -53,6 +56,11 @@ class SharedMixture(MixtureBase):
 
     def _kernel(self) -> np.ndarray:
         return self.kernel_units
+
+    def _placed(self, work: Work, engine: Engine | str | None) -> Any:
+        if is_streamed(self.centres, engine):
+            return StreamedPlacement(engine, self.centres, self._kernel(), self._log_weights_of_points(), work)
+        return super()._placed(work, engine)
 
     def _work(self, n_queries: int, passes: int) -> Work:
         return Work(n_queries, len(self.centres), self.n_features, passes)

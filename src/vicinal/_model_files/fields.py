@@ -149,7 +149,7 @@ class State:
         for listed, expected, holds in self._relations:
             asked = all(name in known or name.endswith("?") for name in listed)
             if asked and not _is_true(holds, [known.get(name.rstrip("?")) for name in listed]):
-                return Fault(listed[0], expected, shown(known[listed[0]]))
+                return Fault(listed[0].rstrip("?"), expected, shown(known.get(listed[0].rstrip("?"))))
         return None
 
 

@@ -113,7 +113,7 @@ TORCH_DEVICE = Kind(
     "a device such as 'cpu', 'cuda' or 'cuda:1'",
     lambda value: isinstance(value, str) and _DEVICE.fullmatch(value) is not None,
 )
-BACKENDS = ("cpu", "reference", "torch")
+BACKENDS = ("cpu", "dask", "reference", "torch")
 ENGINE_KIND = one_of("auto", *BACKENDS)
 ENGINE = (None, ENGINE_KIND, record("Engine"))
 

@@ -22,6 +22,15 @@ def has_widths(spreads):
     return spreads is None or bool((spreads[:, 1] > 0).all())
 
 
+def are_of_constants(variances, densities):
+    """Whether variances are those of columns whose constant the density of their class knows."""
+    known = [getattr(density, "_constants", None) for density in densities]
+    return all(
+        not (variance != 0).any() or (constants is not None and not np.isnan(constants[variance != 0]).any())
+        for variance, constants in zip(variances, known, strict=True)
+    )
+
+
 def has_rows(array):
     """Whether a table has a row and a column."""
     return array.shape[0] > 0 and array.shape[1] > 0

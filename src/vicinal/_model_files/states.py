@@ -35,6 +35,7 @@ from vicinal._model_files.parameters import BACKENDS, ENGINE
 from vicinal._model_files.relations import (
     are_directions,
     are_kinds,
+    are_of_constants,
     are_parts,
     fits_type,
     has_neighbors,
@@ -122,7 +123,8 @@ _REG_SEARCH = Kind("the table of a search for a penalty", _is_reg_search)
 # A metric that was saved without its training rows.
 _MIXTURE_OF_METRIC = field(_SHARED_MIXTURE, record("RowsLeftOut"))
 # Of a fit to rows with missing values.
-_LEFT_OUT_SCORES = {"left_out_scores": maybe(floats("n", finite=False), attribute="_left_out_scores")}
+_INCOMPLETE_ROWS = {"incomplete_rows": maybe(floats("n", "d", nan=True), attribute="_incomplete_rows")}
+_OF_GAPS = {"left_out_scores": maybe(floats("n", finite=False), attribute="_left_out_scores"), **_INCOMPLETE_ROWS}
 _REPORT = record("ChunkletReport")
 _MAYBE_REPORT = field(None, _REPORT)
 _NCA = {
@@ -278,7 +280,14 @@ STATES: dict[str, State] = {
             "densities_": estimators("c", method="score_samples"),
             "constant_variances_": maybe(floats("c", "d", least=0)),  # files of version 1 have none
         },
-        [relation("priors_", "probabilities of sum one", sums_to_one)],
+        [
+            relation("priors_", "probabilities of sum one", sums_to_one),
+            relation(
+                "constant_variances_, densities_",
+                "0 but for the columns that were constant in the training rows of a class",
+                are_of_constants,
+            ),
+        ],
     ),
     "DensityImputer": State(
         {
@@ -312,7 +321,7 @@ STATES: dict[str, State] = {
         },
         [
             relation(
-                "reference, spreads",
+                "reference?, spreads?",
                 "given where spreads is given, and only there",
                 lambda reference, spreads: (reference is None) == (spreads is None),
             ),
@@ -355,11 +364,11 @@ STATES: dict[str, State] = {
             "reg_": maybe(floats("d", "d")),  # files of version 1 have none
             "reg_search_": maybe(None, _REG_SEARCH),
             "mixture_": _MIXTURE_OF_METRIC,
-            "effective_neighbors_": floats("n", least=0),
+            "effective_neighbors_": floats("e", least=0),  # of some of the rows, where a fit drew them from a file
             "solver_": one_of("em", "accelerated", "stochastic", "stream"),
             "n_samples_seen_": maybe(count()),
             "stream": private("_stream", None, mapping(local=floats("a", "a"), seed=count())),
-            **_LEFT_OUT_SCORES,
+            **_OF_GAPS,
         },
         [
             _PATH_OF_PASSES,
@@ -387,6 +396,7 @@ STATES: dict[str, State] = {
             "mixture_": _MIXTURE_OF_METRIC,
             "effective_neighbors_": floats("n", least=0),
             "left_out_scores": private("_left_out_scores", floats("n", finite=False)),
+            **_INCOMPLETE_ROWS,
         },
         [
             _PATH_WITH_AN_END,
@@ -579,7 +589,7 @@ STATES: dict[str, State] = {
             **_ACTIVE,
             "covariance_": floats("a", "a"),
             "mixture_": _SHARED_MIXTURE,
-            **_LEFT_OUT_SCORES,
+            **_OF_GAPS,
         },
         [_PATH_OF_PASSES, _ACTIVE_HOLD, relation("covariance_, mixture_", _COVARIANCE, is_of_mixture)],
     ),

@@ -30,6 +30,7 @@ from vicinal._model_files.types import (
     name_of_class,
     parameters_of,
 )
+from vicinal._row_sources import in_file
 
 _SET = "Set it to such a value first."
 _FIT = "A fit did not finish, or something was changed after it: fit again before saving."
@@ -102,6 +103,16 @@ class Writer:
             return self._sparse(value, place)
         if kind is np.random.RandomState:
             return self._random_state(value, place)
+        if getattr(kind, "is_distant", False):
+            raise TypeError(
+                f"{_where(place)} is on the workers of a Dask cluster, and a model file never holds a reference. Call gather() "
+                "on the estimator to bring its training rows home, or fit a metric with engine=Engine(keep='metric')."
+            )
+        if _holds_rows(value) and in_file(getattr(value, "centres", None)):
+            raise TypeError(
+                f"the components of {_where(place)} are in a file of rows, and a model file never holds a reference. Call gather() "
+                "on the estimator to bring its training rows home, or fit a metric with engine=Engine(keep='metric')."
+            )
         if isinstance(value, BaseEstimator):
             return self.estimator(value, place)
         if is_network(value):
@@ -198,7 +209,8 @@ def _without_rows(estimator):
     """What a metric holds, less the density that is made of its training rows."""
     if isinstance(estimator, LinearMetricMixin):
         stub = find_class("RowsLeftOut")(type(estimator).__name__)
-        return {name: stub if _holds_rows(value) else value for name, value in vars(estimator).items()}
+        kept = {name: value for name, value in vars(estimator).items() if name != "_incomplete_rows"}
+        return {name: stub if _holds_rows(value) else value for name, value in kept.items()}
     if type(estimator).__module__.startswith("sklearn."):
         return dict(vars(estimator))
     raise ValueError(
@@ -208,7 +220,12 @@ def _without_rows(estimator):
 
 
 def _holds_rows(value):
-    return name_of_class(type(value)) in ("FrameMixture", "LocalFrameMixture", "LocalMixture", "SharedMixture")
+    return getattr(type(value), "is_distant", False) or name_of_class(type(value)) in (
+        "FrameMixture",
+        "LocalFrameMixture",
+        "LocalMixture",
+        "SharedMixture",
+    )
 
 
 def _memory_order(array):

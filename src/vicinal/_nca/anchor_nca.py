@@ -26,7 +26,7 @@ from vicinal._nca.init import check_size
 from vicinal._nca.options import Adam
 from vicinal._records import Record, RecordParametersMixin, as_record
 from vicinal._scatter import chunklet_scatter
-from vicinal._supervision import read_chunklets
+from vicinal._supervision import power_of_two, read_chunklets
 
 Array = NDArray[Any]
 
@@ -262,6 +262,9 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         some = random.permutation(len(anchored.pairs))[: _START_ROWS // 2]
         left, right = rows.anchors[anchored.pairs[some, 0]], rows.X[anchored.pairs[some, 1]]
         both = np.concatenate([left, right]).astype(np.float64)
+        # Fourth powers of the rows have to be numbers, whatever their unit is.
+        unit = power_of_two(both.ravel())
+        both /= unit
         sums = chunklet_scatter(both, read_chunklets(np.arange(2 * len(some)).reshape(2, -1).T, len(both))[0])
         within, total = sums.within / sums.n_points, sums.total / sums.n_rows
         # Where pairs hold equal rows, or nothing varies, there is nothing to whiten.
@@ -283,7 +286,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             )
             for target in targets
         ]
-        return [one.components for one in found if one is not None] or [np.eye(k, d)]
+        return [one.components / unit for one in found if one is not None] or [np.eye(k, d)]
 
 
 class _Rows:
@@ -316,7 +319,8 @@ def _climb(
     train, held_out = _held_out(anchored, options, random)
     watched = None if held_out is None else _HeldOutPairs(rows, anchored, held_out, estimator.similarity, random)
     A = (starts[0] if watched is None else max(starts, key=watched.score)).astype(rows.dtype)
-    size = float(np.sqrt(np.mean(np.square(A))))
+    largest = float(np.abs(A).max())
+    size = largest * float(np.sqrt(np.mean(np.square(A / largest))))
     step, idle = options.learning_rate * size, 0
     settings: dict[str, Any] = {"similarity": estimator.similarity, "temperature": estimator.temperature}
     record = Recorder.of(estimator, lambda found: as_matrix(found.astype(np.float64)))

@@ -174,7 +174,8 @@ def given_units(components):
     scikit-learn's path; one that is far from that size (its data are in other units) is first brought to
     the size of a rotation.
     """
-    size = float(np.linalg.norm(components)) / np.sqrt(len(components))
+    largest = float(np.abs(components).max(initial=0.0)) or 1.0  # its square may be beyond all numbers
+    size = largest * float(np.linalg.norm(components / largest)) / np.sqrt(len(components))
     return 1.0 if size == 0.0 or 0.1 <= size <= 100.0 else size
 
 

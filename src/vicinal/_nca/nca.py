@@ -1,6 +1,5 @@
 """Neighbourhood Components Analysis: the linear metric in which soft nearest neighbours predict best."""
 
-import warnings
 from contextlib import nullcontext
 from itertools import chain, count
 from typing import Any, ClassVar, Self
@@ -21,10 +20,12 @@ from vicinal._checks import (
     check_spread,
     check_weights,
 )
-from vicinal._engine import Engine, Work, fit_engine, one_blas_thread_beside_pairs
+from vicinal._dask import fits_collections
+from vicinal._engine import Engine, Work, fit_engine, large_source, one_blas_thread_beside_pairs
 from vicinal._fit_loops import Callback, Reason, best_path, warn_if_not_converged
 from vicinal._metric import LinearMetricMixin
 from vicinal._nca.climb import climb, relevance
+from vicinal._nca.from_source import DrawnRows
 from vicinal._nca.init import (
     INITS,
     STRUCTURES,
@@ -40,11 +41,11 @@ from vicinal._nca.init import (
 )
 from vicinal._nca.objectives import neighbor_objective, placed_at, with_penalty
 from vicinal._nca.options import MultiStart, Objective, StochasticGradient
-from vicinal._nca.rows import Sample, prepare_rows
+from vicinal._nca.rows import Rows, Sample, check_agreement, prepare_rows
 from vicinal._nca.stochastic import climb_by_batches, rows_in_round
 from vicinal._nca.trial import best_start
 from vicinal._records import Record, RecordParametersMixin, as_record
-from vicinal._supervision import read_targets
+from vicinal._supervision import check_targets, read_targets
 
 _OBJECTIVES = ("accuracy", "likelihood")
 _SOLVERS = ("auto", "lbfgs", "cg", "stochastic")
@@ -221,12 +222,13 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         tags.target_tags.one_d_labels = getattr(self.objective, "match", "class") == "class"
         return tags
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the metric.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or rows in a file; see :func:`vicinal.io.open_rows`
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Labels, or what the `match` of the objective says.
         sample_weight : array-like of shape (n_samples,), optional
@@ -238,12 +240,12 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         """
         self._check_parameters()
         objective, starts = self._objective(), as_starts(self.init, INITS)
-        X, rows = self._read(X, y, sample_weight, objective)
+        X, rows, drawn = self._read(X, y, sample_weight, objective)
         rows = rows.resident(fit_engine(self), self._pair_work(*rows.X.shape))
         penalty = objective.penalty * rows.spread**2
         with one_blas_thread_beside_pairs(*rows.X.shape):
             first = self._initial_metric(X, rows, starts.first, 0)
-            solver = self._choose_solver(rows, first)
+            solver = "stochastic" if drawn else self._choose_solver(rows, first)
 
         def evaluate(A):
             """The p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
@@ -253,7 +255,8 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         def climb_from(start):
             if solver == "stochastic":  # truncated sums over i, and over j with `n_neighbors` (sec. 2)
                 options = self._stochastic_options()
-                return climb_by_batches(rows, start, self, options, objective=objective.kind, penalty=penalty)
+                more = {} if drawn is None else {"draw": drawn.rounds(self, *self._pair_work(*rows.X.shape))}
+                return climb_by_batches(rows, start, self, options, objective=objective.kind, penalty=penalty, **more)
             return self._climb_exactly(evaluate, rows, start, solver, objective.kind)
 
         # In the start and the optimiser, too; but for minibatches, which take more time for their products than for pairs.
@@ -261,21 +264,30 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             later = (self._initial_metric(X, rows, starts.first, attempt) for attempt in range(1, starts.n_starts))
             path = best_path(climb_from(start) for start in chain([first], later))
             self._store(X, rows, path)
+        if drawn is not None:
+            self.evaluation_rows_ = drawn.first[path.more["evaluation_rows_"]]
         self.solver_, self.engine_ = solver, rows.problem.backend
         self.certified_row_error_ = rows.problem.certified_row_error
         warn_if_not_converged("NCA", path)
         return self
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, objective: Objective) -> tuple[NDArray[Any], Any]:
-        """The checked rows, and those that count with their targets."""
+    def _read(self, X: Any, y: Any, sample_weight: Any, objective: Objective) -> tuple[NDArray[Any], Rows, Any]:
+        """The checked rows, and those that count with their targets; of a large source, a draw, and what draws more."""
+        source = large_source(X, self.engine)
+        self.random_state_ = check_random_state(self.random_state)
+        if source is not None and self._pick_solver(source.shape[0]) == "stochastic":
+            drawn = DrawnRows(self, source, y, sample_weight, objective)
+            X, rows = drawn.draw()
+            by_class = objective.match == "class"  # then rows that are alone in a draw have been left out of it
+            check_agreement(check_targets(drawn.targets, "class", None) if by_class else rows.targets, objective)
+            return X, rows, drawn
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
         y = read_targets(y, len(X), objective.match)
         weight = check_weights(sample_weight, X)
-        self.random_state_ = check_random_state(self.random_state)
         rows = prepare_rows(X, y, weight, objective.match, objective.match_scale)
-        self._check_agreement(rows, objective)
-        return X, rows
+        check_agreement(rows.targets, objective)
+        return X, rows, None
 
     def _pick_solver(self, n_rows):
         if isinstance(self.solver, StochasticGradient):
@@ -383,31 +395,6 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         check_integer(self.max_iter, "max_iter")
         check_positive(self.tol, "tol", strict=False)
         check_callback(self.callback)
-
-    @staticmethod
-    def _check_agreement(rows, objective):
-        """Find before any pair work what no metric can mend."""
-        alone = rows.targets.alone()
-        n, count = len(alone), int(alone.sum())
-        what = "no other row of their class" if objective.match == "class" else "no other row that agrees with them"
-        remedy = {
-            "class": "Merge or drop these classes",
-            "gaussian": "Raise match_scale",
-            "dot": "Smooth the rows of y or drop these",
-        }[objective.match]
-        if count == n:
-            raise ValueError(f"all {n} rows have {what}: there is nothing to learn. {remedy}.")
-        if count and objective.kind == "likelihood":
-            raise ValueError(
-                f"{count} of {n} rows have {what}: objective='likelihood' is -inf for every metric. "
-                f"{remedy}, or use objective='accuracy', in which such rows count 0."
-            )
-        if rows.targets.all_equal():
-            warnings.warn(
-                f"all {n} targets are equal: every metric predicts them, and components_ is the start.",
-                UserWarning,
-                stacklevel=4,
-            )
 
     def _store(self, X, rows, path):
         A, diagonal = path.parameters, self.structure == "diag"

@@ -1,5 +1,6 @@
 """The rows that a fit of NCA works on, and a sample of them to judge a scale by."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -107,3 +108,28 @@ def prepare_rows(X, y, weight, match, match_scale):
     if weight is not None:
         weight = weight * (len(weight) / weight.sum())
     return Rows(counted, targets, weight, positions, column_spread(counted))
+
+
+def check_agreement(targets, objective):
+    """Find before any pair work what no metric can mend."""
+    alone = targets.alone()
+    n, count = len(alone), int(alone.sum())
+    what = "no other row of their class" if objective.match == "class" else "no other row that agrees with them"
+    remedy = {
+        "class": "Merge or drop these classes",
+        "gaussian": "Raise match_scale",
+        "dot": "Smooth the rows of y or drop these",
+    }[objective.match]
+    if count == n:
+        raise ValueError(f"all {n} rows have {what}: there is nothing to learn. {remedy}.")
+    if count and objective.kind == "likelihood":
+        raise ValueError(
+            f"{count} of {n} rows have {what}: objective='likelihood' is -inf for every metric. "
+            f"{remedy}, or use objective='accuracy', in which such rows count 0."
+        )
+    if targets.all_equal():
+        warnings.warn(
+            f"all {n} targets are equal: every metric predicts them, and components_ is the start.",
+            UserWarning,
+            stacklevel=4,
+        )

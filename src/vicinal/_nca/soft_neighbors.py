@@ -12,6 +12,7 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.utils.validation import check_array, check_is_fitted, has_fit_parameter
 
 from vicinal._checks import check_magnitude, check_positive, check_rows, check_spread, check_weights
+from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._engine import Engine, Match, Work, as_engine, choose, fit_engine, forget, prepare, resident
 from vicinal._nca.init import SCALES_TRIED, best_scale, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_value, placed_at
@@ -201,6 +202,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
     array([[1., 0., 0.]])
     """
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Store the images of the training rows.
 
@@ -236,6 +238,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
             return lambda A: 0.0
         return lambda A: neighbor_value(A, problem, objective="likelihood", weight=weight, rows=queries)
 
+    @answers_collections(lambda self: len(self.classes_), float_numbers)
     def predict_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """Class probabilities.
 
@@ -252,12 +255,14 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         shares = placed.class_shares(queries)
         return shares / shares.sum(axis=1, keepdims=True)
 
+    @answers_collections(lambda self: len(self.classes_), float_numbers)
     def predict_log_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """The logarithm of `predict_proba`; -inf for a class without a neighbour."""
         placed, queries = self._asked(X)
         log_shares = placed.class_log_shares(queries)
         return log_shares - logsumexp(log_shares, axis=1, keepdims=True)
 
+    @answers_collections(dtype=lambda self: self.classes_.dtype)
     def predict(self, X: ArrayLike | None = None) -> NDArray[Any]:
         """The most probable class.
 
@@ -321,6 +326,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         tags.target_tags.multi_output = True
         return tags
 
+    @fits_collections
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Store the images of the training rows.
 

@@ -33,8 +33,10 @@ _PATIENCE = 2
 _MOMENTUM, _MEMORY = 0.5, 0.9
 
 
-def climb_by_batches(rows, start, estimator, options, *, objective, penalty):
+def climb_by_batches(rows, start, estimator, options, *, objective, penalty, draw=None):
     """Climb from a `Start` by batches of rows; return a `FitPath` with ``evaluation_rows_`` and ``dropped_mass_``.
+
+    Every round after the first works on the rows that ``draw()`` returns, where it is given; `rows` judge all rounds.
 
     The step is Adam's with one second moment for the whole matrix, ``step * m / sqrt(v)``: it has no unit, and it
     treats all directions alike (a second moment for each entry would blow up the noise of columns that hardly move,
@@ -46,8 +48,7 @@ def climb_by_batches(rows, start, estimator, options, *, objective, penalty):
     random = np.random.RandomState(estimator.random_state_.randint(2**31 - 1))
     seen = np.sort(random.permutation(n)[:_EVALUATION_ROWS])
     whole = _AllNeighbors(rows, objective)
-    kept = None if options.n_neighbors is None else _KeptNeighbors(rows, objective, options.n_neighbors)
-    source: _AllNeighbors | _KeptNeighbors = kept or whole
+    some = whole if options.n_neighbors is None else _KeptNeighbors(rows, objective, options.n_neighbors)
     record = Recorder.of(estimator, lambda B: as_matrix(B * start.units))
 
     def evaluate(A):
@@ -59,13 +60,16 @@ def climb_by_batches(rows, start, estimator, options, *, objective, penalty):
     momentum, size, age, idle = np.zeros_like(B), 0.0, 0, 0
     batches = _batches(n, batch, random)
     with record:
-        for _ in range(estimator.max_iter):
+        for round_ in range(estimator.max_iter):
+            if draw is not None and round_ > 0:
+                others = draw()
+                some = some.of(others)
+                batches = _batches(len(others.X), min(batch, len(others.X)), random)
             steps = [next(batches) for _ in range(min(_STEPS_IN_ROUND, -(-n // batch)))]
-            if kept is not None:
-                kept.find(B * start.units, np.unique(np.concatenate(steps)))
+            some.find(B * start.units, np.unique(np.concatenate(steps)))
             for chosen in steps:
                 A = B * start.units
-                gradient = with_penalty(source.evaluate(A, chosen), A, penalty).gradient * start.units
+                gradient = with_penalty(some.evaluate(A, chosen), A, penalty).gradient * start.units
                 age += 1
                 momentum = _MOMENTUM * momentum + (1 - _MOMENTUM) * gradient
                 size = _MEMORY * size + (1 - _MEMORY) * float((gradient**2).sum())
@@ -84,7 +88,7 @@ def climb_by_batches(rows, start, estimator, options, *, objective, penalty):
                     raise record.end(Reason.CONVERGED, f"rounds gain no more than tol={estimator.tol:g}")
         raise record.end(Reason.LIMIT, f"max_iter={estimator.max_iter} rounds were used")
     A = record.kept * start.units
-    dropped = 0.0 if kept is None else kept.dropped_mass(A, seen)
+    dropped = some.of(rows).dropped_mass(A, seen)
     more = {"evaluation_rows_": rows.positions[seen], "dropped_mass_": dropped}
     return record.path()._replace(parameters=A, more=more)
 
@@ -115,8 +119,19 @@ class _AllNeighbors:
     """Sampled rows i against all rows j."""
 
     def __init__(self, rows, objective):
-        self._problem = rows.problem
+        self._problem, self._objective = rows.problem, objective
         self._options = {"objective": objective, "weight": rows.weight}
+
+    def of(self, rows):
+        """The same of other rows."""
+        return _AllNeighbors(rows, self._objective)
+
+    def find(self, A, needed):
+        """There is nothing to find: all are neighbours."""
+
+    def dropped_mass(self, A, seen):
+        """No neighbour is dropped."""
+        return 0.0
 
     def evaluate(self, A, chosen):
         return neighbor_objective(A, self._problem, rows=chosen, **self._options)
@@ -133,8 +148,12 @@ class _KeptNeighbors:
     """
 
     def __init__(self, rows, objective, n_neighbors):
-        self._rows, self._objective = rows, objective
+        self._rows, self._objective, self._n_neighbors = rows, objective, n_neighbors
         self._count = min(n_neighbors, len(rows.X) - 1)
+
+    def of(self, rows):
+        """The same of other rows."""
+        return _KeptNeighbors(rows, self._objective, self._n_neighbors)
 
     def find(self, A, needed):
         """Find the neighbours of the rows that the next round will visit."""

@@ -12,8 +12,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from vicinal._checks import check_columns_spread, check_integer, check_magnitude, shown_columns, validate_data
+from vicinal._dask import in_memory, is_collection
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
 from vicinal._rca.raw_shrinkage import choose_raw_shrinkage, held_out_score
+from vicinal._rca.shrinkage import contrast_shrinkage, shrunk
+from vicinal._row_sources import mapped
 from vicinal._scatter import chunklet_scatter
 from vicinal._supervision import read_chunklets
 
@@ -88,9 +91,8 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
     Notes
     -----
-    Time O(n d^2 + d^3), memory O(d^2) beyond the data; X is copied once if it is not floats in row-major order
-    (most DataFrames are column-major).  Data far from the origin lose no digits: rows are
-    centred in blocks that fit the cache, and no moment about zero is ever taken.
+    Time O(n d^2 + d^3), memory O(d^2) beyond the data; X is copied once if it is not floats in row-major order (most
+    DataFrames are column-major).  Data far from the origin lose no digits: no moment about zero is ever taken.
 
     Departures from the paper:
 
@@ -146,8 +148,10 @@ class RCA(LinearMetricMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, n_features)
-            All rows, also those in no chunklet: they count for the total covariance.
+        X : array-like of shape (n, n_features), or a Dask array or dataframe, or a source of rows
+            All rows, also those in no chunklet: they count for the total covariance. The rows of a Dask collection stay
+            where they are (but for ``shrinkage="cv"``), and so does a memory map; other sources
+            (:func:`vicinal.io.open_rows`) go through a temporary file.
         y : chunklets
             One of: an id a row (integers, strings, a pandas column; -1, None or NaN for none; full labels
             make this supervised RCA); pairs of row positions, of shape (p, 2); a list of lists of row
@@ -159,7 +163,15 @@ class RCA(LinearMetricMixin, BaseEstimator):
         self
         """
         self._check_parameters()
-        sums, report = self._sum(X, y, reset=True, min_rows=2)
+        if is_collection(X) and self.shrinkage != "cv":
+            from vicinal._rca.on_cluster import sums_of_collection  # which imports Dask
+
+            sums, report, extremes = sums_of_collection(self, X, y)
+            self._check_columns(extremes, sums)
+        else:
+            X, (y,), _ = in_memory(X, (y,), {})
+            X = mapped(X)
+            sums, report = self._sum(X, y, reset=True, min_rows=2)
         if sums.n_contrasts == 0:
             raise ValueError(
                 f"{type(self).__name__} needs at least one chunklet of two or more points, got none: "
@@ -298,19 +310,23 @@ class RCA(LinearMetricMixin, BaseEstimator):
                 "or pass shrinkage='auto' or a number."
             )
 
-    def _sum(self, X, y, *, reset, min_rows):
-        X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows)
+    def _check_columns(self, X, sums):
+        """Refuse rows with fewer columns than components, and those whose fourth powers overflow or underflow."""
         if self.n_components is not None and self.n_components > X.shape[1]:
             raise ValueError(f"n_components={self.n_components} is more than the {X.shape[1]} features of X. Lower it.")
-        check_magnitude(X)
-        entries, report = read_chunklets(y, len(X))
-        with np.errstate(over="ignore", invalid="ignore"):
-            sums = chunklet_scatter(X, entries)
         if not (np.isfinite(sums.total).all() and np.isfinite(sums.fourth).all()):
             raise ValueError(_fourth_powers(X, "overflow"))
         check_columns_spread(X, getattr(self, "feature_names_in_", None))
         if np.sum(sums.fourth) < 1e-280 and np.trace(sums.within) > 0:
             raise ValueError(_fourth_powers(X, "underflow"))
+
+    def _sum(self, X, y, *, reset, min_rows):
+        X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], order="C", ensure_min_samples=min_rows)
+        check_magnitude(X)
+        entries, report = read_chunklets(y, len(X))
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = chunklet_scatter(X, entries)
+        self._check_columns(X, sums)
         return sums, report
 
     def _solve(self, sums, report, *, may_wait=False, raw_share=None):
@@ -398,46 +414,6 @@ class RCA(LinearMetricMixin, BaseEstimator):
             )
         if said is not None:
             warnings.warn(said, UserWarning, stacklevel=4)
-
-
-def contrast_shrinkage(sums, spread):
-    """The shrinkage of Ledoit and Wolf (2004) for R contrasts z with known mean zero, in units of the columns.
-
-    With ``S = sum z z' / R`` and ``mu = tr S / d`` the optimal weight of ``mu I`` is estimated by
-
-        min(1, b / c),    b = (sum |z|^4 / R - |S|_F^2) / R,    c = |S - mu I|_F^2.
-
-    One contrast has no variance to estimate b from: the weight is 1.
-
-    Parameters
-    ----------
-    sums : ChunkletScatter
-    spread : array of shape (d,)
-        The standard deviations of the columns; 0 for constant ones, which do not count.
-    """
-    n_contrasts = sums.n_contrasts
-    if n_contrasts == 1:
-        return 1.0
-    moving = np.flatnonzero(spread)
-    here = np.ix_(moving, moving)
-    units = np.outer(spread[moving], spread[moving])
-    S = sums.within[here] / units / n_contrasts
-    square = np.vdot(S, S)
-    from_isotropic = square - np.trace(S) ** 2 / len(S)
-    fourth = (sums.fourth_moments[here] / units / units).sum()
-    from_truth = (fourth / n_contrasts - square) / n_contrasts
-    if from_isotropic <= np.finfo(np.float64).eps * square:
-        return 1.0
-    return float(np.clip(from_truth / from_isotropic, 0.0, 1.0))
-
-
-def shrunk(covariance, shrinkage, spread):
-    """``(1 - s) C + s mu D^2`` with D the standard deviations of the columns and ``mu = tr(D^-1 C D^-1) / d``."""
-    moving = spread > 0
-    share = np.mean(np.diag(covariance)[moving] / spread[moving] ** 2)
-    result = (1.0 - shrinkage) * covariance
-    result[np.diag_indices(len(covariance))] += shrinkage * share * spread**2
-    return result
 
 
 def _fourth_powers(X, what):

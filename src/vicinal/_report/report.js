@@ -54,10 +54,13 @@
       const button = make("button", { type: "button", class: "sort" }, head.textContent);
       head.replaceChildren(button);
       button.addEventListener("click", () => {
-        const down = head.getAttribute("aria-sort") !== "descending";
+        const rows = [...body.rows].map((row) => [valueOf(row, column), row]);
+        // Numbers begin with the largest, texts with the first of the alphabet; a second click turns the order.
+        const texts = rows.some(([value]) => typeof value === "string");
+        const before = head.getAttribute("aria-sort");
+        const down = before === null ? !texts : before !== "descending";
         heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
-        const rows = [...body.rows].map((row) => [valueOf(row, column), row]);
         // Rows without a value come last in both orders.
         rows.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : down ? compared(b, a) : compared(a, b)));
         body.append(...rows.map(([, row]) => row));
@@ -69,8 +72,10 @@
     label.append(field);
     table.parentElement.before(label);
     field.addEventListener("input", () => {
-      const wanted = field.value.trim().toLowerCase();
-      for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+      // The page has its own minus sign and narrow spaces, which no keyboard has.
+      const plain = (text) => text.toLowerCase().replace(/\u2212/g, "-").replace(/\s+/g, " ");
+      const wanted = plain(field.value.trim());
+      for (const row of body.rows) row.hidden = !plain(row.textContent).includes(wanted);
     });
   });
 

@@ -10,6 +10,7 @@
 """
 
 from vicinal._tables.column_type import KINDS, ColumnType, TableError, array_types, describe_types
+from vicinal._tables.dependence import dependent_columns
 from vicinal._tables.dequantizer import Dequantizer
 from vicinal._tables.encoder import TableEncoder
 from vicinal._tables.encoding import PARTS
@@ -30,6 +31,7 @@ __all__ = [
     "TableError",
     "array_types",
     "column_types",
+    "dependent_columns",
     "dequantizer_of",
     "describe_types",
     "draw_scores",

@@ -11,6 +11,7 @@ from vicinal._words import shown
 KINDS = (
     "continuous",
     "lattice",
+    "tied",
     "boolean",
     "category",
     "date",
@@ -60,15 +61,16 @@ class ColumnType(NamedTuple):
     Attributes
     ----------
     kind : str
-        One of "continuous", "lattice", "boolean", "category", "date", "text", "identifier", "counter", "constant" and
-        "empty".
+        One of "continuous", "lattice", "tied", "boolean", "category", "date", "text", "identifier", "counter", "constant"
+        and "empty".
     step, offset : float or None
         Of a lattice: its values are ``offset + k * step`` with whole numbers k.
     format : str or None
         Of a date that is written as text: "ISO8601", or a format of ``strptime``.
     tied : float
-        Of a continuous column: the share of the rows whose value occurs in an earlier row. It is 0 for real
-        measurements; a density of many tied values can be made as high as one likes.
+        Of a tied column: the share of the rows whose value occurs in an earlier row. It is 0 for real
+        measurements; a density of many tied values can be made as high as one likes. A tied column that the user calls
+        continuous keeps its share.
     """
 
     kind: str
@@ -80,6 +82,8 @@ class ColumnType(NamedTuple):
     def __str__(self) -> str:
         if self.kind == "lattice":
             return f"lattice of step {self.step:g}"
+        if self.kind == "tied":
+            return f"tied ({100 * self.tied:.0f} % of the rows repeat a value)"
         return f"date ({self.format})" if self.format else self.kind
 
     @property
@@ -128,7 +132,7 @@ def number_type(values: np.ndarray, name: str = "", resolution: float | None = N
     lattice = find_lattice(found, resolution, any_step=tied > _MANY_REPEATS)
     if lattice is not None and (tied > _MANY_REPEATS or lattice[0] > _COARSE * found.std()):
         return ColumnType("lattice", *lattice)
-    return ColumnType("continuous", tied=tied if tied > _MANY_REPEATS else 0.0)
+    return ColumnType("tied", tied=tied) if tied > _MANY_REPEATS else ColumnType("continuous")
 
 
 def _counts_rows(values: np.ndarray, known: np.ndarray) -> bool:
@@ -158,6 +162,8 @@ def asked_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> Colu
     kind, _, detail = asked.partition(":")
     if kind not in KINDS:
         raise TableError(f"types: {name!r} cannot be {kind!r}; expected one of {', '.join(KINDS)}.")
+    if kind in ("continuous", "tied"):
+        return ColumnType(kind, tied=number_type(values).tied)
     if kind != "lattice":
         return ColumnType(kind)
     values = np.asarray(values)
@@ -242,5 +248,6 @@ def describe_types(types: Iterable[tuple[str, ColumnType]], most: int = 8) -> st
     """Columns by kind for a message: "boolean: 'coin'; identifier: 'order_id'"."""
     by_kind: dict[str, list[str]] = {}
     for name, kind in types:
-        by_kind.setdefault(kind.kind, []).append(str(name))
+        said = "tied (values that repeat without a common step)" if kind.kind == "tied" else kind.kind
+        by_kind.setdefault(said, []).append(str(name))
     return "; ".join(f"{kind}: {shown(names, most)}" for kind, names in by_kind.items())

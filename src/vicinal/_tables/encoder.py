@@ -1,5 +1,6 @@
 """Raw columns of a table as numbers, with what is known about their kinds."""
 
+from collections import Counter
 from collections.abc import Mapping
 from copy import copy
 from typing import Any
@@ -102,7 +103,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             for part, kind in outputs_of(frame.iloc[:, position], column_type, self.one_hot)
         ]
         made = [output_name(str(names[position]), part) for position, part, _ in outputs]
-        twice = next((name for name in made if made.count(name) > 1), None)
+        twice = next((name for name, times in Counter(made).items() if times > 1), None)
         if twice is not None:
             raise TableError(
                 f"two columns would be called {twice!r}: one of the table, and one that is made of a category. Rename the former."
@@ -206,7 +207,7 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
         used = self.used_columns
         absent = [name for name in used if name not in frame.columns]
         if absent:
-            others = [name for name in frame.columns if name not in used]  # a column that is found is not misspelt
+            others = list(frame.columns.difference(used, sort=False))  # a column that is found is not misspelt
             near = list(dict.fromkeys(match for name in absent[:3] for match in nearest_names(name, others, 1)))
             hint = f" Did you mean {shown(near)}?" if near else ""
             raise TableError(
@@ -228,11 +229,13 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             They count as none of the known values: all their 0/1 columns are 0.
         """
         frame, found = self.pick(X), {}
-        for name in frame.columns:
-            known = {part[1:] for part in self._parts_of(name) if part.startswith("=")}
-            if known:
-                texts = as_texts(frame[name]).dropna()
-                found[name] = texts[~texts.isin(known)].tolist()
+        values: dict[str, set[str]] = {}
+        for source, part in zip(self.sources, self._parts, strict=True):
+            if part.startswith("="):
+                values.setdefault(source, set()).add(part[1:])
+        for name, known in values.items():
+            texts = as_texts(frame[name]).dropna()
+            found[name] = texts[~texts.isin(known)].tolist()
         return {name: values for name, values in found.items() if values}
 
     def _keep_constants(self, constants: Mapping[str, str]) -> None:
@@ -267,9 +270,6 @@ class TableEncoder(NotebookMixin, TransformerMixin, BaseEstimator):
             if broken.any():
                 found[name] = broken
         return found
-
-    def _parts_of(self, name: str) -> list[str]:
-        return [part for p, part in zip(self._sources, self._parts, strict=True) if self._columns[p] == name]
 
     def select(self, outputs: Any) -> "TableEncoder":
         """Return a fitted encoder with some of the outputs, which reads only the raw columns that it needs.

@@ -9,6 +9,7 @@ from vicinal._tables.frames import as_numbers, is_numeric, read_dates
 from vicinal._words import count
 
 _DAY = 86_400.0  # seconds
+_MOST_WHOLE = 2.0**53  # beyond, not every whole number is a float
 # The parts of a date that come round again: the length of a round, and where in it a time is.
 _ROUNDS: dict[str, Any] = {
     "month": lambda dates: (dates.dt.day_of_year - 1.0) / 366.0,
@@ -28,7 +29,7 @@ PARTS = ("number", "days", *(f"{name}_{function}" for name in _ROUNDS for functi
 
 def outputs_of(column: Any, kind: ColumnType, one_hot: bool) -> list[tuple[str, ColumnType]]:
     """What a raw column becomes: parts, each with its kind."""
-    if kind.kind in ("continuous", "lattice", "boolean"):
+    if kind.kind in ("continuous", "lattice", "tied", "boolean"):
         return [("number", kind)]
     if kind.kind == "category" and one_hot:
         return [(f"={value}", ColumnType("boolean")) for value in sorted(as_texts(column).dropna().unique())]
@@ -54,7 +55,13 @@ def encoded(column: Any, part: str, written: str | None) -> np.ndarray:
     if part == "number":
         if not is_numeric(column):
             raise TableError(f"1 column of the model must be numeric: {describe_text(column)}.")
-        return as_numbers(column).astype(np.float64)
+        values = as_numbers(column).astype(np.float64)
+        if np.isinf(values).any():
+            raise TableError(
+                f"1 column of the model must hold finite numbers: {str(column.name)!r} holds {int(np.isinf(values).sum()):,} "
+                "infinite ones. Replace them, or make them missing."
+            )
+        return values
     if part.startswith("="):
         texts = as_texts(column)
         coded = (texts == part[1:]).to_numpy(dtype=np.float64, na_value=np.nan)
@@ -84,7 +91,9 @@ def _days(dates: Any) -> np.ndarray:
 def as_texts(column: Any) -> Any:
     """The values of a category as texts; whole numbers without a fraction, missing ones missing."""
     if column.dtype.kind == "f":
-        column = column.astype("Int64") if (column.dropna() % 1 == 0).all() else column
+        known = column.dropna()
+        whole = (known % 1 == 0).all() and (known.abs() <= _MOST_WHOLE).all()
+        column = column.astype("Int64") if whole else column
     return column.astype("string")
 
 

@@ -60,7 +60,8 @@ def as_frame(table: Any) -> Any:
     if frame.columns.has_duplicates:
         name = frame.columns[frame.columns.duplicated()][0]
         raise TableError(f"the table has two columns that are called {name!r}. Rename one of them.")
-    for name in frame.columns:
+    # Numbers of NumPy are as they should be; a table may have thousands of columns of them.
+    for name in frame.columns[[dtype.kind not in "iufb" for dtype in frame.dtypes]]:
         column = frame[name]
         plain = _plain_values(column)
         if plain is not column:
@@ -121,6 +122,8 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     "boolean"       there are two values, as numbers, or True and False
     "lattice"       nearly all values are ``offset + k * step``, and they repeat or are coarse beside their spread:
                     counts, and measurements that were rounded
+    "tied"          more than 5 % of the rows repeat a value, and the values are on no lattice: amounts that are often
+                    exactly zero, logarithms and ratios of counts
     "continuous"    all other numbers
     "date"          times, or texts that are all dates of one format
     "category"      texts of at most 50 values
@@ -238,7 +241,7 @@ def _as_asked(column: Any, asked: Any) -> ColumnType:
     name = str(column.name)
     spec = asked.spec if isinstance(asked, ColumnType) else asked
     kind, _, detail = spec.partition(":") if isinstance(spec, str) else ("", "", "")
-    if kind in ("continuous", "lattice", "boolean", "counter") and not is_numeric(column):
+    if kind in ("continuous", "lattice", "tied", "boolean", "counter") and not is_numeric(column):
         raise TableError(f"types: {name!r} cannot be {kind}, because it holds {column.dtype} and not numbers.")
     if kind == "date":
         return _asked_date(column, detail, name)

@@ -84,8 +84,13 @@ class PreparedTable(NamedTuple):
         """The kind of each feature, by name."""
         return dict(zip(map(str, self.X.columns), self.encoder.feature_types_, strict=True))
 
-    def measured(self) -> "PreparedTable":
+    def measured(self, words: Words | None = None) -> "PreparedTable":
         """Return the table with the features that densities and LCA can learn from: continuous ones and lattices.
+
+        Parameters
+        ----------
+        words : Words, optional
+            What the caller calls the options that notes recommend.
 
         Returns
         -------
@@ -94,10 +99,9 @@ class PreparedTable(NamedTuple):
         chosen = np.array([kind.measured for kind in self.encoder.feature_types_], dtype=bool)
         if chosen.all():
             return self
-        left_out = [item for item in self.feature_types.items() if not item[1].measured]
-        note = Note(f"Kept out, because densities and LCA learn from amounts only: {describe_types(left_out)}.", True)
+        notes = [Note(text, True) for text in kept_out_notes(self.feature_types, words or Words())]
         return self._replace(
-            X=self.X.loc[:, chosen], encoder=self.encoder.select(np.flatnonzero(chosen)), notes=[*self.notes, note]
+            X=self.X.loc[:, chosen], encoder=self.encoder.select(np.flatnonzero(chosen)), notes=[*self.notes, *notes]
         )
 
     def take(self, rows: np.ndarray) -> "PreparedTable":
@@ -113,6 +117,24 @@ class PreparedTable(NamedTuple):
         """
         labels = None if self.labels is None else self.labels.iloc[rows]
         return self._replace(X=self.X.iloc[rows], labels=labels, rows=self.rows[rows])
+
+
+def kept_out_notes(types: Mapping[str, ColumnType], words: Words) -> list[str]:
+    """Which columns densities and LCA do not learn from, and why, in sentences; none where they learn from all."""
+    tied = {name: kind for name, kind in types.items() if kind.kind == "tied"}
+    others = [(name, kind) for name, kind in types.items() if not kind.measured and name not in tied]
+    notes = []
+    if others:
+        notes.append(f"Kept out, because densities and LCA learn from amounts only: {describe_types(others)}.")
+    if tied:
+        shares = [f"{name!r} ({100 * kind.tied:.0f} % of the rows)" for name, kind in list(tied.items())[:8]]
+        rest = f" and {len(tied) - 8} more" if len(tied) > 8 else ""
+        notes.append(
+            "Kept out of densities and of LCA, because their values repeat and have no common step, so that a density could be "
+            f"made as high as one likes: {', '.join(shares)}{rest}. {words.as_kind.format(name=next(iter(tied)), kind='continuous')} "
+            "lets such a column in."
+        )
+    return notes
 
 
 def prepare(

@@ -1,0 +1,223 @@
+"""Dask workers against one another and against the plain engine: python benchmarks/dask.py [lca] [rca] [traffic] [picture].
+
+    python benchmarks/dask.py                        # needs vicinal[dask]; some 3 minutes on 2 cores
+    python benchmarks/dask.py traffic --rows 20000   # some of the figures, on fewer rows
+    python benchmarks/dask.py picture                # docs/task_stream.png: what two workers do in two passes
+
+Workers have one thread each, and the rows are persisted on them before the clock starts.  Contenders are timed in turn,
+round by round.  Beside the time, the processor time of all processes is taken, which a busy machine disturbs less.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+import warnings
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path = [folder for folder in sys.path if Path(folder or ".").resolve() != HERE]  # this file is not Dask
+
+import dask  # noqa: E402
+import dask.array as da  # noqa: E402
+import numpy as np  # noqa: E402
+import psutil  # noqa: E402
+from distributed import Client, LocalCluster  # noqa: E402
+from sklearn.exceptions import ConvergenceWarning  # noqa: E402
+
+from vicinal import LCA, RCA, Engine  # noqa: E402
+from vicinal._engine import prepare  # noqa: E402
+
+PASSES = 4
+
+
+def cluster_of(n_workers):
+    return LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0)
+
+
+def clusters(n, d, seed=0):
+    """Rows in forty clusters, most of whose pairs do not matter."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(40, d))[rng.integers(40, size=n)] * 6.0 + 0.5 * rng.normal(size=(n, d))
+
+
+def processor_time(client):
+    """Seconds of the processor that this process and the workers have used."""
+    mine = sum(psutil.Process().cpu_times()[:2])
+    if client is None:
+        return mine
+    return mine + sum(client.run(lambda: sum(psutil.Process().cpu_times()[:2])).values())
+
+
+def timed(work, client=None):
+    before, start = processor_time(client), time.perf_counter()
+    work()
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "processor_seconds": processor_time(client) - before}
+
+
+def summary(rounds):
+    """Best times, and the median over the rounds of each ratio to the first contender."""
+    names = list(rounds[0])
+    first = names[0]
+    found = {}
+    for name in names:
+        found[name] = {key: min(one[name][key] for one in rounds) for key in rounds[0][name]}
+        found[name]["times_as_fast_as_" + first] = statistics.median(
+            one[first]["seconds"] / one[name]["seconds"] for one in rounds
+        )
+    return found
+
+
+def fit_lca(rows, engine):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return LCA(reg=0.0, solver="em", max_iter=PASSES, tol=0.0, engine=engine).fit(rows)
+
+
+def lca(n, n_rounds):
+    """An exact fit of a few passes: the plain engine with one thread, one worker, and two."""
+    rows, small = clusters(n, 8), clusters(8000, 8)
+    with cluster_of(1) as one, cluster_of(2) as two, Client(one) as alone, Client(two) as both:
+        contenders = {"one worker": alone, "two workers": both}
+        persisted = {}
+        for name, client in contenders.items():
+            with client.as_current():
+                persisted[name] = da.from_array(rows, chunks=(n // 8, 8)).persist()
+                fit_lca(da.from_array(small), None)  # kernels are loaded
+        plain = fit_lca(small, Engine("cpu", threads=1))
+        answers, rounds = {}, []
+        for _ in range(n_rounds):
+            times = {}
+            for name, client in contenders.items():
+                with client.as_current():
+                    times[name] = timed(
+                        lambda name=name: answers.update({name: fit_lca(persisted[name], None)}), client
+                    )
+            engine = Engine("cpu", threads=1)
+            times["plain engine"] = timed(lambda: answers.update({"plain engine": fit_lca(rows, engine)}))  # noqa: B023
+            rounds.append(times)
+        plain = answers["plain engine"].components_
+        same = {name: bool(np.array_equal(answers[name].components_, plain)) for name in contenders}
+    return {"rows": n, "columns": 8, "passes": PASSES, "same_bits_as_plain": same, **summary(rounds)}
+
+
+def rca(n, n_rounds):
+    """RCA of rows in ten classes, which span all partitions."""
+    d, parts = 64, 16
+    with cluster_of(1) as one, cluster_of(2) as two, Client(one) as alone, Client(two) as both:
+        contenders, persisted = {"one worker": alone, "two workers": both}, {}
+        for name, client in contenders.items():
+            with client.as_current():
+                rng = da.random.default_rng(0)
+                X = rng.normal(size=(n, d), chunks=(n // parts, d)).persist()
+                y = rng.integers(0, 10, size=n, chunks=n // parts).persist()
+                dask.compute(X[:1], y[:1])
+                client.wait_for_workers(1)
+                persisted[name] = X, y
+                RCA().fit(X[: n // parts], y[: n // parts])
+        rounds = []
+        for _ in range(n_rounds):
+            times = {}
+            for name, client in contenders.items():
+                with client.as_current():
+                    X, y = persisted[name]
+                    times[name] = timed(lambda X=X, y=y: RCA().fit(X, y), client)
+            rounds.append(times)
+    return {"rows": n, "columns": d, "partitions": parts, **summary(rounds)}
+
+
+def traffic(n):
+    """Bytes that a worker sends and receives in one pass of LCA, after the first."""
+    rows, d = clusters(n, 8), 8
+
+    def counted(dask_worker):
+        return np.array([dask_worker.transfer_outgoing_bytes_total, dask_worker.transfer_incoming_bytes_total])
+
+    with cluster_of(2) as cluster, Client(cluster) as client:
+        problem = prepare("dask", rows, leave_one_out=True)
+        for k in range(2):
+            problem.at(np.eye(d) * (4.0 + 0.1 * k)).scatter()
+        before = client.run(counted)
+        with client.get_task_stream() as tasks:
+            for k in range(PASSES):
+                problem.at(np.eye(d) * (4.2 + 0.1 * k)).scatter()
+        after = client.run(counted)
+        n_tasks = sum("vicinal." in str(task["key"]) for task in tasks.data) / (PASSES * len(after))
+    sent, received = (max(float(after[w][side] - before[w][side]) for w in after) / PASSES for side in (0, 1))
+    allowed = (8 * n + 16 * d * d) * (n_tasks + 1)
+    return {
+        "rows": n, "columns": d, "tasks_per_worker_and_pass": n_tasks, "bytes_sent_per_worker_and_pass": sent,
+        "bytes_received_from_other_workers": received, "allowed": allowed,
+    }  # fmt: skip
+
+
+def picture(n):
+    """Draw which worker did which task when, over two passes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows, d = clusters(n, 8), 8
+    with cluster_of(2) as cluster, Client(cluster) as client:
+        problem = prepare("dask", rows, leave_one_out=True)
+        problem.at(np.eye(d) * 4.0).scatter()
+        with client.get_task_stream() as tasks:
+            for k in range(2):
+                problem.at(np.eye(d) * (4.1 + 0.1 * k)).scatter()
+        found = [task for task in tasks.data if "vicinal." in str(task["key"])]
+    workers = sorted({task["worker"] for task in found})
+    spans = [
+        (workers.index(task["worker"]), span["start"], span["stop"])
+        for task in found
+        for span in task["startstops"]
+        if span["action"] == "compute"
+    ]
+    begin = min(start for _, start, _ in spans)
+    figure, axes = plt.subplots(figsize=(8, 1.9), layout="constrained")
+    middle = sorted(start for _, start, _ in spans)[len(spans) // 2]
+    for worker, start, stop in spans:
+        colour = "#4477aa" if start < middle else "#cc6677"
+        axes.barh(worker, stop - start, left=start - begin, height=0.7, color=colour, edgecolor="white", linewidth=1.0)
+    axes.set_yticks(range(len(workers)), [f"worker {i + 1}" for i in range(len(workers))])
+    axes.set_xlabel(f"seconds; two passes of LCA over {n:,} rows, one in each colour, one block per task")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(left=False)
+    file = HERE.parent / "docs" / "task_stream.png"
+    figure.savefig(file, dpi=150)
+    return {"file": str(file.relative_to(HERE.parent)), "tasks": len(spans)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("figures", nargs="*", default=["lca", "rca", "traffic"])
+    parser.add_argument("--rows", type=int, help="rows for all figures; by default those of the targets")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("-o", "--out", type=Path, default=HERE / "results" / "dask.json")
+    options = parser.parse_args()
+    work = {
+        "lca": lambda: lca(options.rows or 100_000, options.rounds),
+        "rca": lambda: rca(options.rows or 2_000_000, options.rounds),
+        "traffic": lambda: traffic(options.rows or 100_000),
+        "picture": lambda: picture(options.rows or 100_000),
+    }
+    found = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
+    for name in options.figures:
+        found[name] = work[name]()
+        print(name, json.dumps(found[name], indent=2), flush=True)
+    found["machine"] = machine()
+    options.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+def machine():
+    """The processor, the versions and the commit, as the other benchmarks write them."""
+    sys.path.append(str(HERE))
+    from run import machine
+
+    return machine()
+
+
+if __name__ == "__main__":
+    main()

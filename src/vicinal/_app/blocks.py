@@ -1,0 +1,245 @@
+"""Tables that are too large to be read at once: CSV, TSV, Parquet (a file or a folder) and NPY, block by block."""
+
+import contextlib
+import gzip
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vicinal._app.console import count
+from vicinal._app.errors import DataFailure, need
+from vicinal._app.tables import (
+    ALL_COLUMNS,
+    ColumnChoice,
+    TableOptions,
+    frame_of_array,
+    read_table,
+    reading_errors,
+    table_format,
+)
+from vicinal._app.text_tables import decoding, text_table
+from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, text_columns, with_plain_texts
+
+# Tables up to this size are read at once. It is the size of a text file, or of the numbers of another one, in bytes.
+LARGE = 64 << 20
+_UNPACKED = 4  # a packed text is about so many times as large
+BLOCK_VALUES = 2**21  # of a block, in all columns together
+
+
+class NeededColumns(NamedTuple):
+    """Which columns of a large table are read for a model: those that it knows, where the table has all that it needs.
+
+    needed : what the model cannot do without, or None where it knows no names
+    also : further columns
+    """
+
+    needed: frozenset[str] | None
+    also: frozenset[str]
+
+    def of(self, columns: list[str], name: str) -> list[str] | None:
+        """The columns to read, in the order of the table; None for all, which messages on a missing one need to know."""
+        if self.needed is None or not self.needed <= set(columns):
+            return None
+        return [column for column in columns if column in self.needed | self.also]
+
+
+class TableBlocks:
+    """The blocks of a table, as DataFrames with unique text column names; they can be read more than once.
+
+    Parameters
+    ----------
+    source : str
+        A path.
+    options : TableOptions
+    console : Console
+        Hears warnings about the header.
+    choice : ColumnChoice or NeededColumns
+    """
+
+    def __init__(
+        self, source: str, options: TableOptions, console: Any, choice: ColumnChoice | NeededColumns = ALL_COLUMNS
+    ) -> None:
+        self._source, self._options, self._console, self._choice = source, options, console, choice
+        self._kind = table_format(source, options)
+        self._types: dict[Any, Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the blocks; none is empty."""
+        seen, columns = 0, 0
+        for frame in self._told(self._read()):
+            frame.columns = [str(column) for column in frame.columns]
+            frame = frame.reset_index(drop=True)
+            chosen = self._choice.of(list(frame.columns), self._source)
+            frame = frame if chosen is None else frame[chosen]
+            columns = len(frame.columns)
+            if not columns:
+                raise DataFailure(f"{self._source} has no columns.")
+            if len(frame):
+                seen += len(frame)
+                yield frame
+        if not seen:
+            raise DataFailure(f"{self._source} has {count(columns, 'column')} but no rows.")
+
+    def _told(self, frames: Iterator[Any]) -> Iterator[Any]:
+        """The same frames; what goes wrong in reading one is said in the words of the command."""
+        while True:
+            with reading_errors(self._source):
+                try:
+                    frame = next(frames)
+                except StopIteration:
+                    return
+            yield frame
+
+    def _read(self) -> Iterator[Any]:
+        if self._kind in ("csv", "tsv"):
+            return self._read_text()
+        return self._read_parquet() if self._kind == "parquet" else self._read_array()
+
+    def _read_text(self) -> Iterator[Any]:
+        import pandas as pd
+
+        if self._types is None and self._source.lower().endswith(".gz"):
+            refuse_gzip_bomb(self._source, self._options.max_unpacked)
+        with self._opened() as file:
+            console = self._console if self._types is None else None  # which hears of the header once
+            text = text_table(file, self._source, self._kind, self._options, console, self._choice)
+        rows = _rows_in_block(text.n_columns)
+        if self._types is None:
+            self._types = {}
+            with self._opened() as file, text.errors():
+                for frame in pd.read_csv(file, chunksize=rows, **text.arguments):
+                    _widen(self._types, frame)
+        with self._opened() as file:
+            with text.errors():
+                reader = pd.read_csv(file, chunksize=rows, dtype=_dtypes(self._types), **text.arguments)
+            while True:
+                with text.errors():
+                    frame = next(reader, None)
+                if frame is None:
+                    return
+                yield text.named(frame)
+
+    def _opened(self) -> Any:
+        return gzip.open(self._source) if self._source.lower().endswith(".gz") else open(self._source, "rb")
+
+    def _read_parquet(self) -> Iterator[Any]:
+        need("pyarrow", "reading Parquet")
+        from pyarrow import Table, dataset
+        from pyarrow.parquet import ParquetFile, read_schema
+
+        with decoding(self._source, "a Parquet table"):
+            files = dataset.dataset(self._source, format="parquet").files
+        if not files:
+            raise DataFailure(f"cannot read {self._source}: the folder holds no Parquet file.")
+        for path in files:
+            with decoding(path, "a Parquet table"):
+                schema = read_schema(path)
+            texts = text_columns(schema)
+            limit = UnpackLimit(path, os.path.getsize(path), self._options.max_unpacked)
+            with decoding(path, "a Parquet table"), ParquetFile(path, read_dictionary=texts) as content:
+                chosen = self._choice.of([str(name) for name in schema.names], path)
+                for batch in content.iter_batches(_rows_in_block(len(chosen or schema.names)), columns=chosen):
+                    yield with_plain_texts(Table.from_batches([batch]), texts, limit).to_pandas()
+
+    def _read_array(self) -> Iterator[Any]:
+        with decoding(self._source, "NPY"):
+            rows = np.load(self._source, mmap_mode="r", allow_pickle=False)
+        step = _rows_in_block(rows.shape[1] if rows.ndim == 2 else 1)
+        for start in range(0, len(rows), step):
+            yield frame_of_array(np.array(rows[start : start + step]), self._source)
+
+
+def _rows_in_block(n_columns: int) -> int:
+    return max(BLOCK_VALUES // max(n_columns, 1), 1)
+
+
+# -- the types of the columns of a text file ------------------------------------------------------------------------------
+
+
+def _widen(types: dict[Any, str], frame: Any) -> None:
+    """Widen the types of columns to those of another block: what pandas would find if it read the whole file at once."""
+    for name in frame.columns:
+        column = frame[name]
+        found = {"i": "int", "u": "float", "f": "float", "b": "bool"}.get(getattr(column.dtype, "kind", "O"), "text")
+        if found == "float" and column.isna().all():
+            found = "empty"
+        if found == "text" and column.map(lambda value: isinstance(value, bool)).any():
+            found = "bool with gaps"
+        known = types.get(name, found)
+        types[name] = known if known == found else _WIDER.get(frozenset((known, found)), "text")
+
+
+_WIDER = {
+    frozenset(("int", "float")): "float",
+    frozenset(("int", "empty")): "float",
+    frozenset(("float", "empty")): "float",
+    frozenset(("text", "empty")): "text",
+    frozenset(("bool", "bool with gaps")): "bool with gaps",
+    frozenset(("bool", "empty")): "bool with gaps",
+    frozenset(("bool with gaps", "empty")): "bool with gaps",
+}
+
+
+def _dtypes(types: dict[Any, str]) -> dict[Any, Any]:
+    """The types that pandas must not find for itself in each block."""
+    fixed = {"int": np.int64, "float": np.float64, "text": str}
+    return {name: fixed[kind] for name, kind in types.items() if kind in fixed}
+
+
+# -- the door -------------------------------------------------------------------------------------------------------------
+
+
+def open_table(
+    source: str, options: TableOptions, console: Any, choice: ColumnChoice = ALL_COLUMNS, in_blocks: Any = None
+) -> Any:
+    """The blocks of a table: those of a large one as they are needed, or else a list of one DataFrame.
+
+    `in_blocks` chooses the columns of a large one, where it is given.
+    """
+    if is_large(source, options):
+        return TableBlocks(source, options, console, choice if in_blocks is None else in_blocks)
+    return [read_table(source, options, console, choice)]
+
+
+def in_turn(blocks: Any, console: Any) -> Iterator[tuple[int, Any, Any]]:
+    """Yield the number of the first row of each block, the block, and a console that says which block it speaks of."""
+    first = 0
+    for frame in blocks:
+        yield first, frame, console if isinstance(blocks, list) else _BlockConsole(console, first, len(frame))
+        first += len(frame)
+
+
+class _BlockConsole:
+    """A console whose words are about some rows of a table."""
+
+    def __init__(self, console: Any, first: int, n_rows: int) -> None:
+        self._console, self._rows = console, f"rows {first:,} to {first + n_rows - 1:,}"
+
+    def say(self, text: str) -> None:
+        self._console.say(f"{self._rows}: {text}")
+
+    def warn(self, text: str) -> None:
+        self._console.warn(f"{self._rows}: {text}")
+
+
+def is_large(source: str, options: TableOptions) -> bool:
+    """Whether a table should be read in blocks; one that cannot be looked at is left to those who read it."""
+    if source == "-" or not os.path.exists(source):
+        return False
+    kind = table_format(source, options)
+    path = Path(source)
+    if path.is_dir():
+        return kind == "parquet"
+    if kind == "parquet":
+        with contextlib.suppress(Exception):  # it is damaged, or pyarrow is missing
+            from pyarrow.parquet import read_metadata
+
+            metadata = read_metadata(source)
+            return 8 * metadata.num_rows * metadata.num_columns > LARGE
+    if kind in ("csv", "tsv", "npy"):
+        size = path.stat().st_size
+        return size * (_UNPACKED if source.lower().endswith(".gz") else 1) > LARGE
+    return False

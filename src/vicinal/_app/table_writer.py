@@ -1,0 +1,158 @@
+"""Writing a table block by block: a file is replaced whole or not at all; stdout gets each block when it is done."""
+
+import contextlib
+import gzip
+from typing import Any
+
+import numpy as np
+
+from vicinal._app.errors import DataFailure
+from vicinal._app.outputs import output_file, output_format, to_stdout, without_formulas
+
+
+class TableWriter:
+    """A table that is written block by block, by the ending of the file, or to stdout as CSV.
+
+    Parameters
+    ----------
+    output : str or None
+        A path; None and "-" are stdout. The file takes its place when the ``with`` block ends well.
+    """
+
+    def __init__(self, output: str | None) -> None:
+        self._output = output
+        self._stack = contextlib.ExitStack()
+        self._sink: Any = None
+        self.n_rows, self.columns = 0, []  # type: int, list[str]
+
+    def __enter__(self) -> "TableWriter":
+        self._stack.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        try:
+            if error[0] is None and self._sink is not None:
+                self._sink.close()
+        except BaseException as failure:
+            self._stack.__exit__(type(failure), failure, failure.__traceback__)
+            raise
+        return self._stack.__exit__(*error)
+
+    def write(self, frame: Any) -> None:
+        """Write a block; its columns are those of the first one."""
+        if self._sink is None:
+            self._sink, self.columns = self._opened(frame), [str(name) for name in frame]
+        self._sink.write(frame)
+        self.n_rows += len(frame)
+
+    def _opened(self, frame: Any) -> Any:
+        if self._output in (None, "-"):
+            return _Text(self._stack.enter_context(to_stdout()), ",")
+        assert self._output is not None
+        kind, texts = output_format(self._output), _texts(frame)
+        if texts and kind == "npy":
+            raise DataFailure(
+                f"the columns {', '.join(texts)} are not numbers and do not fit into .npy. Write .npz, .csv or .parquet."
+            )
+        file = self._stack.enter_context(output_file(self._output))
+        if kind in ("csv", "tsv"):
+            if self._output.lower().endswith(".gz"):
+                file = self._stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb"))
+            return _Text(file, "\t" if kind == "tsv" else ",")
+        return {"parquet": _Parquet, "npy": _Array, "npz": _Arrays}[kind](file)
+
+
+def _texts(frame: Any) -> list[str]:
+    """The columns that do not hold numbers."""
+    return [str(name) for name in frame if frame[name].dtype.kind not in "iufb"]
+
+
+class _Text:
+    """CSV or TSV."""
+
+    def __init__(self, file: Any, sep: str) -> None:
+        self._file, self._sep, self._header = file, sep, True
+
+    def write(self, frame: Any) -> None:
+        without_formulas(frame).to_csv(self._file, index=False, sep=self._sep, header=self._header)
+        self._header = False
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+
+class _Parquet:
+    """Parquet, a row group per block."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._writer = file, None  # type: Any, Any
+
+    def write(self, frame: Any) -> None:
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetWriter
+
+        schema = None if self._writer is None else self._writer.schema
+        try:
+            table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise DataFailure(
+                f"a column does not hold the same kind of values in all blocks of the table ({error}). Write .csv instead."
+            ) from error
+        if self._writer is None:
+            self._writer = ParquetWriter(self._file, table.schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Array:
+    """NPY; the number of rows is written into the header at the end, which has room for it."""
+
+    def __init__(self, file: Any) -> None:
+        # In a pipe one cannot go back to the header: rows wait until all are known.
+        self._file, self._shape, self._waiting = file, (0, 0), None if file.seekable() else []  # type: Any, Any, Any
+
+    def write(self, frame: Any) -> None:
+        rows = np.ascontiguousarray(frame.to_numpy(dtype=np.float64))
+        if self._waiting is not None:
+            self._waiting.append(rows)
+            return
+        if self._shape[0] == 0:
+            self._shape = 0, frame.shape[1]
+            self._write_header()
+        self._file.write(rows.data)
+        self._shape = self._shape[0] + len(rows), self._shape[1]
+
+    def _write_header(self) -> None:
+        header = {"descr": "<f8", "fortran_order": False, "shape": self._shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+    def close(self) -> None:
+        if self._waiting is None:
+            self._file.seek(0)
+        else:
+            self._shape = sum(map(len, self._waiting)), self._waiting[0].shape[1]
+        self._write_header()
+        for rows in self._waiting or ():
+            self._file.write(rows.data)
+
+
+class _Arrays:
+    """NPZ, which is written at the end: its arrays are whole columns."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._frames = file, []  # type: Any, list[Any]
+
+    def write(self, frame: Any) -> None:
+        self._frames.append(frame)
+
+    def close(self) -> None:
+        import pandas as pd
+
+        frame = pd.concat(self._frames, ignore_index=True)
+        texts = _texts(frame)
+        numbers = [name for name in frame if name not in texts]
+        arrays: dict[str, Any] = {"X": frame[numbers].to_numpy(dtype=np.float64), "names": np.array(numbers, dtype=str)}
+        arrays.update({name: frame[name].astype(str).to_numpy(dtype=str) for name in texts})
+        np.savez(self._file, allow_pickle=False, **arrays)

@@ -1,0 +1,179 @@
+"""Dask collections at the doors of the estimators: what `fit` takes, and what the other methods answer.
+
+Dask itself is imported only when there is a collection, or when ``Engine("dask")`` was asked for.
+
+::
+
+      fits_collections     a decorator of `fit`: rows come into memory, their pair work goes to the workers, and the density
+                           that is made of them stays there (`distant.py`)
+      answers_collections  a decorator of `transform`, `score_samples`, ...: a lazy collection, block by block (`lazy.py`)
+      rows.py              collections as tables in memory, and as sources of rows
+      cluster.py           the active client, found anew at each call, and what is done when workers are lost
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import copy
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from vicinal._row_sources import in_file
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+_rows_on_cluster: ContextVar[bool] = ContextVar("vicinal_rows_on_cluster", default=False)
+
+
+def is_collection(X: Any) -> bool:
+    """Whether X is a Dask collection; Dask is not imported for that."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "__dask_graph__")
+
+
+def rows_on_cluster() -> bool:
+    """Whether a fit to a Dask collection is going on here, and there is a client: then "auto" means the cluster."""
+    return _rows_on_cluster.get()
+
+
+@contextmanager
+def on_cluster(there: bool = True) -> Iterator[None]:
+    """Inside, engines that choose by themselves choose the workers of the active client."""
+    token = _rows_on_cluster.set(there)
+    try:
+        yield
+    finally:
+        _rows_on_cluster.reset(token)
+
+
+def is_distant(density: Any) -> bool:
+    """Whether the rows of a fitted density, or of one inside it, are on the workers of a cluster."""
+    return any(getattr(type(mixture), "is_distant", False) for _, mixture in _mixtures_of(density))
+
+
+def _mixtures_of(estimator: Any) -> list[tuple[Any, Any]]:
+    """The densities in a fitted estimator, itself or those that it fitted, and their mixtures."""
+    inner = getattr(estimator, "density_", None)
+    densities = [estimator, inner, *getattr(estimator, "densities_", ())]
+    if inner is not None and hasattr(inner, "steps"):
+        densities.append(inner.steps[-1][1])
+    found = [(density, vars(density).get("mixture_")) for density in densities if density is not None]
+    return [(density, mixture) for density, mixture in found if mixture is not None]
+
+
+def fits_collections(fit: _Method) -> _Method:
+    """Let a `fit` take Dask collections: X, and labels and weights that are aligned with it."""
+
+    @wraps(fit)
+    def fit_there(self: Any, X: Any, *args: Any, **options: Any) -> Any:
+        if hasattr(self, "_before_fit"):
+            self._before_fit()
+        if not any(map(is_collection, (X, *args, *options.values()))):
+            fit(self, X, *args, **options)
+            if hasattr(self, "_after_fit"):
+                self._after_fit()
+            return self
+        from vicinal._dask.cluster import has_client
+
+        asked = _drawn_from(self, X)
+        drawn = asked is not X  # then the steps are small, and done by this process
+        X, args, options = in_memory(asked, args, options)
+        with on_cluster(has_client() and not drawn):
+            fit(self, X, *args, **options)
+        if hasattr(self, "_after_fit"):
+            self._after_fit()
+        if has_client():
+            leave_there(self)
+        return self
+
+    return cast(_Method, fit_there)
+
+
+def _drawn_from(estimator: Any, X: Any) -> Any:
+    """A collection as a source of rows, where the estimator's solver draws some of them at a time; else X as it is."""
+    if not is_collection(X) or not hasattr(estimator, "_pick_solver"):
+        return X
+    from vicinal._dask.rows import DaskRows
+
+    source = DaskRows(X)
+    return source if estimator._pick_solver(source.shape[0]) == "stochastic" else X
+
+
+def in_memory(X: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a fit, with Dask collections in memory; refuses labels and weights that are not aligned with X."""
+    if not any(map(is_collection, (X, *args, *options.values()))):
+        return X, args, options
+    from vicinal._dask.rows import tables_in_memory
+
+    return tables_in_memory(X, args, options)
+
+
+def leave_there(estimator: Any) -> None:
+    """Move the densities of a fitted estimator to the workers."""
+    from vicinal._dask.distant import DistantMixture
+
+    for density, mixture in _mixtures_of(estimator):
+        if "centres" in vars(mixture):
+            density.mixture_ = DistantMixture.of(mixture)
+
+
+def gather(estimator: Any) -> Any:
+    """Bring the densities of a fitted estimator home; nothing changes where they are here."""
+    for density, mixture in _mixtures_of(estimator):
+        if getattr(type(mixture), "is_distant", False):
+            density.mixture_ = mixture.gather()
+        elif in_file(vars(mixture).get("centres")):
+            density.mixture_ = copy(mixture)  # another object, for which the engine keeps no placement in the file
+            density.mixture_.centres = np.array(mixture.centres)
+    return estimator
+
+
+def answers_collections(
+    columns: Callable[[Any], int] | None = None, dtype: Callable[[Any], Any] | None = None, *, needs_rows: bool = True
+) -> Callable[[_Method], _Method]:
+    """Let a method of rows take a Dask collection, and answer with a lazy one.
+
+    Parameters
+    ----------
+    columns : callable, optional
+        The number of columns of the answer, from the estimator; None for one number per row.
+    dtype : callable, optional
+        The dtype of the answer, from the estimator; None for that of floating-point rows.
+    needs_rows : bool
+        Whether the method needs the training rows: where these are on the workers, rows in memory go there, too.
+    """
+
+    def decorate(method: _Method) -> _Method:
+        @wraps(method)
+        def answer(self: Any, *args: Any, **options: Any) -> Any:
+            X = args[0] if args else options.get("X")
+            there = is_collection(X)
+            if not there and not (needs_rows and is_distant(self)):
+                return method(self, *args, **options)
+            from vicinal._dask.lazy import answered, lazily
+
+            others = {name: value for name, value in options.items() if name != "X"}
+            work = _Asked(method.__name__, args[1:], others)
+            width = None if columns is None else columns(self)
+            kind = None if dtype is None else dtype(self)
+            return lazily(self, work, X, width, kind) if there else answered(self, work, X)
+
+        return cast(_Method, answer)
+
+    return decorate
+
+
+def float_numbers(estimator: Any) -> Any:
+    """The dtype of scores, whatever that of the rows."""
+    return np.dtype(np.float64)
+
+
+class _Asked:
+    """A method by name, with its arguments beside the rows."""
+
+    def __init__(self, name: str, args: tuple[Any, ...], options: dict[str, Any]):
+        self.name, self.args, self.options = name, args, options
+
+    def __call__(self, estimator: Any, rows: Any) -> Any:
+        return getattr(estimator, self.name)(rows, *self.args, **self.options)

@@ -1,0 +1,126 @@
+"""The active Dask client, and what is done when workers are lost."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from typing import Any
+
+import dask
+from distributed import Client, Future, KilledWorker, get_client, get_worker, wait
+
+PATIENCE = 20.0  # seconds without any worker before a call gives up
+
+
+class LostError(Exception):
+    """Data or answers were on workers that are gone."""
+
+
+def has_client() -> bool:
+    """Whether there is an active client."""
+    try:
+        return bool(get_client().status in ("running", "connecting"))
+    except ValueError:
+        return False
+
+
+def inside_task() -> bool:
+    """Whether this is a task on a worker, which must not ask other workers."""
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def active_client() -> Client:
+    """The active client; an error that names the remedy where there is none."""
+    if not has_client():
+        raise RuntimeError(
+            "Engine('dask') needs an active Dask client, and found none. Make one first: distributed.Client() starts "
+            "workers on this machine, and distributed.Client('tcp://host:8786') finds those of a scheduler."
+        )
+    return get_client()
+
+
+def threads_of_workers(client: Client) -> dict[str, int]:
+    """The workers that take tasks and their threads: not those that pause for want of memory, and nobody where the
+    scheduler does not answer."""
+    try:
+        return dict(client.sync(client.scheduler.ncores_running, workers=None, callback_timeout=5.0))
+    except (OSError, TimeoutError, CancelledError, AttributeError):
+        return {}
+
+
+def wait_for_a_worker(client: Client) -> None:
+    """Return when there is a worker; raise when there has been none for a while."""
+    since = time.monotonic()
+    while not threads_of_workers(client):
+        if time.monotonic() - since > PATIENCE or client.status == "closed":
+            raise RuntimeError(
+                f"no Dask worker has been there for {PATIENCE:.0f} s, or all pause for want of memory, so that nothing can be "
+                "computed. Start workers (dask worker tcp://scheduler:8786), or look at the logs of those that left."
+            )
+        time.sleep(0.5)
+
+
+def broadcast(client: Client, things: dict[str, Any]) -> dict[str, Future]:
+    """Send objects to all workers, by key."""
+    wait_for_a_worker(client)
+    try:
+        return dict(client.scatter(things, broadcast=True, timeout=PATIENCE))
+    except (OSError, TimeoutError, KeyError, ValueError) as error:  # a worker left while it was sent something
+        raise LostError(f"{type(error).__name__}: {error}") from error
+
+
+def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) -> Iterator[tuple[Future, Any]]:
+    """Wait until some tasks are done, and yield them with what they returned; never waits for workers that do not come.
+
+    Parameters
+    ----------
+    explain : callable
+        What a worker needs memory for, for the message where several in a row die.
+    """
+    while not any(task.done() for task in tasks):
+        try:
+            wait(tasks, timeout=2.0, return_when="FIRST_COMPLETED")
+        except (TimeoutError, CancelledError):
+            wait_for_a_worker(client)
+    done = [task for task in tasks if task.done()]
+    try:
+        if any(task.status in ("cancelled", "lost") for task in done):
+            raise LostError("a task was cancelled")
+        answers = client.sync(client._gather, done, callback_timeout=2 * PATIENCE)
+    except KilledWorker as error:
+        raise RuntimeError(
+            f"several Dask workers in a row died at the same task, most likely for want of memory: {error} {explain()} Give "
+            "workers more memory, or fewer threads each."
+        ) from error
+    except (CancelledError, TimeoutError, OSError) as error:
+        raise LostError(f"{type(error).__name__}: {error}") from error
+    yield from zip(done, answers, strict=True)
+
+
+def computed(tasks: list[Any]) -> list[Any]:
+    """The results of delayed tasks; on the workers of the active client where there is one."""
+    if not has_client():
+        return list(dask.compute(*tasks))
+    client = active_client()
+    wait_for_a_worker(client)
+    futures = client.compute(tasks, optimize_graph=True)
+    answers: dict[Future, Any] = {}
+    try:
+        while len(answers) < len(set(futures)):
+            left = [future for future in futures if future not in answers]
+            answers |= dict(finished(client, left, lambda: "A task holds a partition and what is made of it."))
+    except LostError as error:
+        raise RuntimeError(
+            f"Dask workers that held parts of the data are gone ({error}). Load the data again."
+        ) from None
+    finally:
+        client.cancel([future for future in futures if future not in answers], force=True)
+    return [answers[future] for future in futures]
+
+
+def answer_of(client: Client, task: Future, explain: Callable[[], str]) -> Any:
+    """What one task returned."""
+    return next(answer for _, answer in finished(client, [task], explain))

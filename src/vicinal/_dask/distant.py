@@ -1,0 +1,61 @@
+"""A density whose components are on the workers of a cluster."""
+
+import uuid
+from typing import Any
+
+from vicinal._dask.cluster import LostError, active_client, answer_of, broadcast
+
+_ATTEMPTS = 3
+
+
+class DistantMixture:
+    """Stands for a mixture that is on every worker: new rows are scored there, and `gather` brings it home.
+
+    Parameters
+    ----------
+    future : distributed.Future
+        The mixture.
+    shape : tuple of int
+        The number of components and of features.
+    engine : None, str or Engine
+    """
+
+    is_distant = True
+
+    def __init__(self, future: Any, shape: tuple[int, int], engine: Any):
+        self.future, self.shape, self.engine = future, shape, engine
+
+    @classmethod
+    def of(cls, mixture: Any) -> "DistantMixture":
+        """Send a mixture to the workers."""
+        key = f"vicinal-density-{uuid.uuid4().hex}"
+        for attempt in range(_ATTEMPTS):
+            try:
+                future = broadcast(active_client(), {key: mixture})[key]
+                break
+            except LostError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        return cls(future, mixture.centres.shape, mixture.engine)
+
+    @property
+    def n_features(self) -> int:
+        """The number of dimensions."""
+        return int(self.shape[1])
+
+    def gather(self) -> Any:
+        """The mixture itself, in this process."""
+        try:
+            return answer_of(active_client(), self.future, lambda: "")
+        except LostError as error:
+            raise RuntimeError(
+                f"the {self.shape[0]} components of this density were on Dask workers that are gone ({error}). Fit it again."
+            ) from None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RuntimeError(
+            f"the {self.shape[0]} components of this density are on the workers of a Dask cluster, where it scores rows; "
+            f"{name} needs them in this process. Call gather() on the estimator first."
+        )

@@ -1,0 +1,138 @@
+"""Lazy answers for the rows of a Dask collection, block by block."""
+
+import io
+import pickle
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+from vicinal._dask.cluster import LostError, active_client, answer_of, broadcast, has_client, threads_of_workers
+from vicinal._dask.rows import delayed_blocks
+
+_LARGE = 2**20  # bytes of what is put on the workers rather than into the graph of tasks
+_ROWS_PER_TASK = 2**14
+
+
+class _Light(pickle.Pickler):
+    """Pickles an estimator without the mixtures that are on the workers."""
+
+    def __init__(self, file: io.BytesIO):
+        super().__init__(file)
+        self.distant: list[Any] = []
+
+    def persistent_id(self, thing: Any) -> int | None:
+        if not getattr(type(thing), "is_distant", False):
+            return None
+        self.distant.append(thing)
+        return len(self.distant) - 1
+
+
+class _Whole(pickle.Unpickler):
+    def __init__(self, code: bytes, mixtures: tuple[Any, ...]):
+        super().__init__(io.BytesIO(code))
+        self._mixtures = mixtures
+
+    def persistent_load(self, place: int) -> Any:
+        return self._mixtures[place]
+
+
+def _made_whole(code: bytes, *mixtures: Any) -> Any:
+    """The estimator, on a worker."""
+    return _Whole(code, mixtures).load()
+
+
+def _packed(estimator: Any) -> tuple[bytes, list[Any]]:
+    """An estimator as bytes, and the futures of what is on the workers already."""
+    file = io.BytesIO()
+    pickler = _Light(file)
+    pickler.dump(estimator)
+    return file.getvalue(), [mixture.future for mixture in pickler.distant]
+
+
+def _model(estimator: Any) -> Any:
+    """The estimator as one node of a graph, which every worker has once."""
+    code, futures = _packed(estimator)
+    return dask.delayed(_made_whole, pure=True)(_shared(code), *futures)
+
+
+def _rows_answered(estimator: Any, asked: Any, rows: Any, width: int | None, dtype: Any) -> np.ndarray:
+    if len(rows) == 0:
+        return np.empty((0,) if width is None else (0, width), dtype=dtype)
+    return np.asarray(asked(estimator, rows)).astype(dtype, copy=False)
+
+
+def lazily(estimator: Any, asked: Any, X: Any, width: int | None, dtype: Any) -> Any:
+    """The answers for the rows of a collection, as a lazy Dask array with blocks of the same rows."""
+    if dtype is None:
+        kinds = [np.dtype(kind) for kind in (X.dtypes if hasattr(X, "dtypes") else [X.dtype])]
+        dtype = np.float32 if all(kind == np.float32 for kind in kinds) else np.float64
+    dtype = np.dtype(dtype)
+    lengths = X.chunks[0] if hasattr(X, "chunks") else (np.nan,) * X.npartitions
+    model = _model(estimator)
+    apply = dask.delayed(_rows_answered, pure=True, name=f"vicinal.{asked.name}")
+    parts = [
+        da.from_delayed(
+            apply(model, asked, block, width, dtype), shape=(n,) if width is None else (n, width), dtype=dtype
+        )
+        for n, block in zip(lengths, delayed_blocks(X, "X"), strict=True)
+    ]
+    return da.concatenate(parts, allow_unknown_chunksizes=True)
+
+
+def searched_lazily(search: Any, queries: Any, corpus: Any, k: int, **options: Any) -> tuple[Any, Any]:
+    """Positions (integers) and scores (n, k) of what a search finds for the rows of a collection, as lazy Dask arrays."""
+    lengths = queries.chunks[0] if hasattr(queries, "chunks") else (np.nan,) * queries.npartitions
+    where, how = _shared(np.asarray(corpus)), dask.delayed(options, pure=True)
+    run = dask.delayed(_found, pure=True, name="vicinal.search")
+    found = [run(search, block, where, k, how) for block in delayed_blocks(queries, "queries")]
+    answers = []
+    for place, dtype in enumerate((np.int64, np.float64)):
+        parts = [da.from_delayed(one[place], (n, k), dtype) for n, one in zip(lengths, found, strict=True)]
+        answers.append(da.concatenate(parts, allow_unknown_chunksizes=True))
+    return answers[0], answers[1]
+
+
+def _found(
+    search: Any, rows: Any, corpus: np.ndarray, k: int, options: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    if len(rows) == 0:
+        return np.empty((0, k), dtype=np.int64), np.empty((0, k))
+    found = search(np.asarray(rows), corpus, k, **options)
+    return found[0], found[1].astype(np.float64)
+
+
+def _shared(thing: Any) -> Any:
+    """An array or bytes as one node of a graph, which every worker has once: put there beforehand if it is large."""
+    size = len(thing) if isinstance(thing, bytes) else thing.nbytes
+    if size <= _LARGE or not has_client():
+        return dask.delayed(thing, pure=True)
+    key = f"vicinal-shared-{dask.base.tokenize(thing)}"
+    return dask.delayed(broadcast(active_client(), {key: thing})[key])
+
+
+def answered(estimator: Any, asked: Any, X: Any) -> Any:
+    """The answers for rows in memory, from workers that have the training rows."""
+    if X is None:
+        raise RuntimeError(
+            f"{asked.name}(None) asks about the training rows, which are on the workers of a Dask cluster. Call gather() "
+            "first, or pass the collection that the estimator was fitted to."
+        )
+    client = active_client()
+    rows = X if hasattr(X, "iloc") else np.asarray(X)
+    code, futures = _packed(estimator)
+    whole = client.submit(_made_whole, code, *futures, pure=False)
+    step = min(_ROWS_PER_TASK, max(-(-len(rows) // max(sum(threads_of_workers(client).values()), 1)), 1))
+    some = [rows[first : first + step] for first in range(0, max(len(rows), 1), step)]
+    tasks = [client.submit(_answer, whole, asked, part, pure=False) for part in some]
+    try:
+        return np.concatenate([answer_of(client, task, lambda: "Each holds the whole density.") for task in tasks])
+    except LostError as error:
+        raise RuntimeError(f"Dask workers were lost while rows were scored ({error}). Ask again.") from None
+    finally:
+        client.cancel(tasks, force=True)
+
+
+def _answer(estimator: Any, asked: Any, rows: Any) -> np.ndarray:
+    return np.asarray(asked(estimator, rows))

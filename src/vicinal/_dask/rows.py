@@ -1,0 +1,176 @@
+"""Dask collections as tables in memory, and as sources of rows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+import numpy as np
+from dask.delayed import Delayed
+
+from vicinal._dask import is_collection
+from vicinal._dask.cluster import computed
+
+
+def tables_in_memory(
+    X: Any, args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a fit with Dask collections in memory; refuses those that are not aligned with X."""
+    names = ("y", "sample_weight", *(f"argument {i}" for i in range(3, len(args) + 1)))[: len(args)]
+    asked = {"X": X, **dict(zip(names, args, strict=True)), **options}
+    blocks = _aligned_blocks(asked)
+    computed_blocks = iter(computed([block for parts in blocks.values() for block in parts]))
+    found = {name: [next(computed_blocks) for _ in parts] for name, parts in blocks.items()}
+    lengths = {name: [len(block) for block in parts] for name, parts in found.items()}
+    n = sum(lengths["X"]) if "X" in lengths else len(X)
+    if n == 0:
+        raise ValueError(f"X has no rows: all of its {len(lengths['X'])} partitions are empty. Check how it was read.")
+    for name, counts in lengths.items():
+        _check_lengths(name, counts, lengths.get("X"), n)
+    tables = {name: _together(parts) for name, parts in found.items()}
+    whole = [tables.get(name, value) for name, value in zip(names, args, strict=True)]
+    return tables.get("X", X), tuple(whole), {name: tables.get(name, value) for name, value in options.items()}
+
+
+def partitions(X: Any, y: Any) -> tuple[list[Delayed], list[int], Any]:
+    """The partitions of X as delayed tables, their numbers of rows, and y in memory; refuses a y that is not aligned."""
+    blocks = _aligned_blocks({"X": X, "y": y})
+    length = dask.delayed(len, pure=True)
+    labels = blocks.get("y", [])
+    found = computed([*(length(part) for part in blocks["X"]), *labels])
+    lengths = [int(n) for n in found[: len(blocks["X"])]]
+    if sum(lengths) == 0:
+        raise ValueError(f"X has no rows: all of its {len(lengths)} partitions are empty. Check how it was read.")
+    if labels:
+        parts = found[len(lengths) :]
+        _check_lengths("y", [len(part) for part in parts], lengths, sum(lengths))
+        y = _together(parts)
+    return blocks["X"], lengths, y
+
+
+def table_of(X: Any) -> Any:
+    """A table of one row of zeros, with the columns of a collection."""
+    if not hasattr(X, "columns"):
+        return np.zeros((1, X.shape[1]))
+    import pandas as pd
+
+    return pd.DataFrame(np.zeros((1, len(X.columns))), columns=list(X.columns))
+
+
+def _aligned_blocks(asked: dict[str, Any]) -> dict[str, list[Delayed]]:
+    """The partitions of those arguments that are collections; refuses those that cannot be aligned with X."""
+    blocks = {name: delayed_blocks(value, name) for name, value in asked.items() if is_collection(value)}
+    for name in blocks:
+        if name != "X" and "X" in blocks:
+            _check_partitions(asked["X"], asked[name], name)
+    return blocks
+
+
+def _check_partitions(X: Any, other: Any, name: str) -> None:
+    mine, theirs = _n_partitions(X), _n_partitions(other)
+    known = _length(X), _length(other)
+    if mine != theirs and None in known:
+        raise ValueError(
+            f"X has {mine} partitions of unknown sizes and {name} {theirs}, so that their rows cannot be matched. Take both "
+            "from the same dataframe, or call compute_chunk_sizes() on the arrays."
+        )
+    if None not in known and known[0] != known[1]:
+        raise ValueError(f"X has {known[0]} rows and {name} {known[1]}: they must belong to the same rows.")
+
+
+def _check_lengths(name: str, found: list[int], of_rows: list[int] | None, n: int) -> None:
+    if sum(found) != n:
+        raise ValueError(f"X has {n} rows and {name} {sum(found)}: they must belong to the same rows.")
+    if of_rows is not None and len(found) == len(of_rows) and found != of_rows:
+        at = next(i for i, (a, b) in enumerate(zip(found, of_rows, strict=True)) if a != b)
+        raise ValueError(
+            f"partition {at} of X has {of_rows[at]} rows and that of {name} {found[at]}: their rows cannot be matched. Take both "
+            "from the same dataframe, or rechunk one as the other is."
+        )
+
+
+def _n_partitions(collection: Any) -> int:
+    return int(collection.numblocks[0] if hasattr(collection, "numblocks") else collection.npartitions)
+
+
+def _length(collection: Any) -> int | None:
+    """The number of rows, where it is known without computing anything."""
+    if not hasattr(collection, "chunks") or np.isnan(collection.shape[0]):
+        return None
+    return int(collection.shape[0])
+
+
+def delayed_blocks(collection: Any, name: str) -> list[Delayed]:
+    """The partitions of a collection, whole rows each."""
+    if hasattr(collection, "chunks"):  # an array
+        if collection.ndim not in (1, 2) or (name == "X" and collection.ndim != 2):
+            raise ValueError(
+                f"{name} must be a table of rows, got a Dask array of {collection.ndim} dimensions. Reshape it first."
+            )
+        if collection.ndim == 2 and collection.numblocks[1] > 1:
+            collection = collection.rechunk({1: -1})
+        return list(collection.to_delayed(optimize_graph=True).reshape(-1))
+    if not hasattr(collection, "to_delayed"):
+        raise TypeError(f"{name} must be a Dask array or dataframe, got a Dask {type(collection).__name__}.")
+    return list(collection.to_delayed(optimize_graph=True))
+
+
+def _together(parts: list[Any]) -> Any:
+    """Blocks as one table; empty ones only tell the type where all are empty."""
+    filled = [part for part in parts if len(part)] or parts[:1]
+    if hasattr(filled[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(filled) if len(filled) > 1 else filled[0]
+    return np.concatenate(filled) if len(filled) > 1 else np.asarray(filled[0])
+
+
+class DaskRows:
+    """A Dask array or dataframe as a source of rows; see `vicinal._row_sources`.
+
+    Parameters
+    ----------
+    collection : dask.array.Array or dask.dataframe.DataFrame
+    """
+
+    def __init__(self, collection: Any):
+        self._parts = delayed_blocks(collection, "X")
+        self._lengths = computed([dask.delayed(len, pure=True)(part) for part in self._parts])
+        self._starts = np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64)
+        columns = getattr(collection, "columns", None)
+        self.columns = None if columns is None else [str(name) for name in columns]
+        kinds = {np.dtype(kind) for kind in collection.dtypes} if columns is not None else {np.dtype(collection.dtype)}
+        self.dtype = np.dtype(np.float32 if kinds == {np.dtype(np.float32)} else np.float64)
+        self.shape = int(self._starts[-1]), int(collection.shape[1] if columns is None else len(columns))
+
+    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
+        """Yield the rows from position `start` on, a partition at a time."""
+        for i, part in enumerate(self._parts):
+            first = max(start - int(self._starts[i]), 0)
+            if first < self._lengths[i]:
+                yield np.asarray(computed([part])[0][first:], dtype=self.dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def kept(self) -> np.ndarray:
+        """All rows in memory, as the components of a density."""
+        return np.concatenate([np.empty((0, self.shape[1]), dtype=self.dtype), *self.blocks()])
+
+    def take(self, positions: np.ndarray) -> np.ndarray:
+        """Return the rows at some positions: only those travel."""
+        positions = np.asarray(positions, dtype=np.int64)
+        of_part = np.searchsorted(self._starts, positions, side="right") - 1
+        some = np.unique(of_part)
+        where = [np.flatnonzero(of_part == i) for i in some]
+        asked = [
+            dask.delayed(_rows_at)(self._parts[i], positions[places] - self._starts[i], self.dtype)
+            for i, places in zip(some, where, strict=True)
+        ]
+        rows = np.empty((len(positions), self.shape[1]), dtype=self.dtype)
+        for places, found in zip(where, computed(asked), strict=True):
+            rows[places] = found
+        return rows
+
+
+def _rows_at(part: Any, positions: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return np.asarray(part.iloc[positions] if hasattr(part, "iloc") else part[positions], dtype=dtype)

@@ -1,0 +1,39 @@
+"""What a fitted density keeps of its training rows, as `Engine(keep=...)` says."""
+
+import numbers
+from typing import Any
+
+import numpy as np
+
+from vicinal._density.rows_left_out import RowsLeftOut
+from vicinal._engine import as_engine
+from vicinal._mixtures import SharedMixture
+
+
+def check_keep(density: Any) -> None:
+    """Refuse, before a fit, to drop the rows of a density that is nothing without them."""
+    if as_engine(density.engine).keep == "metric" and not hasattr(density, "get_mahalanobis_matrix"):
+        raise ValueError(
+            f"keep='metric' is for metrics (LCA, LCAGauss), and {type(density).__name__} is a density: it needs its training "
+            "rows. Leave keep='rows', or keep a number of them."
+        )
+
+
+def drop_rows(density: Any) -> None:
+    """Drop what a fitted density shall not keep."""
+    keep = as_engine(density.engine).keep
+    if keep == "metric":
+        density.mixture_ = RowsLeftOut(type(density).__name__)
+    elif isinstance(keep, numbers.Integral) and keep < len(density.mixture_.centres):
+        mixture = density.mixture_
+        if type(mixture) is not SharedMixture:
+            raise ValueError(
+                f"keep={keep} is for densities with one kernel that all rows share (ParzenWindows, LCA, LCAGauss); each row of "
+                f"{type(density).__name__} has one of its own. Leave keep='rows', or fit a sample of the rows."
+            )
+        counted = mixture.log_weights > -np.inf
+        among = len(counted) if counted.all() else np.flatnonzero(counted)
+        some = np.sort(np.random.default_rng(0).choice(among, min(keep, int(counted.sum())), replace=False))
+        density.mixture_ = SharedMixture(
+            mixture.centres[some], mixture.covariance, mixture.log_weights[some], mixture.engine, mixture.feature_names
+        )

@@ -1,0 +1,230 @@
+"""The Dask backend: the compiled backend, with its pieces of work done by the workers of a cluster.
+
+::
+
+      this process        holds the rows, decides (orders, plans, accuracy), and adds what comes back
+          |               per pass: the code of a piece, the metric, and vectors that have changed
+      each worker         holds the rows, maps them by the metric and packs them by itself, and does whole subtrees of the
+                          tree of sums (`_sharing.py`), about `TASKS_PER_THREAD` for each of its threads
+
+Tasks are idempotent and know nothing of each other: Dask runs those of a lost worker elsewhere.  What the workers were sent
+is sent again where it was lost.  The active client is found at each call and never kept.
+"""
+
+import itertools
+import uuid
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from distributed import Client, Future
+
+from vicinal._dask.cluster import LostError, active_client, broadcast, finished, threads_of_workers
+from vicinal._engine._backends import backend_class
+from vicinal._engine._choice import numba_is_missing
+from vicinal._engine._contract import Placed, Points, Queries
+from vicinal._engine._dask_packing import Packed, Recipes
+from vicinal._engine._dask_worker import Answer, Job, do_pieces
+from vicinal._engine._families import Kernel
+from vicinal._engine._settings import Engine
+from vicinal._engine._sharing import FAN, Filled, Sums, Touched, shared_by
+from vicinal._engine._tuning import PAIR_COST, SHARED_WORK, TASKS_PER_THREAD
+from vicinal._version import __version__
+
+_HELD = 32  # arrays that a problem keeps on the workers: those that were used last
+_ATTEMPTS = 6  # times that data are sent again after workers that held them were lost
+_MEMORY = "Each worker holds all rows, and two copies of them under the metric."
+
+
+class DaskBackend:
+    """Rows that are in this process and on the workers of the active Dask client.
+
+    Parameters
+    ----------
+    points : Points
+    engine : Engine
+    """
+
+    name: ClassVar[str] = "dask"
+
+    def __init__(self, points: Points, engine: Engine):
+        active_client()  # its absence should not be noticed in the middle of a fit
+        kind = "reference" if numba_is_missing() else "cpu"
+        self._here = backend_class(kind)(points, replace(engine, kind=kind))
+        self._cluster = ClusterSharing()
+
+    def at(self, kernel: Kernel) -> Placed:
+        """Place the rows under a kernel."""
+        with shared_by(self._cluster):
+            return cast(Placed, _PlacedOnCluster(self._here.at(kernel), self._cluster))
+
+
+class _PlacedOnCluster:
+    """A placement of this process whose sweeps over many pairs are done by the workers."""
+
+    _SWEEPS = frozenset(
+        (
+            "log_sums", "softmax_sums", "scatter", "class_pull", "class_gradient", "class_agreement", "softmax_pull",
+            "class_shares", "entropies", "log_sums_table",
+        )
+    )  # fmt: skip
+
+    def __init__(self, here: Placed, cluster: "ClusterSharing"):
+        self._here, self._cluster = here, cluster
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._here, name)
+        if name not in self._SWEEPS:
+            return found
+
+        def sweep(queries: Queries, *args: Any, **options: Any) -> Any:
+            with shared_by(self._cluster if self._is_large(queries) else None):
+                return found(queries, *args, **options)
+
+        return sweep
+
+    def _is_large(self, queries: Queries) -> bool:
+        n = len(self._here.points.rows)
+        return float(queries.count(n)) * n * (self._here.n_coordinates + PAIR_COST) >= SHARED_WORK
+
+    def candidates(
+        self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Those of the placement; what the caller does between two of them is done by this process."""
+        those = self._cluster if self._is_large(queries) else None
+        with shared_by(those):
+            found = iter(self._here.candidates(queries, k, floors))
+        while True:
+            with shared_by(those):
+                pairs = next(found, None)
+            if pairs is None:
+                return
+            yield pairs
+
+
+class _Sent:
+    """An array that the workers of a client have."""
+
+    def __init__(self, future: Future):
+        self.future = future
+
+
+# What the workers have, by client and content: problems that hold the same rows share them.
+_sent: weakref.WeakValueDictionary[tuple[str, str], _Sent] = weakref.WeakValueDictionary()
+
+
+class ClusterSharing:
+    """Shares pieces of work with the workers of the active client; each problem has one."""
+
+    def __init__(self) -> None:
+        self._recipes = Recipes()
+        self._held: OrderedDict[tuple[str, str], _Sent] = OrderedDict()
+
+    def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
+        """Note that workers can make `made` by themselves; see `_sharing.remember`."""
+        self._recipes.add(made, make, args)
+
+    def run(self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled) -> Iterator[Any]:
+        """Yield ``work(piece)`` for each piece, in order."""
+        if pieces:
+            tasks = min(_tasks_wanted(active_client()), len(pieces))
+            edges = np.linspace(0, len(pieces), tasks + 1).astype(int)
+            groups = [pieces[lo:hi] for lo, hi in itertools.pairwise(edges)]
+            for results in self._answers(work, groups, filled, as_node=False):
+                yield from results
+
+    def run_nodes(
+        self, work: Callable[[Any], Sums], pieces: Sequence[Any], filled: Filled
+    ) -> Iterator[tuple[int, Sums | Touched]]:
+        """Yield the levels and sums of consecutive nodes of the tree over the pieces."""
+        if pieces:
+            wanted, level = _tasks_wanted(active_client()), 0
+            while -(-len(pieces) // FAN ** (level + 1)) >= wanted:
+                level += 1
+            groups = [pieces[first : first + FAN**level] for first in range(0, len(pieces), FAN**level)]
+            for sums in self._answers(work, groups, filled, as_node=True):
+                yield level, sums
+
+    # -- tasks -----------------------------------------------------------------------------------------------------
+
+    def _answers(
+        self, work: Callable[[Any], Any], groups: list[Sequence[Any]], filled: Filled, as_node: bool
+    ) -> Iterator[Any]:
+        """Yield what tasks make of groups of pieces, in order, and put what they fill where it belongs."""
+        packed = Packed(self._recipes, filled.arrays)
+        code = packed.dumps((work, filled.rows))
+        shapes = [(array.shape, array.dtype) for array in filled.arrays]
+        alive = self._recipes.alive()
+        job = Job(__version__, code, packed.used, self._recipes.problem, alive, shapes, list(packed.data))
+        answers: dict[int, Answer] = {}
+        attempts, following = 0, 0
+        while following < len(groups):
+            client = active_client()
+            tasks: dict[Future, int] = {}
+            try:
+                data = self._data(client, packed.data)
+                for i in range(following, len(groups)):
+                    if i not in answers:
+                        tasks[self._submit(client, work, job, groups[i], as_node, data)] = i
+                while following < len(groups):
+                    while following not in answers:
+                        for future, answer in finished(client, list(tasks), lambda: _MEMORY):
+                            answers[tasks.pop(future)] = answer
+                    yield self._taken(answers.pop(following), filled)
+                    following += 1
+            except LostError as error:
+                attempts += 1
+                if attempts >= _ATTEMPTS:
+                    raise RuntimeError(
+                        f"the Dask workers lost what they were sent {attempts} times ({error}): they are restarted or killed "
+                        "faster than they can answer. Look at their logs and at the memory that they may use."
+                    ) from None
+                self._held.clear()
+                _sent.clear()
+            finally:
+                if tasks:
+                    client.cancel(list(tasks), force=True)
+
+    @staticmethod
+    def _taken(answer: Answer, filled: Filled) -> Any:
+        """The results of a task; what it filled is put where it belongs."""
+        for array, part in zip(filled.arrays, answer.filled, strict=True):
+            if array.size:
+                array[answer.start : answer.start + len(part)] = part
+        return answer.results
+
+    @staticmethod
+    def _submit(
+        client: Client, work: Callable[[Any], Any], job: Job, group: Sequence[Any], as_node: bool, data: list[Future]
+    ) -> Future:
+        # The part of the key before the last dash names the task in Dask's dashboard.
+        name = work.__qualname__.replace(".<locals>", "").rpartition(".")[0].strip("_").replace("._", ".")
+        return client.submit(
+            do_pieces, job, group, as_node, *data, key=f"vicinal.{name}-{uuid.uuid4().hex}", pure=False, retries=0
+        )
+
+    def _data(self, client: Client, arrays: dict[str, np.ndarray]) -> list[Future]:
+        """The arrays as data of the cluster, on every worker; those that it does not have are sent."""
+        missing = {}
+        for digest, array in arrays.items():
+            key = client.id, digest
+            sent = self._held.pop(key, None) or _sent.get(key)
+            if sent is None or sent.future.status in ("cancelled", "lost", "error"):
+                missing[f"vicinal-data-{client.id}-{digest}"] = array
+            else:
+                self._held[key] = sent
+        if missing:
+            for name, future in broadcast(client, missing).items():
+                key = client.id, name.rpartition("-")[2]
+                self._held[key] = _sent[key] = _Sent(future)
+        while len(self._held) > max(_HELD, len(arrays)):
+            self._held.popitem(last=False)
+        return [self._held[client.id, digest].future for digest in arrays]
+
+
+def _tasks_wanted(client: Client) -> int:
+    """How many tasks the work should be cut into."""
+    return TASKS_PER_THREAD * max(sum(threads_of_workers(client).values()), 1)

@@ -1,0 +1,142 @@
+"""How pieces of work travel to Dask workers: their code, with references in place of large arrays."""
+
+import hashlib
+import io
+import uuid
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+
+_INLINE_BYTES = 2**12  # larger arrays travel apart from the code, once to each worker
+
+
+class Recipe(NamedTuple):
+    """How workers make something: the object of this process, code with references, and the data and recipes behind them."""
+
+    made: "weakref.ref[Any]"
+    code: bytes
+    data: dict[str, np.ndarray]
+    used: dict[str, bytes]
+
+
+class Packed:
+    """Objects as they travel.
+
+    Parameters
+    ----------
+    recipes : Recipes
+        What workers can make by themselves.
+    filled : tuple of arrays
+        Those that the work fills: workers have their own.
+    constant : bool
+        Whether the arrays do not change any more, so that their digests can be kept.
+
+    Attributes
+    ----------
+    data : dict
+        The arrays that must be on a worker, by digest.
+    used : dict
+        The code of the recipes that are referred to, by key.
+    """
+
+    def __init__(self, recipes: "Recipes", filled: tuple[np.ndarray, ...] = (), constant: bool = False):
+        self._recipes, self._constant = recipes, constant
+        self._filled = {id(array): i for i, array in enumerate(filled)}
+        self._places = recipes.places()
+        self.data: dict[str, np.ndarray] = {}
+        self.used: dict[str, bytes] = {}
+
+    def dumps(self, something: Any) -> bytes:
+        """The code of functions and other objects."""
+        file = io.BytesIO()
+        _Pickler(file, self.reference).dump(something)
+        return file.getvalue()
+
+    def reference(self, thing: Any) -> tuple[str, Any, Any] | None:
+        """What stands for an object; None where it travels as it is."""
+        if id(thing) in self._filled:
+            return "filled", self._filled[id(thing)], None
+        if id(thing) in self._places:
+            key, path = self._places[id(thing)]
+            recipe = self._recipes[key]
+            self.data |= recipe.data
+            self.used |= {**recipe.used, key: recipe.code}
+            return "made", key, path
+        if isinstance(thing, np.ndarray) and thing.nbytes >= _INLINE_BYTES and not thing.dtype.hasobject:
+            digest = self._recipes.digest(thing, self._constant)
+            self.data[digest] = thing
+            return "data", digest, None
+        if type(thing).__name__ in ("CPUDispatcher", "_Kernel"):  # compiled: the worker has its own
+            function = getattr(thing, "_dispatcher", thing).py_func
+            return "kernel", function.__module__, function.__name__
+        return None
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    def __init__(self, file: io.BytesIO, reference: Callable[[Any], Any]):
+        super().__init__(file)
+        self._reference = reference
+
+    def persistent_id(self, thing: Any) -> Any:
+        return self._reference(thing)
+
+
+class Recipes:
+    """What workers can make by themselves of the data that they hold, as long as it lives in this process."""
+
+    def __init__(self) -> None:
+        self.problem = uuid.uuid4().hex
+        self._recipes: dict[str, Recipe] = {}
+        self._digests: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
+
+    def __getitem__(self, key: str) -> Recipe:
+        return self._recipes[key]
+
+    def add(self, made: Any, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Note that ``make(*args)`` gives `made`; the arguments do not change any more."""
+        self._recipes = {key: recipe for key, recipe in self._recipes.items() if recipe.made() is not None}
+        packed = Packed(self, constant=True)
+        code = packed.dumps((make, args))
+        self._recipes[_digest(code)] = Recipe(weakref.ref(made), code, packed.data, packed.used)
+
+    def alive(self) -> frozenset[str]:
+        """The recipes of what still lives in this process."""
+        return frozenset(key for key, recipe in self._recipes.items() if recipe.made() is not None)
+
+    def places(self) -> dict[int, tuple[str, tuple[Any, ...]]]:
+        """By identity, where workers find objects of this process: the recipe, and the attribute of what it makes."""
+        found: dict[int, tuple[str, tuple[Any, ...]]] = {}
+        for key, recipe in self._recipes.items():
+            made = recipe.made()
+            if made is None:
+                continue
+            for name, value in getattr(made, "__dict__", {}).items():
+                if isinstance(value, np.ndarray):
+                    found[id(value)] = key, (name,)
+                elif isinstance(value, tuple):
+                    found |= {
+                        id(part): (key, (name, i)) for i, part in enumerate(value) if isinstance(part, np.ndarray)
+                    }
+            found[id(made)] = key, ()
+        return found
+
+    def digest(self, array: np.ndarray, constant: bool) -> str:
+        """A text that tells arrays apart, bit for bit; it is kept for those that do not change."""
+        known = self._digests.get(id(array))
+        if known is not None and known[0]() is array:
+            return known[1]
+        head = f"{array.shape} {array.dtype.str} {array.flags.f_contiguous and not array.flags.c_contiguous} ".encode()
+        digest = _digest(head, np.ascontiguousarray(array))
+        if constant:
+            self._digests[id(array)] = weakref.ref(array), digest
+        return digest
+
+
+def _digest(*parts: Any) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()

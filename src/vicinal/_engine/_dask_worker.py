@@ -1,0 +1,134 @@
+"""What a Dask worker does for `_dask.py`: pieces of a reduction, on arrays that it holds.
+
+A task brings the code of its pieces with references in place of large arrays: to data that Dask has put on the worker, and
+to what the worker makes of them by itself and keeps (the rows under the metric of the pass, in tiles).
+"""
+
+import io
+import operator
+import pickle
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vicinal._engine._pool import one_blas_thread
+from vicinal._engine._sharing import Sums, Touched, TreeSum
+from vicinal._version import __version__
+
+_KEPT = 16  # things that a worker has made and keeps at most, over all problems
+
+
+class Job(NamedTuple):
+    """What all tasks of a reduction have in common, as it travels.
+
+    Attributes
+    ----------
+    version : str
+        Of the library.
+    code : bytes
+        Two functions, pickled with references: what is done with a piece, and the rows that it fills.
+    recipes : dict
+        For each thing that the worker makes: a function and its arguments, pickled with references.
+    problem, alive : str, frozenset of str
+        A name of the problem, and the things that it may still ask for: what else was made for it can go.
+    filled : list
+        The shapes and dtypes of the arrays that pieces fill.
+    keys : list of str
+        The names of the data that come with the task.
+    """
+
+    version: str
+    code: bytes
+    recipes: dict[str, bytes]
+    problem: str
+    alive: frozenset[str]
+    filled: list[tuple[tuple[int, ...], np.dtype[Any]]]
+    keys: list[str]
+
+
+class Answer(NamedTuple):
+    """The results of the pieces, or their sum, and what they filled, for consecutive rows from `start` on."""
+
+    results: Any
+    start: int
+    filled: tuple[np.ndarray, ...]
+
+
+class _Made:
+    """Things that were made from data of this worker; they go with that data, or when their problem needs them no more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._things: OrderedDict[tuple[str, str], Any] = OrderedDict()
+
+    def get(self, key: str, job: Job, data: dict[str, np.ndarray]) -> Any:
+        name = job.problem, key
+        with self._lock:  # two tasks that need the same thing do not both make it
+            if name not in self._things:
+                for other in [other for other in self._things if other[0] == job.problem and other[1] not in job.alive]:
+                    del self._things[other]
+                loader = _Loader(job.recipes[key], job, data, [])
+                make, args = loader.load()
+                self._things[name] = make(*args)
+                for array in loader.used:
+                    weakref.finalize(array, self._things.pop, name, None).atexit = False
+            self._things.move_to_end(name)
+            while len(self._things) > _KEPT:
+                self._things.popitem(last=False)
+            return self._things[name]
+
+
+_made = _Made()
+
+
+class _Loader(pickle.Unpickler):
+    """Puts arrays in the place of references."""
+
+    def __init__(self, code: bytes, job: Job, data: dict[str, np.ndarray], filled: list[np.ndarray]) -> None:
+        super().__init__(io.BytesIO(code))
+        self._job, self._data, self._filled = job, data, filled
+        self.used: list[np.ndarray] = []
+
+    def persistent_load(self, reference: Any) -> Any:
+        kind, name, path = reference
+        if kind == "data":
+            self.used.append(self._data[name])
+            return self._data[name]
+        if kind == "filled":
+            return self._filled[name]
+        if kind == "kernel":
+            return getattr(import_module(name), path)
+        thing = _made.get(name, self._job, self._data)
+        for step in path:
+            thing = getattr(thing, step) if isinstance(step, str) else operator.getitem(thing, step)
+        return thing
+
+
+def do_pieces(job: Job, pieces: Sequence[Any], as_node: bool, *data: np.ndarray) -> Answer:
+    """Do some consecutive pieces of a reduction: a Dask task, which may be run again anywhere."""
+    if job.version != __version__:
+        raise RuntimeError(
+            f"this Dask worker has vicinal {__version__}, and the process that asks it has {job.version}. Install the same "
+            "version on both."
+        )
+    filled = [np.zeros(shape, dtype) for shape, dtype in job.filled]
+    work, rows_of = _Loader(job.code, job, dict(zip(job.keys, data, strict=True)), filled).load()
+    with one_blas_thread():
+        results = _node(work, pieces) if as_node else [work(piece) for piece in pieces]
+    rows = slice(rows_of(pieces[0]).start, rows_of(pieces[-1]).stop)
+    # Copies: the whole arrays need not live until the answer is fetched.
+    return Answer(results, rows.start, tuple(array[rows].copy() for array in filled))
+
+
+def _node(work: Callable[[Any], Sums], pieces: Sequence[Any]) -> Sums | Touched:
+    tree = TreeSum()
+    for piece in pieces:
+        tree.add(work(piece))
+    total = tree.total()
+    assert total is not None
+    return Touched.of(total) if total else total

@@ -1,0 +1,163 @@
+"""Pieces of work that other processes may do, and the tree in which their sums are added.
+
+A reduction cuts its work into pieces by the data alone and hands them to `_pool.in_order` or to `summed`.  Where a
+`Sharing` is in force (`_dask.py`), the pieces are done on the workers of a cluster; otherwise by threads of this process.
+Either way a piece is computed by the same code from the same numbers, and results are added in the same order, so that an
+answer has the same bits however many threads or workers there are.
+
+::
+
+      root                sums of pieces are added in a tree whose nodes have FAN children, in their order:
+      +-- node            a worker does a whole node, and only the node's sum travels
+      |   +-- piece
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+FAN = 4  # children of a node
+
+Sums = tuple[np.ndarray, ...]
+
+
+class Filled(NamedTuple):
+    """Arrays that pieces of work fill beside what they return, each piece in consecutive rows of its own.
+
+    Attributes
+    ----------
+    arrays : tuple of arrays
+        Those of length 0 are not filled.
+    rows : callable
+        The rows (a slice) that a piece fills; those of consecutive pieces follow one another.
+    """
+
+    arrays: tuple[np.ndarray, ...]
+    rows: Callable[[Any], slice]
+
+
+NOTHING = Filled((), lambda piece: slice(0, 0))  # of pieces that only return something
+
+
+class Sharing(Protocol):
+    """What does pieces of work elsewhere."""
+
+    def run(self, work: Callable[[Any], Any], pieces: Sequence[Any], filled: Filled) -> Iterator[Any]:
+        """Yield ``work(piece)`` for each piece, in order."""
+        ...
+
+    def run_nodes(
+        self, work: Callable[[Any], Sums], pieces: Sequence[Any], filled: Filled
+    ) -> Iterator[tuple[int, "Sums | Touched"]]:
+        """Yield the levels and sums of consecutive nodes of the tree over the pieces; see `summed`."""
+        ...
+
+    def remember(self, made: Any, make: Callable[..., Any], *args: Any) -> None:
+        """Note that ``make(*args)`` gives `made` anew; the arguments do not change any more."""
+        ...
+
+
+_sharing: ContextVar[Sharing | None] = ContextVar("vicinal_sharing", default=None)
+
+
+def sharing() -> Sharing | None:
+    """What shares the work of this call with other processes, or None."""
+    return _sharing.get()
+
+
+@contextmanager
+def shared_by(those: Sharing | None) -> Iterator[None]:
+    """Inside, pieces of work are done by `those`; by this process alone where it is None."""
+    token = _sharing.set(those)
+    try:
+        yield
+    finally:
+        _sharing.reset(token)
+
+
+def remember(made: Any, make: Callable[..., Any], *args: Any) -> None:
+    """Note how to make an object anew from what other processes have: it then never travels.
+
+    Parameters
+    ----------
+    made : array, or object whose attributes are arrays
+    make : callable
+        A function of a module.
+    args : objects
+        Arrays among them must not change any more.
+    """
+    those = _sharing.get()
+    if those is not None:
+        those.remember(made, make, *args)
+
+
+class Touched(NamedTuple):
+    """Sums whose first array is zero but for some of its leading indices."""
+
+    sums: Sums
+    touched: np.ndarray
+    length: int
+
+    @classmethod
+    def of(cls, sums: Sums) -> "Sums | Touched":
+        """The sums without what is zero, where that is most of them."""
+        first = sums[0]
+        if first.ndim < 2 or len(first) == 0:
+            return sums
+        touched = np.flatnonzero(first.reshape(len(first), -1).any(axis=1))
+        if 2 * len(touched) > len(first):
+            return sums
+        return cls((first[touched], *sums[1:]), touched, len(first))
+
+    def whole(self) -> Sums:
+        """The sums with their zeros."""
+        first = np.zeros((self.length, *self.sums[0].shape[1:]), dtype=self.sums[0].dtype)
+        first[self.touched] = self.sums[0]
+        return (first, *self.sums[1:])
+
+    def add_to(self, total: Sums) -> None:
+        """Add these to others."""
+        total[0][self.touched] += self.sums[0]
+        for to, more in zip(total[1:], self.sums[1:], strict=True):
+            to += more
+
+
+class TreeSum:
+    """Sums of pieces, added in a tree: the sum of a node is that of its `FAN` children, in their order."""
+
+    def __init__(self) -> None:
+        self._levels: list[tuple[int, Sums | None]] = []
+
+    def add(self, sums: "Sums | Touched", level: int = 0) -> None:
+        """Take in the next node of a level (0: a piece); its arrays may be changed."""
+        while len(self._levels) <= level:
+            self._levels.append((0, None))
+        count, total = self._levels[level]
+        count, total = count + 1, _added(total, sums)
+        if count < FAN:
+            self._levels[level] = count, total
+        else:
+            self._levels[level] = 0, None
+            self.add(total, level + 1)
+
+    def total(self) -> Sums | None:
+        """The sums of all; None where there was nothing."""
+        rest: Sums | None = None
+        for _, total in self._levels:
+            if total is not None:
+                rest = total if rest is None else _added(total, rest)
+        return rest
+
+
+def _added(total: Sums | None, more: "Sums | Touched") -> Sums:
+    if total is None:
+        return more.whole() if isinstance(more, Touched) else more
+    if isinstance(more, Touched):
+        more.add_to(total)
+    else:
+        for to, part in zip(total, more, strict=True):
+            to += part
+    return total

@@ -1,0 +1,90 @@
+"""Points that stay in a file: how many rows fit into the working memory, and sums over those that do not."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from vicinal._engine._blocks import Blocks
+from vicinal._engine._choice import Work
+from vicinal._engine._problem import prepare
+from vicinal._engine._settings import Engine, as_engine
+from vicinal._row_sources import RowSource, as_source, in_file
+
+# What the engine makes of rows in a pass: a centred, a mapped and an ordered copy, and packed tiles; and the rows themselves.
+_COPIES = 5
+
+
+def resident_rows(engine: "Engine | str | None", n_features: int, dtype: DTypeLike) -> int:
+    """The number of rows whose problem fits into the working memory of an engine."""
+    return max(as_engine(engine).memory_bytes // (_COPIES * n_features * np.dtype(dtype).itemsize), 2)
+
+
+def large_source(X: Any, engine: "Engine | str | None") -> RowSource | None:
+    """The source of rows that X stands for, where they do not fit into the working memory; else None."""
+    source = as_source(X)
+    if source is None or source.shape[0] <= resident_rows(engine, source.shape[1], source.dtype):
+        return None
+    return source
+
+
+def is_streamed(points: Any, engine: "Engine | str | None") -> bool:
+    """Whether points stay in their file: a memory map that does not fit into the working memory."""
+    return in_file(points) and len(points) > resident_rows(engine, points.shape[1], points.dtype)
+
+
+class StreamedPlacement:
+    """Points of a memory map under one shared metric, a block of them at a time: their log-sums.
+
+    Parameters
+    ----------
+    engine : None, str or Engine
+    points : array of shape (n, D)
+    metric : array of shape (k, D) or (D,), or None
+    log_weights : array of shape (n,), optional
+    work : Work
+        The backend is chosen by it.
+    """
+
+    def __init__(
+        self,
+        engine: "Engine | str | None",
+        points: np.ndarray,
+        metric: np.ndarray | None,
+        log_weights: np.ndarray | None,
+        work: Work,
+    ):
+        self._engine, self._points, self._metric = engine, points, metric
+        self._log_weights, self._work = log_weights, work
+        self._blocks = Blocks(len(points), resident_rows(engine, points.shape[1], points.dtype))
+
+    def log_sums(self, queries: ArrayLike | None = None, left_out: ArrayLike | None = None) -> np.ndarray:
+        """Return ``log sum_j exp(s_ij)``, as `Placement.log_sums` does; points that are queries leave themselves out."""
+        if queries is None:
+            return np.concatenate([self.log_sums(np.arange(part.start, part.stop)) for part in self._blocks])
+        rows, own = np.asarray(queries), None if left_out is None else np.asarray(left_out, dtype=np.int64)
+        if rows.ndim == 1:
+            rows, own = self._points[rows], rows.astype(np.int64)
+        found = np.full(len(rows), -np.inf)
+        for part in self._blocks:
+            # A block of its own is a copy in memory: reading a map again and again would wait for the disk.
+            problem = prepare(
+                self._engine,
+                np.array(self._points[part]),
+                log_weights=None if self._log_weights is None else self._log_weights[part],
+                n_queries=len(rows),
+                n_dims=self._work.n_dims,
+                passes=self._work.passes,
+            )
+            here = None if own is None else np.where((own >= part.start) & (own < part.stop), own - part.start, -1)
+            np.logaddexp(found, problem.at(self._metric).log_sums(rows, here), out=found)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise ValueError(
+            f"the {len(self._points):,} components of this density are in a file, and can only be asked for log-densities "
+            f"there, not for {name}. Bring them home with gather(), or give the engine more memory, as in "
+            "Engine(memory='4 GB')."
+        )

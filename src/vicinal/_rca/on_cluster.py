@@ -1,0 +1,190 @@
+"""The sums of RCA over the partitions of a Dask collection: no process holds all rows.
+
+::
+
+      each partition      one task: the sums of all of its rows, and of the chunklets that lie in it alone
+      large chunklets     of more rows than columns per partition: count, mean and scatter of each part, which merge
+      small chunklets     in several partitions: their rows go to one of `_MEETINGS` tasks, where the chunklets are whole
+
+The cuts follow the partitions and the chunklets, never the workers, and sums are added in the order of the partitions.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import dask
+import numpy as np
+
+from vicinal._checks import check_magnitude, check_rows
+from vicinal._dask.cluster import computed
+from vicinal._dask.rows import partitions, table_of
+from vicinal._scatter import ChunkletScatter, chunklet_scatter
+from vicinal._supervision import ChunkletReport, ChunkletRows, read_chunklets
+
+_MEETINGS = 16  # tasks at most in which small chunklets meet
+
+
+class Share(NamedTuple):
+    """What a partition is asked for: positions are those within the partition."""
+
+    alone: ChunkletRows  # chunklets that lie in it alone
+    large: ChunkletRows  # its part of large chunklets; ids are those of all large ones
+    small: list[ChunkletRows]  # its rows of small chunklets, by meeting
+
+
+class PartSums(NamedTuple):
+    """What a partition answers."""
+
+    sums: ChunkletScatter
+    counts: np.ndarray  # (c,), of the large chunklets
+    means: np.ndarray  # (c, d)
+    scatters: np.ndarray  # (c, d, d)
+    low: np.ndarray  # (d,), the smallest values
+    high: np.ndarray
+
+
+def sums_of_collection(estimator: Any, X: Any, y: Any) -> tuple[ChunkletScatter, ChunkletReport, np.ndarray]:
+    """Return the sums of a collection, the report on its chunklets, and its smallest and its largest values as two rows.
+
+    Parameters
+    ----------
+    estimator : RCA
+        Learns the names and the number of columns.
+    X : Dask array or dataframe
+    y : chunklets, as in `RCA.fit`, or labels as a Dask collection aligned with X
+    """
+    parts, lengths, y = partitions(X, y)
+    check_rows(estimator, table_of(X), reset=True)  # names and number of the columns, from a row of zeros
+    entries, report = read_chunklets(y, int(sum(lengths)))
+    d = estimator.n_features_in_
+    shares, n_large, n_meetings = _shares(entries, np.asarray(lengths), d)
+    kept = [i for i, length in enumerate(lengths) if length]
+    summed = dask.delayed(_sums_of_part, pure=True, name="vicinal.rca_sums")
+    sent = dask.delayed(_rows_of_meetings, pure=True, nout=n_meetings, name="vicinal.rca_rows")
+    met = dask.delayed(_sums_of_meeting, pure=True, name="vicinal.rca_meeting")
+    tasks = [summed(parts[i], shares[i].alone, shares[i].large, n_large, i) for i in kept]
+    if n_meetings:
+        rows = [sent(parts[i], shares[i].small) for i in kept]
+        ids = [np.concatenate([shares[i].small[b].ids for i in kept]) for b in range(n_meetings)]
+        tasks += [met([part[b] for part in rows], ids[b]) for b in range(n_meetings)]
+    found = computed(tasks)
+    mine: list[PartSums] = found[: len(kept)]
+    total = mine[0].sums
+    for part in mine[1:]:
+        total = total + part.sums
+    for sums in found[len(kept) :]:
+        total = total + sums
+    if n_large:
+        large = _merged([part.counts for part in mine], [part.means for part in mine], [part.scatters for part in mine])
+        total = total + _without_rows(*large, total.resolution)
+    return (
+        total,
+        report,
+        np.array([np.min([part.low for part in mine], axis=0), np.max([p.high for p in mine], axis=0)]),
+    )
+
+
+def _shares(entries: ChunkletRows, lengths: np.ndarray, d: int) -> tuple[list[Share], int, int]:
+    """What each partition is asked for, the number of large chunklets, and that of the meetings of small ones."""
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    of_part = np.searchsorted(starts, entries.rows, side="right") - 1
+    n_chunklets = int(entries.ids.max(initial=-1)) + 1
+    sizes = np.bincount(entries.ids, minlength=n_chunklets)
+    pairs = np.unique(entries.ids * len(lengths) + of_part)
+    n_parts = np.bincount(pairs // max(len(lengths), 1), minlength=n_chunklets)
+    spans = n_parts > 1
+    is_large = spans & (sizes > d * n_parts)
+    is_small = spans & ~is_large
+    n_meetings = min(_MEETINGS, int(np.count_nonzero(is_small)))
+    large_id, small_id = np.cumsum(is_large) - 1, np.cumsum(is_small) - 1
+    shares = []
+    for i, start in enumerate(starts[:-1]):
+        mine = of_part == i
+        rows, ids = entries.rows[mine] - start, entries.ids[mine]
+        alone, large, small = ~spans[ids], is_large[ids], is_small[ids]
+        own = np.unique(ids[alone], return_inverse=True)[1]
+        meeting = small_id[ids] % max(n_meetings, 1)
+        shares.append(
+            Share(
+                ChunkletRows(rows[alone], own),
+                ChunkletRows(rows[large], large_id[ids[large]]),
+                [ChunkletRows(rows[small & (meeting == b)], ids[small & (meeting == b)]) for b in range(n_meetings)],
+            )
+        )
+    return shares, int(np.count_nonzero(is_large)), n_meetings
+
+
+def _as_rows(part: Any, i: int) -> np.ndarray:
+    rows = np.ascontiguousarray(part)
+    if rows.dtype not in (np.dtype(np.float64), np.dtype(np.float32)):
+        rows = rows.astype(np.float64)
+    if not np.isfinite(rows).all():
+        raise ValueError(
+            f"partition {i} of X contains NaN or infinity, and RCA needs finite numbers. Drop or fill such rows, for example "
+            "with dropna()."
+        )
+    check_magnitude(rows)
+    return rows
+
+
+def _sums_of_part(part: Any, alone: ChunkletRows, large: ChunkletRows, n_large: int, i: int) -> PartSums:
+    rows = _as_rows(part, i)
+    d = rows.shape[1]
+    counts, means, scatters = np.zeros(n_large), np.zeros((n_large, d)), np.zeros((n_large, d, d))
+    order = np.argsort(large.ids, kind="stable")
+    edges = np.searchsorted(large.ids[order], np.arange(n_large + 1))
+    for c in range(n_large):
+        some = large.rows[order[edges[c] : edges[c + 1]]]
+        if len(some):
+            points = rows[some].astype(np.float64)
+            counts[c], means[c] = len(points), points.mean(axis=0)
+            points -= means[c]
+            scatters[c] = points.T @ points
+    with np.errstate(over="ignore", invalid="ignore"):
+        return PartSums(chunklet_scatter(rows, alone), counts, means, scatters, rows.min(axis=0), rows.max(axis=0))
+
+
+def _rows_of_meetings(part: Any, small: list[ChunkletRows]) -> tuple[np.ndarray, ...]:
+    rows = np.asarray(part)
+    return tuple(rows[some.rows] for some in small)
+
+
+def _sums_of_meeting(rows: list[np.ndarray], ids: np.ndarray) -> ChunkletScatter:
+    """The sums of chunklets that are whole here; their rows were counted where they came from."""
+    points, order = np.concatenate(rows), np.argsort(ids, kind="stable")
+    codes = np.unique(ids[order], return_inverse=True)[1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = chunklet_scatter(points, ChunkletRows(order, codes))
+    return _without_rows(found.n_points, found.n_chunklets, found.within, found.fourth_moments, found.resolution)
+
+
+def _merged(
+    counts: Sequence[np.ndarray], means: Sequence[np.ndarray], scatters: Sequence[np.ndarray]
+) -> tuple[int, int, np.ndarray, np.ndarray]:
+    """Points, chunklets, within scatter and fourth moments of chunklets that are known in parts.
+
+    Parameters
+    ----------
+    counts, means, scatters : sequences of arrays of shape (c,), (c, d) and (c, d, d)
+        Of the points of each chunklet in each part; scatters are about the means of the parts.
+    """
+    count, mean, scatter = counts[0].copy(), means[0].copy(), scatters[0].copy()
+    for more, at, about in zip(counts[1:], means[1:], scatters[1:], strict=True):
+        both = np.maximum(count + more, 1.0)
+        apart = np.where((count > 0)[:, None], at - mean, 0.0)
+        scatter += about + (count * more / both)[:, None, None] * apart[:, :, None] * apart[:, None, :]
+        mean = np.where((count > 0)[:, None], mean + (more / both)[:, None] * apart, at)
+        count += more
+    variances = np.diagonal(scatter, axis1=1, axis2=2)
+    fourth = variances[:, :, None] * variances[:, None, :] + 2.0 * np.square(scatter)
+    fourth /= (count + 1.0)[:, None, None]
+    return int(count.sum()), len(count), scatter.sum(axis=0), fourth.sum(axis=0)
+
+
+def _without_rows(
+    n_points: int, n_chunklets: int, within: np.ndarray, fourth: np.ndarray, resolution: float
+) -> ChunkletScatter:
+    """The sums of chunklets alone, to be added to those of the rows."""
+    d = len(within)
+    none, nowhere = np.zeros((d, d)), np.zeros(d)
+    return ChunkletScatter(0, nowhere, nowhere, none, n_points, n_chunklets, within, fourth, resolution)

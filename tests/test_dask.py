@@ -1,0 +1,397 @@
+"""Dask: the same bits on workers as in one process, whatever happens to the workers; collections go in and come out."""
+
+import copy
+import itertools
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+
+
+from vicinal import (  # noqa: E402
+    LCA,
+    NCA,
+    RCA,
+    DensityClassifier,
+    DensityOutlierDetector,
+    Engine,
+    LCAGauss,
+    ManifoldParzen,
+    ParzenWindows,
+    SoftNeighborsClassifier,
+    io,
+    retrieval,
+    which_engine,
+)
+from vicinal._dask import cluster as cluster_module  # noqa: E402
+from vicinal._dask.rows import DaskRows  # noqa: E402
+from vicinal._engine import Match, prepare  # noqa: E402
+from vicinal._engine._dask_packing import Packed, Recipes  # noqa: E402
+from vicinal._engine._dask_worker import Job, _Loader  # noqa: E402
+from vicinal._engine._sharing import FAN, Touched, TreeSum  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two workers, each a process of its own with one thread."""
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
+    with (
+        dask.config.set({"distributed.worker.profile.enabled": False}),
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def clustered(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) + 8.0 * rng.integers(0, 5, size=(n, 1)), rng.integers(0, 3, n)
+
+
+X, Y = clustered(240, 3)
+FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
+NEW = FRAME + 0.01
+
+
+def test_without_a_client_the_error_names_the_remedy():  # before the first test that makes one
+    with pytest.raises(RuntimeError, match=r"needs an active Dask client.*distributed\.Client\('tcp"):
+        prepare("dask", X)
+
+
+# -- the tree of sums -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_pieces", [1, 3, FAN, 21, 64])
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_tree_of_nodes_gives_the_bits_of_a_tree_of_pieces(n_pieces, level):
+    rng = np.random.default_rng(n_pieces)
+    pieces = [(rng.normal(size=(6, 2)) * 10.0 ** rng.integers(-8, 8), rng.normal(size=3)) for _ in range(n_pieces)]
+    for columns, _ in pieces:
+        columns[rng.permutation(6)[:4]] = 0.0
+
+    def total(parts, at=0):
+        tree = TreeSum()
+        for sums in parts:
+            tree.add(sums, at)
+        return tree.total()
+
+    size = FAN**level
+    nodes = [copy.deepcopy(pieces[first : first + size]) for first in range(0, n_pieces, size)]
+    whole = total(copy.deepcopy(pieces))
+    again = total([Touched.of(total(node)) for node in nodes], level)
+    for one, other in zip(whole, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# -- the engine -------------------------------------------------------------------------------------------------------
+
+
+def sums_of(engine, rows, metric, codes, log_weights):
+    placed = prepare(engine, rows, leave_one_out=True, match=Match("class", codes), log_weights=log_weights).at(metric)
+    new = rows[:600] + 0.1
+    nearest = placed.nearest(3)
+    pulled = placed.pull(objective="likelihood")
+    return [
+        *placed.scatter(), placed.scatter(space="rows").scatter, placed.log_sums(), placed.log_sums(new),
+        placed.mean_shifts(new).means, placed.perplexities(), placed.class_shares(), nearest.indices, nearest.scores,
+        *pulled,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "d", "scale", "weighted"), [(3200, 5, 1.0, False), (6400, 2, 30.0, True)])
+def test_workers_give_the_bits_of_one_process(client, n, d, scale, weighted):
+    """Dense, weighted, and pruned: the plan depends on the data alone, and workers run the kernels of the local engine."""
+    rows, codes = clustered(n, d)
+    log_weights = np.log(np.random.default_rng(1).random(n) + 0.1) if weighted else None
+    local, there = (sums_of(kind, rows, scale * np.eye(d), codes, log_weights) for kind in ("cpu", "dask"))
+    for one, other in zip(local, there, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert sum(client.run(lambda: len(sys.modules["vicinal._engine._dask_worker"]._made._things)).values()) > 0
+
+
+def test_kernels_travel_by_name():
+    """Those that this process has never used, too: a worker uses its own, compiled or not."""
+    from vicinal._engine import _half_kernels, _order
+
+    packed = Packed(Recipes())
+    for module, name in ((_half_kernels, "half_sums"), (_order, "split_node")):
+        code = packed.dumps(getattr(module, name))
+        job = Job("", b"", {}, "", frozenset(), [], [])
+        assert _Loader(code, job, {}, []).load() is getattr(module, name)
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+def exact_lca(engine, **options):
+    return LCA(reg=0.0, solver="em", tol=1e-2, engine=engine, **options)
+
+
+ROWS = clustered(3200, 4)[0]
+
+
+@pytest.fixture(scope="module")
+def fitted_here():
+    return exact_lca("cpu").fit(ROWS)
+
+
+def while_busy(client, act):
+    """Do something to the cluster, from another thread, as soon as a worker is at work on a piece."""
+
+    def watch():
+        for _ in range(3000):
+            busy = [worker for worker, keys in client.processing().items() if any("vicinal." in str(k) for k in keys)]
+            if busy:
+                act(busy[0])
+                return
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def test_a_killed_worker_changes_no_bit(client, fitted_here):
+    """SIGKILL in the middle of a pass; the nanny starts another worker, which joins late and knows nothing."""
+    processes = client.run(os.getpid)
+    thread = while_busy(client, lambda worker: os.kill(processes[worker], signal.SIGKILL))
+    model = exact_lca("dask").fit(ROWS)
+    thread.join()
+    np.testing.assert_array_equal(model.components_, fitted_here.components_)
+    np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_)
+    assert model.engine_ == "dask"
+    client.wait_for_workers(2, timeout=60)
+    assert set(client.run(os.getpid).values()) != set(processes.values())
+
+
+def test_all_workers_restart_in_the_middle_of_a_fit(client, fitted_here):
+    """What they were sent is lost with them, and is sent again."""
+    processes = client.run(os.getpid)
+
+    def kill_all(_):
+        for process in processes.values():
+            os.kill(process, signal.SIGKILL)
+
+    thread = while_busy(client, kill_all)
+    model = exact_lca("dask").fit(ROWS)
+    thread.join()
+    np.testing.assert_array_equal(model.components_, fitted_here.components_)
+    client.wait_for_workers(1, timeout=60)
+
+
+def test_without_workers_there_is_an_error_and_no_hang(client, monkeypatch):
+    monkeypatch.setattr(cluster_module, "PATIENCE", 1.0)
+    options = {"n_workers": 0, "dashboard_address": ":0", "processes": False, "protocol": "tcp"}
+    with distributed.LocalCluster(**options) as nobody, distributed.Client(nobody).as_current():
+        start = time.monotonic()
+        with pytest.raises(RuntimeError, match=r"no Dask worker has been there.*Start workers"):
+            exact_lca("dask").fit(ROWS)
+        assert time.monotonic() - start < 30
+
+
+def test_an_interrupted_fit_keeps_the_best_so_far(client, fitted_here):
+    timer = threading.Timer(0.005, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    def interrupt(_, iteration):
+        if iteration == 2:
+            timer.start()  # no pass is over so soon
+
+    with pytest.warns(ConvergenceWarning, match="it was interrupted"):
+        model = exact_lca("dask", callback=interrupt).fit(ROWS)
+    timer.join()
+    assert model.n_iter_ == 2
+    np.testing.assert_array_equal(model.objectives_, fitted_here.objectives_[:2])
+    assert not any(client.processing().values())  # nothing goes on behind the user's back
+
+
+# -- collections ------------------------------------------------------------------------------------------------------
+
+
+ESTIMATORS = [
+    LCA(reg=0.0),
+    LCAGauss(reg=0.0),
+    ParzenWindows("loo"),
+    ManifoldParzen(1, 10),
+    DensityOutlierDetector(),
+    DensityClassifier(),
+    NCA(max_iter=3),
+    SoftNeighborsClassifier(bandwidth=1.0),
+]
+ASKED = ("transform", "score_samples", "decision_function", "predict", "predict_proba")
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+def test_collections_go_in_and_come_out(client, estimator):
+    table, labels = dd.from_pandas(FRAME, npartitions=3), dd.from_pandas(pd.Series(Y), npartitions=3)
+    asked, rows = dd.from_pandas(NEW, npartitions=3), da.from_array(X.astype(np.float32) + 1, chunks=(100, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        here, there = clone(estimator).fit(FRAME, Y), clone(estimator).fit(table, labels)
+    assert list(there.feature_names_in_) == ["a", "b", "c"]
+    if hasattr(here, "components_"):
+        np.testing.assert_array_equal(here.components_, there.components_)
+    for name in [name for name in ASKED if hasattr(here, name)]:
+        expected, lazy = getattr(here, name)(NEW), getattr(there, name)(asked)
+        assert isinstance(lazy, da.Array)
+        assert lazy.dtype == expected.dtype
+        assert lazy.shape[1:] == expected.shape[1:]
+        np.testing.assert_array_equal(lazy.compute(), expected)
+        np.testing.assert_array_equal(getattr(there, name)(NEW), expected)  # rows in memory, a density on the workers
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # rows without names
+            of_array, expected = getattr(there, name)(rows), getattr(here, name)(X.astype(np.float32) + 1)
+        assert of_array.shape == expected.shape
+        assert of_array.dtype == expected.dtype
+
+
+@pytest.mark.parametrize(
+    "labels", [Y, np.arange(240) // 2, np.random.default_rng(0).permutation(240) // 2, Y[::-1] * 4 + np.arange(240) % 4]
+)
+def test_rca_sums_partitions(client, labels):
+    """Chunklets in one partition or in several, small or large."""
+    here = RCA().fit(X, labels)
+    rows, y = da.from_array(X, chunks=(50, 2)), da.from_array(labels, chunks=50)
+    there = RCA().fit(rows, y)
+    np.testing.assert_allclose(there.components_, here.components_, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(there.shrinkage_, here.shrinkage_, rtol=1e-10)
+    assert there.chunklet_report_ == here.chunklet_report_
+    np.testing.assert_array_equal(there.transform(rows).compute(), there.transform(X))
+
+
+def test_empty_partitions_and_unknown_sizes(client):
+    table = dd.from_pandas(FRAME.assign(y=Y), npartitions=4)
+    table = table[table.a > 20.0]  # some partitions may be empty now, and no size is known
+    some = FRAME.assign(y=Y)[FRAME.a > 20.0]
+    emptied = dd.concat([table, table[table.a < -1e9]])
+    rows, y = emptied[["a", "b", "c"]], emptied["y"]
+    expected = ParzenWindows(1.0).fit(some[["a", "b", "c"]])
+    there = ParzenWindows(1.0).fit(rows)
+    np.testing.assert_array_equal(there.score_samples(rows).compute(), expected.score_samples(some[["a", "b", "c"]]))
+    np.testing.assert_allclose(
+        RCA().fit(rows, y).components_, RCA().fit(some[["a", "b", "c"]], some.y).components_, rtol=1e-10, atol=1e-12
+    )
+    unknown = rows.to_dask_array()
+    assert np.isnan(unknown.shape[0])
+    assert ParzenWindows(1.0).fit(unknown).score_samples(unknown).compute().shape == (len(some),)
+    with pytest.raises(ValueError, match=r"X has no rows: all of its \d+ partitions are empty"):
+        ParzenWindows(1.0).fit(rows[rows.a < -1e9])
+
+
+def test_misaligned_labels_and_weights_are_refused(client):
+    rows = da.from_array(X, chunks=(100, 3))
+    unknown = dd.from_pandas(FRAME, npartitions=3)
+    with pytest.raises(ValueError, match="X has 240 rows and y 239"):
+        NCA().fit(rows, da.from_array(Y[1:], chunks=100))
+    with pytest.raises(ValueError, match="X has 240 rows and sample_weight 100"):
+        LCA().fit(rows, sample_weight=da.ones(100, chunks=50))
+    with pytest.raises(ValueError, match="3 partitions of unknown sizes and y 2"):
+        NCA().fit(unknown, dd.from_pandas(pd.Series(Y), npartitions=2))
+    with pytest.raises(ValueError, match="partition 0 of X has 80 rows and that of y 100"):
+        NCA().fit(unknown, _cut(Y, (100, 60, 80)))
+    with pytest.raises(ValueError, match="must be a table of rows"):
+        LCA().fit(da.zeros((10, 2, 2)))
+    with pytest.raises(ValueError, match="partition 1 of X contains NaN"):
+        RCA().fit(da.where(da.arange(240, chunks=100)[:, None] == 150, np.nan, rows), Y)
+
+
+def _cut(values, lengths):
+    edges = np.cumsum([0, *lengths])
+    parts = [dask.delayed(pd.Series(values[a:b])) for a, b in itertools.pairwise(edges)]
+    return dd.from_delayed(parts, meta=pd.Series(values[:0]), verify_meta=False)
+
+
+def test_a_source_of_rows(client):
+    source = DaskRows(dd.from_pandas(FRAME, npartitions=3))
+    assert (source.shape, source.dtype, source.columns) == ((240, 3), np.dtype(np.float64), ["a", "b", "c"])
+    np.testing.assert_array_equal(np.concatenate(list(source.blocks(start=90))), X[90:])
+    some = np.array([239, 3, 3, 100])
+    np.testing.assert_array_equal(source.take(some), X[some])
+
+
+def test_a_stochastic_fit_draws_from_a_collection(client, tmp_path):
+    """More rows than the working memory takes stay where they are: the fit is that of the same rows in a file."""
+    rows = clustered(9000, 4)[0]
+    np.save(tmp_path / "rows.npy", rows)
+    engine = Engine(memory="1 MB", keep="metric")
+    estimator = LCA(reg=0.0, solver="stochastic", max_iter=2, random_state=0, engine=engine)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        there = clone(estimator).fit(da.from_array(rows, chunks=(2500, 4)))
+        here = clone(estimator).fit(np.load(tmp_path / "rows.npy", mmap_mode="r"))
+    np.testing.assert_array_equal(there.components_, here.components_)
+
+
+# -- where a density lives --------------------------------------------------------------------------------------------
+
+
+def test_a_density_stays_on_the_workers_until_it_is_gathered(client, tmp_path):
+    rows = da.from_array(X, chunks=(100, 3))
+    here, model = LCA(reg=0.0).fit(X), LCA(reg=0.0).fit(rows)
+    assert isinstance(model.components_, np.ndarray)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.score_samples(X), here.score_samples(X))
+    assert clone(model).get_params() == LCA(reg=0.0).get_params()
+    with pytest.raises(RuntimeError, match=r"240 components of this density are on the workers.*Call gather\(\)"):
+        model.sample(3)
+    with pytest.raises(RuntimeError, match=r"score_samples\(None\) asks about the training rows.*gather\(\)"):
+        model.score_samples()
+    with pytest.raises(TypeError, match=r"never holds a reference.*gather\(\).*keep='metric'"):
+        io.save(model, tmp_path / "model.vicinal")
+    io.save(model, tmp_path / "thin.vicinal", training_rows=False)
+    np.testing.assert_array_equal(io.load(tmp_path / "thin.vicinal").components_, model.components_)
+    assert model.gather() is model
+    np.testing.assert_array_equal(model.score_samples(), here.score_samples())
+    io.save(model, tmp_path / "model.vicinal")
+    np.testing.assert_array_equal(io.load(tmp_path / "model.vicinal").score_samples(X), here.score_samples(X))
+
+
+def test_a_search_of_a_collection_is_lazy(client):
+    found = retrieval.search(da.from_array(X[:90], chunks=(40, 3)), X, k=3, similarity="euclidean")
+    expected = retrieval.search(X[:90], X, k=3, similarity="euclidean")
+    assert all(isinstance(part, da.Array) for part in found)
+    assert [(part.shape, part.dtype) for part in found] == [(part.shape, part.dtype) for part in expected]
+    for lazy, array in zip(dask.compute(*found), expected, strict=True):
+        np.testing.assert_array_equal(lazy, array)
+
+
+def test_which_engine_knows_dask():
+    assert which_engine(X, "dask").startswith("dask: it was asked for")
+
+
+# -- what needs no cluster --------------------------------------------------------------------------------------------
+
+
+def test_keep_metric_drops_the_rows(tmp_path):
+    model = LCA(reg=0.0, engine=Engine(keep="metric")).fit(X)
+    np.testing.assert_array_equal(model.transform(X), LCA(reg=0.0).fit(X).transform(X))
+    with pytest.raises(NotFittedError, match=r"keep='metric'.*its density is gone"):
+        model.score_samples(X)
+    io.save(model, tmp_path / "model.vicinal")
+    assert io.load(tmp_path / "model.vicinal").engine == Engine(keep="metric")
+    with pytest.raises(ValueError, match="keep='metric' is for metrics"):
+        ParzenWindows(engine=Engine(keep="metric")).fit(X)
+
+
+def test_keep_a_sample_of_the_rows():
+    model = ParzenWindows(1.0, engine=Engine(keep=100)).fit(X)
+    assert model.mixture_.centres.shape == (100, 3)
+    assert np.isin(model.mixture_.centres, X).all()
+    assert np.abs(model.score_samples(X) - ParzenWindows(1.0).fit(X).score_samples(X)).mean() < 0.5
+    with pytest.raises(ValueError, match="keep=5 is for densities with one kernel"):
+        ManifoldParzen(1, 10, engine=Engine(keep=5)).fit(X)
+    with pytest.raises(ValueError, match="keep must be 'rows', 'metric' or a positive number"):
+        Engine(keep="nothing")
