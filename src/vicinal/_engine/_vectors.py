@@ -145,42 +145,42 @@ def _minus_half_square(builder: Any, query: Any, points: Any, total: Any) -> Any
 
 
 @intrinsic
-def products(typing_context, queries, i0, i1, i2, i3, tile, start, out):  # type: ignore[no-untyped-def]
+def products(typing_context, queries, i0, i1, i2, i3, tile, start, out):
     """out[r, j] = start[j] + queries[i_r]'tile[:, j] for four rows."""
     return types.void(queries, i0, i1, i2, i3, tile, start, out), _rows_by_points(_product)
 
 
 @intrinsic
-def products_of_one(typing_context, queries, i, tile, start, out):  # type: ignore[no-untyped-def]
+def products_of_one(typing_context, queries, i, tile, start, out):
     """out[0, j] = start[j] + queries[i]'tile[:, j]."""
     return types.void(queries, i, tile, start, out), _rows_by_points(_product, n_rows=1)
 
 
 @intrinsic
-def judged_products(typing_context, queries, i0, i1, i2, i3, tile, start, out, own, lift, others, reached):  # type: ignore[no-untyped-def]
+def judged_products(typing_context, queries, i0, i1, i2, i3, tile, start, out, own, lift, others, reached):
     """`products`, and bit j of reached[r] says whether out[r, j] - lift[r] >= min(own[r], others[j]); 64 columns at most."""
     signature = types.void(queries, i0, i1, i2, i3, tile, start, out, own, lift, others, reached)
     return signature, _rows_by_points(_product, judged=True)
 
 
 @intrinsic
-def n_bits(typing_context, bits):  # type: ignore[no-untyped-def]
+def n_bits(typing_context, bits):
     """How many bits of an integer are set."""
     return bits(bits), lambda context, builder, signature, args: builder.ctpop(args[0])
 
 
 @intrinsic
-def lowest_bit(typing_context, bits):  # type: ignore[no-untyped-def]
+def lowest_bit(typing_context, bits):
     """The place of the lowest bit that is set, of an integer that is not 0."""
 
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return bits(bits), codegen
 
 
 @intrinsic
-def differences(typing_context, queries, i0, i1, i2, i3, tile, start, out):  # type: ignore[no-untyped-def]
+def differences(typing_context, queries, i0, i1, i2, i3, tile, start, out):
     """out[r, j] = start[j] - |queries[i_r] - tile[:, j]|^2 / 2 for four rows."""
     return types.void(queries, i0, i1, i2, i3, tile, start, out), _rows_by_points(_minus_half_square)
 
@@ -229,13 +229,13 @@ def _sums_over_points(columns: int) -> _Emit:
 
 
 @intrinsic
-def two_dots(typing_context, weights, values, k, out, l):  # type: ignore[no-untyped-def]
+def two_dots(typing_context, weights, values, k, out, l):
     """out[r, l + c] += sum_j weights[r, j] values[k + c, j] for four rows and c = 0, 1."""
     return types.void(weights, values, k, out, l), _sums_over_points(2)
 
 
 @intrinsic
-def one_dot(typing_context, weights, values, k, out, l):  # type: ignore[no-untyped-def]
+def one_dot(typing_context, weights, values, k, out, l):
     """out[r, l] += sum_j weights[r, j] values[k, j] for four rows."""
     return types.void(weights, values, k, out, l), _sums_over_points(1)
 
@@ -256,6 +256,6 @@ def _outer_products(context: Any, builder: Any, signature: Any, args: Any) -> An
 
 
 @intrinsic
-def add_outer(typing_context, weights, queries, i0, i1, i2, i3, out):  # type: ignore[no-untyped-def]
+def add_outer(typing_context, weights, queries, i0, i1, i2, i3, out):
     """out[k, j] += sum_r queries[i_r, k] weights[r, j] for four rows; `out` may be of a higher precision."""
     return types.void(weights, queries, i0, i1, i2, i3, out), _outer_products
