@@ -1,18 +1,25 @@
-"""Pruned passes against dense ones, in one run: ``python benchmarks/pruning.py clusters gauss real trees least covertype``.
+"""Pruned passes against dense ones, in one run: ``python benchmarks/pruning.py clusters gauss real trees mlpack least covertype``.
 
 A pass is the leave-one-out log-sums and scatter of LCA at the metric that LCA fits, with the spatial order and the boxes
 made anew each time.  Pruned and dense passes (``error=0``) take turns; the ratio of a round is taken, and the median of
 the rounds reported.  Where a dense pass would take too long, that of a sample of rows is extrapolated by n^2 ("~").
 Wall time on two threads, or CPU time of one thread with ``--threads 1``, which a busy machine disturbs little.
+
+Results are added to ``benchmarks/results/pruning.json``: one entry per part, case, number of rows and columns, error and threads.
 """
 
 import argparse
+import json
 import os
+import subprocess
+import tempfile
 import time
 import warnings
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from run import machine
 
 from vicinal import LCA, Engine
 from vicinal._engine import prepare
@@ -75,6 +82,23 @@ def fitted_metric(X, most=100_000):
     return metric * (len(X) / len(rows)) ** (1.0 / (X.shape[1] + 4))
 
 
+# -- results ----------------------------------------------------------------------------------------------------------
+
+RESULTS = Path(__file__).parent / "results" / "pruning.json"
+
+
+def record(part, case, **found):
+    """Put a result into the file, in place of an earlier one of the same case; numbers are kept to four digits."""
+    entries = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    key = {"part": part, "case": case} | {name: found[name] for name in ("n", "d", "error", "threads") if name in found}
+    entries = [entry for entry in entries if any(entry.get(name) != value for name, value in key.items())]
+    found = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in found.items()}
+    when = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "load": os.getloadavg()[0], "machine": machine()}
+    entries.append(key | found | when)
+    entries.sort(key=lambda entry: (entry["part"], entry["case"], entry.get("n", 0), entry.get("d", 0)))
+    RESULTS.write_text(json.dumps(entries, indent=1) + "\n")
+
+
 # -- a pass -----------------------------------------------------------------------------------------------------------
 
 
@@ -96,11 +120,11 @@ def timed_pass(Z, error, threads):
     return seconds, shares, problem.certified_row_error, found
 
 
-def compare(name, Z, error, threads, rounds, dense_rows=10**5):
-    """Print one line: pruned against dense passes, in turn."""
-    n = len(Z)
+def compare(part, name, Z, options, dense_rows=10**5):
+    """Print and record one line: pruned against dense passes, in turn."""
+    n, error, threads, rounds = len(Z), options.error, options.threads, options.rounds
     some = Z if n <= dense_rows else Z[np.random.default_rng(2).permutation(n)[:dense_rows]]
-    timed_pass(Z[:5000], error, threads), timed_pass(Z[:5000], 0.0, threads)  # compile
+    timed_pass(Z[:7000], error, threads), timed_pass(Z[:7000], 0.0, threads)  # compile
     ratios, mark = [], "" if n <= dense_rows else "~"
     for _ in range(rounds):
         pruned, shares, certified, found = timed_pass(Z, error, threads)
@@ -108,6 +132,12 @@ def compare(name, Z, error, threads, rounds, dense_rows=10**5):
         dense *= (n / len(some)) ** 2
         ratios.append(dense / pruned)
     difference = np.abs(found.log_sums - exact.log_sums).max() if n == len(some) else np.nan
+    record(
+        part, name, n=n, d=Z.shape[1], error=error, threads=threads, dense_seconds=dense, dense_rows=len(some),
+        pruned_seconds=pruned, ratio=float(np.median(ratios)), ratios=[round(ratio, 3) for ratio in ratios],
+        visited=float(shares[0]), taken=float(shares[1]), certified=float(certified),
+        difference_of_log_sums=None if np.isnan(difference) else float(difference),
+    )  # fmt: skip
     print(
         f"| {name} | {n} | {Z.shape[1]} | {mark}{dense:.2f} s | {pruned:.2f} s | {mark}{np.median(ratios):.1f}x | "
         f"{shares[0]:.4f} | {shares[1]:.4f} | {certified:.1e} | {difference:.1e} |",
@@ -126,79 +156,142 @@ def run_clusters(options):
     for n in options.rows:
         for d in (2, 5, 8):
             X = clusters(n, d)
-            compare(
-                f"clusters, error {options.error:g}",
-                X @ fitted_metric(X).T,
-                options.error,
-                options.threads,
-                options.rounds,
-            )
+            compare("clusters", "clusters", X @ fitted_metric(X, options.fitted).T, options)
         X = manifold(n, 8)
-        compare(
-            f"manifold, error {options.error:g}", X @ fitted_metric(X).T, options.error, options.threads, options.rounds
-        )
+        compare("clusters", "manifold", X @ fitted_metric(X, options.fitted).T, options)
 
 
 def run_gauss(options):
     """Nothing to prune."""
     X = gauss(options.rows[0], 8)
-    compare("one Gaussian", X @ fitted_metric(X, 20_000).T, options.error, options.threads, options.rounds)
+    compare("gauss", "one Gaussian", X @ fitted_metric(X, 20_000).T, options)
 
 
 def run_real(options):
     """Real data in 16 to 50 columns."""
     for name in ("letter", "pendigits", "satimage", "usps30", "mnist20", "mnist50"):
         X = real(name)
-        compare(name, X @ fitted_metric(X, 20_000).T, options.error, options.threads, options.rounds, dense_rows=20_000)
+        compare("real", name, X @ fitted_metric(X, min(options.fitted, 20_000)).T, options, dense_rows=20_000)
+
+
+def queries_on_clusters(d, options):
+    """Points and 10,000 queries of the clusters in kernel units, and our log-sums and seconds for them, on one thread."""
+    n, m = options.rows[0], 10_000
+    X = clusters(n + m, d)
+    Z = X @ fitted_metric(X, options.fitted).T
+    points, queries = np.ascontiguousarray(Z[:n]), np.ascontiguousarray(Z[n:])
+
+    def ours():
+        start = time.thread_time()
+        found = prepare(Engine("cpu", threads=1, error=options.error), points).at(None).log_sums(queries)
+        return found, time.thread_time() - start
+
+    ours()
+    return points, queries, *ours()
 
 
 def run_trees(options):
     """Log-densities of 10,000 queries on clusters, one thread each, against scikit-learn's trees."""
     from sklearn.neighbors import KernelDensity
 
-    n, m = options.rows[0], 10_000
     for d in (2, 5, 8):
-        X = clusters(n + m, d)
-        Z = X @ fitted_metric(X).T
-        points, queries = np.ascontiguousarray(Z[:n]), np.ascontiguousarray(Z[n:])
-        problem = prepare(Engine("cpu", threads=1, error=options.error), points)
-        problem.at(None).log_sums(queries[:600])
-        start = time.thread_time()
-        got = prepare(Engine("cpu", threads=1, error=options.error), points).at(None).log_sums(queries)
-        ours = time.thread_time() - start
-        line = f"d={d}: vicinal {ours:.2f} s"
+        points, queries, got, ours = queries_on_clusters(d, options)
+        n, m = len(points), len(queries)
+        step = max(m // 500, 1)
         for algorithm in ("kd_tree", "ball_tree"):
             for rtol in (1e-9, 1e-2):
-                some = queries[:: max(m // 500, 1)]
                 density = KernelDensity(algorithm=algorithm, rtol=rtol).fit(points)
                 start = time.thread_time()
-                theirs = density.score_samples(some)
-                seconds = (time.thread_time() - start) * m / len(some)
-                off = theirs + 0.5 * d * np.log(2 * np.pi) + np.log(n) - got[:: max(m // 500, 1)]
-                line += f"; {algorithm} rtol {rtol:g}: ~{seconds:.1f} s ({seconds / ours:.0f}x, off by {np.abs(off).max():.1e})"
-        print(line, flush=True)
+                theirs = density.score_samples(queries[::step])
+                seconds = (time.thread_time() - start) * step
+                off = float(np.abs(theirs + 0.5 * d * np.log(2 * np.pi) + np.log(n) - got[::step]).max())
+                record(
+                    "trees", f"{algorithm}, rtol {rtol:g}", n=n, d=d, error=options.error, threads=1, queries=m, seconds=seconds,
+                    vicinal_seconds=ours, ratio=seconds / ours, off_by=off,
+                )  # fmt: skip
+                print(
+                    f"d={d}: vicinal {ours:.2f} s; {algorithm} at rtol {rtol:g} ~{seconds:.1f} s ({seconds / ours:.0f}x, off by {off:.1e})",
+                    flush=True,
+                )
+
+
+MLPACK = """
+import sys, time
+import numpy as np
+from mlpack import kde
+found = np.load(sys.argv[1])
+start = time.process_time()
+output = kde(
+    reference=found["points"], query=found["queries"], bandwidth=1.0, kernel="gaussian", rel_error=float(sys.argv[2]), abs_error=0.0,
+    copy_all_inputs=True,
+)
+seconds = time.process_time() - start
+np.savez(sys.argv[3], seconds=seconds, predictions=output["predictions"])
+"""
+
+
+def run_mlpack(options):
+    """The same queries by mlpack's dual trees on one thread, at ever smaller relative errors until it takes too long."""
+    if options.mlpack is None:
+        print("mlpack: skipped; --mlpack takes a Python with mlpack installed")
+        return
+    for d in (2, 5, 8):
+        points, queries, got, ours = queries_on_clusters(d, options)
+        for error in (1e-2, 1e-3, 1e-4, 1e-6, 1e-9):
+            with tempfile.TemporaryDirectory() as folder:
+                given, answer = Path(folder) / "given.npz", Path(folder) / "answer.npz"
+                np.savez(given, points=points, queries=queries)
+                command = [options.mlpack, "-c", MLPACK, str(given), str(error), str(answer)]
+                try:
+                    subprocess.run(
+                        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=options.limit, check=True,
+                        capture_output=True,
+                    )  # fmt: skip
+                except subprocess.TimeoutExpired:
+                    print(
+                        f"d={d}: mlpack at a relative error of {error:g} takes more than {options.limit} s", flush=True
+                    )
+                    record(
+                        "mlpack", f"relative error {error:g}", n=len(points), d=d, error=options.error, threads=1,
+                        queries=len(queries), longer_than_seconds=options.limit, vicinal_seconds=ours,
+                    )  # fmt: skip
+                    break
+                found = np.load(answer)
+            seconds = float(found["seconds"])
+            sums = np.log(found["predictions"].ravel()) + 0.5 * d * np.log(2 * np.pi) + np.log(len(points))
+            off = float(np.nanmax(np.abs(sums - got)))
+            record(
+                "mlpack", f"relative error {error:g}", n=len(points), d=d, error=options.error, threads=1,
+                queries=len(queries), seconds=seconds, vicinal_seconds=ours, ratio=seconds / ours, off_by=off,
+            )  # fmt: skip
+            print(
+                f"d={d}: vicinal {ours:.2f} s; mlpack at {error:g} {seconds:.1f} s ({seconds / ours:.0f}x, off by {off:.1e})",
+                flush=True,
+            )
 
 
 def run_least(options):
-    """Computed pairs over the least that any truncation must keep."""
+    """Computed pairs over the least that any truncation must keep; a pair that serves both of its rows counts twice."""
     for d in (2, 5, 8):
         X = clusters(options.rows[-1], d)
-        Z = X @ fitted_metric(X).T
-        placed = (
-            prepare(Engine("cpu", threads=options.threads, error=options.error), Z, leave_one_out=True).at(None).placed
-        )
-        sweeps = placed.sweeps
-        shares = sweeps.expected_shares()
+        Z = X @ fitted_metric(X, options.fitted).T
+        placed = prepare(Engine("cpu", threads=options.threads, error=options.error), Z, leave_one_out=True).at(None)
+        placed.scatter()
+        visited, taken = (2.0 * float(share) for share in placed.placed.sweeps.shares)
         rows, needed = np.random.default_rng(3).choice(len(Z), 64, replace=False), []
         for i in rows:
             e = np.exp(-0.5 * ((Z - Z[i]) ** 2).sum(axis=1))
             e[i] = 0.0
             e = np.sort(e)
             needed.append(len(e) - np.searchsorted(np.cumsum(e) / e.sum(), options.error))
-        least = np.mean(needed) / len(Z)
+        least = float(np.mean(needed) / len(Z))
+        record(
+            "least", "clusters", n=len(Z), d=d, error=options.error, needed=least, visited=visited, taken=taken,
+            visited_over_needed=visited / least, taken_over_needed=taken / least,
+        )  # fmt: skip
         print(
-            f"clusters, n={len(Z)}, d={d}: needed {least:.5f}; boxes visit {shares.visited / least:.1f}x, "
-            f"distances first take {shares.taken / least:.1f}x",
+            f"clusters, n={len(Z)}, d={d}: needed {least:.5f}; boxes visit {visited / least:.1f}x, "
+            f"distances first take {taken / least:.1f}x",
             flush=True,
         )
 
@@ -208,6 +301,12 @@ def run_covertype(options):
     X = real("covertype")[: options.most]
     start = time.perf_counter()
     fit = LCA(solver="accelerated", reg=0.0, verbose=True, engine=Engine("cpu", threads=options.threads)).fit(X)
+    record(
+        "covertype", "exact fit of LCA", n=len(X), d=X.shape[1], threads=options.threads,
+        seconds=time.perf_counter() - start, passes_at_full_size=int(fit.n_iter_), converged=bool(fit.converged_),
+        nats_per_row=float(fit.objectives_[-1]), certified=float(fit.certified_row_error_),
+        median_perplexity=float(np.median(fit.effective_neighbors_)),
+    )  # fmt: skip
     print(
         f"covertype, {X.shape}: {time.perf_counter() - start:.0f} s, {fit.n_iter_} passes at full size, converged "
         f"{fit.converged_}, {fit.objectives_[-1]:.6f} nats per row, certified {fit.certified_row_error_:.1e}, "
@@ -226,6 +325,9 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--most", type=int, default=None, help="rows of covertype")
+    parser.add_argument("--fitted", type=int, default=10**5, help="rows that metrics are fitted to, at most")
+    parser.add_argument("--mlpack", help="a Python with mlpack installed")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds that mlpack may take")
     options = parser.parse_args()
     print(HEADER, flush=True)
     for name in options.parts or parts:

@@ -148,6 +148,43 @@ def test_likelihood_judges_class_mates_by_their_own_sum(forced):
     np.testing.assert_allclose(got.pull, expected.pull, atol=1e-6 * np.abs(expected.pull).max())
 
 
+# -- each pair once ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_scatters_that_see_each_pair_once(forced, weighted, dtype):
+    """Of images and of rows, with rows of their own or without; few pairs are visited, and no thread changes a bit."""
+    rng = np.random.default_rng(4)
+    X = clusters(1500, 5).astype(dtype)
+    log_weights = rng.uniform(-8.0, 3.0, size=1500) if weighted else None
+    row_weights, metric = rng.random(1500), rng.normal(size=(5, 5)) / 2.0
+    for leave_one_out in (True, False):
+        arguments = {"log_weights": log_weights, "leave_one_out": leave_one_out}
+        expected = prepare(Engine("reference"), X.astype(float), **arguments).at(metric)
+        placed = prepare(Engine("cpu", threads=3, error=1e-6), X, **arguments).at(metric)
+        again = prepare(Engine("cpu", threads=1, error=1e-6), X, **arguments).at(metric)
+        for space in ("images", "rows"):
+            got, literal = placed.scatter(row_weights, space=space), expected.scatter(row_weights, space=space)
+            tolerance = 3e-6 if dtype == "float64" else 3e-4
+            np.testing.assert_allclose(got.log_sums, literal.log_sums, atol=tolerance)
+            np.testing.assert_allclose(got.scatter, literal.scatter, atol=tolerance * np.trace(literal.scatter))
+            assert placed.placed.sweeps.shares.visited < 0.35  # of half of the pairs
+            np.testing.assert_array_equal(again.scatter(row_weights, space=space).scatter, got.scatter)
+
+
+def test_rows_that_would_underflow_are_set_aside(forced):
+    """Far outliers have sums of e^-100000: they are done by themselves, and the others do not visit everything for them."""
+    X = np.vstack([clusters(2000, 2), 450.0 * np.random.default_rng(1).normal(size=(20, 2))])
+    placed = prepare(Engine("cpu", error=1e-6), X, leave_one_out=True).at(None)
+    found = placed.placed._half_scatter(placed.placed.sweeps, True, np.ones(len(X)), "images")
+    assert found.log_sums.min() < -1e4
+    expected = prepare(Engine("reference"), X, leave_one_out=True).at(None).scatter()
+    np.testing.assert_allclose(found.log_sums, expected.log_sums, rtol=1e-10, atol=2e-6)
+    np.testing.assert_allclose(found.scatter, expected.scatter, atol=2e-6 * np.trace(expected.scatter))
+    assert placed.placed.sweeps.shares.visited < 0.4
+
+
 # -- the engine -------------------------------------------------------------------------------------------------------
 
 

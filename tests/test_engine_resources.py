@@ -547,3 +547,15 @@ def test_a_new_backend_is_one_line(monkeypatch):
     np.testing.assert_array_equal(model.score_samples(X), expected)
     assert model.engine_ == "counting"
     assert asked
+
+
+def test_kernels_are_known_by_all_of_their_sources(tmp_path):
+    """Numba's cache sees one file alone: a kernel that was compiled for tiles of another size wrote beyond its arrays once."""
+    from vicinal._engine import _kernels, _row_kernels
+
+    for name, text in (("_kernels.py", "TILE = 512"), ("_row_kernels.py", "pass")):
+        (tmp_path / name).write_text(text)
+    before = _kernels._sources(tmp_path)
+    (tmp_path / "_kernels.py").write_text("TILE = 128")
+    assert _kernels._sources(tmp_path) != before
+    assert _row_kernels.softmax_rows._dispatcher.py_func.__qualname__.endswith(_kernels._sources())

@@ -22,6 +22,7 @@
                                 |
                             _compiled_rows.py  the sums of `_cpu.py`  _pool.py      threads, in order
                             _row_kernels.py, _half_kernels.py, _product_kernels.py: compiled, of the parts in _kernels.py
+                            _vectors.py  products as vector instructions
                             _half.py     each pair once               _pairs.py     rows as kernels want them
                             _blocks.py   how work is cut              _accuracy.py  when products are safe
                             _tuning.py   every tuned constant
@@ -32,6 +33,7 @@
                             _pruned_boxes.py  tiles, their boxes, and which are within reach (compiled)
                             _pruned_sweep.py  the tiles that a group of queries visits, and its exponentials (compiled)
                             _pruned_kernels.py  what is done with them (compiled)   _pruned_lists.py  pairs above a floor
+                            _pruned_half.py, _pruned_half_kernels.py  scatters of all rows, each pair once
       on a GPU:             _cuda.py     a shared metric (its overview is there)      _frames_cuda.py  frames
 
 A fitted density keeps its placements for scoring in a cache outside of itself (`resident`, in `_resident.py`).

@@ -30,6 +30,7 @@ from vicinal._engine._pruned_placed import Orders, PrunedPlaced
 from vicinal._engine._settings import Engine
 from vicinal._engine._sharing import NOTHING, Filled
 from vicinal._engine._tuning import (
+    ALGEBRA_ROWS,
     FLOAT32,
     FLOAT64,
     HALF_SCATTER_FROM_COORDINATES,
@@ -248,7 +249,7 @@ class CpuPlaced(CompiledRows):
         else:
             found = self._signed_fused(pairs, mates, r, likelihood, least)
         log_sums, log_agreement, of_queries, gathered = found
-        for part in Blocks(pairs.n, TILE):
+        for part in Blocks(pairs.n, ALGEBRA_ROWS):
             gathered[part, :-1] = gathered[part, -1:] * self._images.rows(part) - gathered[part, :-1]
         pull = gathered[:, :-1]
         if queries.are_all:

@@ -1,7 +1,6 @@
 """Compiled kernels for points with a frame each: serial, cached on disk, releasing the GIL.
 
-`_frames.py` runs them on blocks in threads.  The rules are those of `_kernels.py`, whose `exp` is used here: after an
-edit of that file touch this one, because a disk cache does not notice edits in other files.
+`_frames.py` runs them on blocks in threads.  The rules are those of `_kernels.py`, whose `exp` is used here.
 """
 
 import numpy as np

@@ -33,6 +33,7 @@ from vicinal._engine._tuning import (
     COSTLY_COORDINATES,
     HALF_PRODUCT_ROWS,
     HALF_PRODUCTS_FROM,
+    PRODUCT_BLOCK,
 )
 
 Mates = tuple[np.ndarray, np.ndarray]  # where the class mates of each row begin and end
@@ -80,10 +81,11 @@ class _Values:
     def __init__(self, packed: np.ndarray, weights: np.ndarray | None, n: int):
         self.weights = np.zeros(len(packed) * TILE, dtype=packed.dtype)
         self.weights[:n] = 1.0 if weights is None else weights
-        self.packed = packed if weights is None else packed * self.weights.reshape(-1, 1, TILE)
+        self.in_tiles = self.weights.reshape(-1, TILE)
+        self.packed = packed if weights is None else packed * self.in_tiles[:, None]
         self.width = packed.shape[1] + 1
         # Kernels that need no weights take an empty array, and sum exponentials as they make them.
-        self.weights_or_none = self.weights[:0] if weights is None else self.weights
+        self.in_tiles_or_none = self.in_tiles[:0] if weights is None else self.in_tiles
 
     def rows(self, part: slice) -> np.ndarray:
         """The values of consecutive points and their weight, shape (m, v + 1), contiguous."""
@@ -130,11 +132,11 @@ class HalfSweeps:
         cross, mass = self._sweep.scatter(values, factors.astype(self._pairs.dtype))
         mass = b * mass
         own, size = np.zeros_like(cross), 0.0
-        for t, rows in enumerate(Blocks(n, TILE)):
-            tile = packed_values[t, :, : rows.stop - rows.start].astype(np.float64, copy=False)
-            heavy = tile * mass[rows]
-            own += heavy @ tile.T
-            size += float(np.vdot(heavy, tile))
+        for rows in Blocks(n, PRODUCT_BLOCK):
+            some = unpack(packed_values, rows).astype(np.float64, copy=False)
+            heavy = some * mass[rows, None]
+            own += heavy.T @ some
+            size += float(np.vdot(heavy, some))
         scatter = own - cross - cross.T
         return HalfScatter(self._log_sums(totals), 0.5 * (scatter + scatter.T), size, underflowed)
 
@@ -180,7 +182,7 @@ class HalfSweeps:
         pairs, b = self._pairs, self._column_weights()
         values = _Values(pairs.points.packed, self._weights, pairs.n)
         sums = self._sweep.pull(values, mates, inside.astype(pairs.dtype), outside.astype(pairs.dtype))
-        for rows in Blocks(pairs.n, TILE):
+        for rows in Blocks(pairs.n, PRODUCT_BLOCK):
             pulled = sums[rows, -1:] * pairs.points.rows(rows) - sums[rows, :-1]
             sums[rows, :-1] = pulled if self._weights is None else b[rows, None] * pulled
         return sums[:, :-1]
@@ -203,9 +205,9 @@ class _Sweep:
         for piece in results:
             rows, of_rows, first, of_columns = piece
             sums[rows] += of_rows[:, of_rows.shape[1] - width :]
-            for t, of_tile in enumerate(of_columns, first):
-                tile = slice(t * TILE, min((t + 1) * TILE, n))
-                sums[tile, width - of_tile.shape[0] :] += of_tile[:, : tile.stop - tile.start].T
+            places = slice(first * TILE, min((first + len(of_columns)) * TILE, n))
+            given = of_columns.transpose(0, 2, 1).reshape(len(of_columns) * TILE, of_columns.shape[1])
+            sums[places, width - given.shape[1] :] += given[: places.stop - places.start]
             yield piece
 
     def _sums(self, results: Iterable[_Piece], width: int) -> np.ndarray:
@@ -236,13 +238,13 @@ class _FusedSweep(_Sweep):
         """``K V``, (n, v + 1); nothing is kept."""
         width = values.width
         pieces = self._run(
-            kernels.half_sums, lambda rows: (values.rows(rows), values.packed, values.weights_or_none), width, width
+            kernels.half_sums, lambda rows: (values.rows(rows), values.packed, values.in_tiles_or_none), width, width
         )
         return self._sums(pieces, width)
 
     def scatter(self, values: _Values, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``V' G`` (v, v), where G is ``(W + W') V`` for the rows of each pair alone, and ``(W + W') b`` (n,)."""
-        arguments = values.packed, values.weights_or_none, self._padded(factors)
+        arguments = values.packed, values.in_tiles_or_none, self._padded(factors)
         return self._products(self._run(kernels.half_scatter, lambda rows: arguments, values.width, 1), values)
 
     def matches(self, mates: Mates) -> np.ndarray:
@@ -254,7 +256,7 @@ class _FusedSweep(_Sweep):
         sides = self._padded(inside), self._padded(outside)
         pieces = self._run(
             kernels.half_pull,
-            lambda rows: (values.rows(rows), values.packed, values.weights, *mates, *sides),
+            lambda rows: (values.rows(rows), values.packed, values.in_tiles, *mates, *sides),
             values.width, values.width,
         )  # fmt: skip
         return self._sums(pieces, values.width)
@@ -272,7 +274,7 @@ class _FusedSweep(_Sweep):
         """Yield what a kernel gives to the rows and to the columns of its pairs; `arguments` are those for some rows."""
         pairs = self._pairs
         n, n_tiles = pairs.n, len(pairs.points.packed)
-        row_tiles = 1 if n_tiles < 64 else 2  # large pieces, but enough of them for the threads
+        row_tiles = min(max(n_tiles // 8, 1), 4)  # large pieces, but enough of them for the threads
         column_tiles = self._column_tiles(column_width)
         pieces = [
             (first, tile, min(tile + column_tiles, n_tiles))
@@ -378,42 +380,38 @@ class _ProductSweep(_Sweep):
         pairs = self._pairs
         n, bounds, packed = pairs.n, pairs.bounds(), pairs.points.packed
         n_tiles, column_tiles = len(packed), self._column_tiles(column_width)
+        row_tiles = max(HALF_PRODUCT_ROWS // TILE, 1)
         pieces = [
             (own, slice(first, min(first + column_tiles, n_tiles)))
-            for own in range(n_tiles)
+            for own in range(0, n_tiles, row_tiles)
             for first in range(own, n_tiles, column_tiles)
         ]
         nothing = np.empty(0, dtype=pairs.dtype)
 
         def work(piece: tuple[int, slice]) -> _Piece:
             own, tiles = piece
-            rows = slice(own * TILE, min((own + 1) * TILE, n))
+            rows = slice(own * TILE, min((own + row_tiles) * TILE, n))
             of_rows = np.zeros((rows.stop - rows.start, row_width))
             of_columns = np.zeros((tiles.stop - tiles.start, column_width, TILE))
-            buffer = np.empty(HALF_PRODUCT_ROWS * TILE, dtype=pairs.dtype)
-            for start in range(rows.start, rows.stop, HALF_PRODUCT_ROWS):
-                some = slice(start, min(start + HALF_PRODUCT_ROWS, rows.stop))
-                to_rows = of_rows[some.start - rows.start : some.stop - rows.start]
-                images = packed[own, :, some.start - rows.start : some.stop - rows.start].T
-                for t in range(tiles.start, tiles.stop):
-                    both, width = t > own, min(TILE, n - t * TILE)
-                    to_columns = of_columns[t - tiles.start, :, :width]
-                    tile_of_k = self._kept.pop((start, t), None)
-                    if tile_of_k is None:
-                        shape = some.stop - some.start, width
-                        tile_of_k = (
-                            np.empty(shape, pairs.dtype) if keep else buffer[: shape[0] * shape[1]].reshape(shape)
-                        )
-                        np.matmul(images, packed[t, :, :width], out=tile_of_k)
-                        product_kernels.exponentials_under_bounds(
-                            tile_of_k, pairs.offsets[t, :width], bounds[some], pairs.left_out[some], t * TILE,
-                            nothing if weights is None else weights[some],
-                            nothing if weights is None else weights[_tile(t, tile_of_k)], both,
-                            to_rows[:, -1], to_columns[-1],
-                        )  # fmt: skip
-                    if keep:
-                        self._kept[start, t] = tile_of_k
-                    visit(tile_of_k, some, t, both, to_rows, to_columns)
+            buffer = np.empty((len(of_rows), TILE), dtype=pairs.dtype)
+            images = pairs.points.rows(rows)
+            for t in range(tiles.start, tiles.stop):
+                both, tile = t >= own + row_tiles, slice(t * TILE, min((t + 1) * TILE, n))
+                width = tile.stop - tile.start
+                to_columns = of_columns[t - tiles.start, :, :width]
+                tile_of_k = self._kept.pop((own, t), None)
+                if tile_of_k is None:
+                    new = keep or width < TILE
+                    tile_of_k = np.empty((len(of_rows), width), pairs.dtype) if new else buffer
+                    np.matmul(images, packed[t, :, :width], out=tile_of_k)
+                    product_kernels.exponentials_under_bounds(
+                        tile_of_k, pairs.offsets[t, :width], bounds[rows], pairs.left_out[rows], tile.start,
+                        nothing if weights is None else weights[rows], nothing if weights is None else weights[tile],
+                        both, of_rows[:, -1], to_columns[-1],
+                    )  # fmt: skip
+                if keep:
+                    self._kept[own, t] = tile_of_k
+                visit(tile_of_k, rows, t, both, of_rows, to_columns)
             return rows, of_rows, tiles.start, of_columns
 
         return in_order(work, pieces, self._threads_for(row_width, column_width), NOTHING)

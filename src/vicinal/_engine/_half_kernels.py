@@ -4,10 +4,8 @@ The kernel K_ij = exp(-|z_i - z_j|^2 / 2) is symmetric.  A block of rows, which 
 meets the tiles from_tile..to_tile that are not before its own; a pair gives to its row in `row_sums` (padded to whole
 ROWS) and, in later tiles, to its column in `column_sums` (n_tiles, width, TILE) as well.  Nothing is kept between tiles,
 so memory traffic does not grow with n.  Rows shift by `bounds`; the caller finds those whose sum underflowed.
-`queries`, `bounds`, `left_out` and `values` are those of the block, everything else is of all points.  `weights` b, which
-are padded with zeros to whole tiles, are the last column of the values; where there are none, all weights are 1.
-
-After an edit of `_kernels.py` touch this file: a disk cache does not notice edits in other files.
+`queries`, `bounds`, `left_out` and `values` are those of the block, everything else is of all points.  `weights` b, in
+tiles padded with zeros, are the last column of the values; where there are none, all weights are 1.
 """
 
 import numpy as np
@@ -21,12 +19,12 @@ from vicinal._engine._kernels import (
     _add_columns,
     _add_to_points,
     _dot_all,
-    _dot_one,
     _exp_in_place,
     _kernel,
     _scores,
     _sum_between,
 )
+from vicinal._engine._vectors import one_dot
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -54,7 +52,7 @@ def _half_signature(own):
     return signature
 
 
-@_kernel(_half_signature(lambda real: (real[:, ::1], real[:, :, ::1], real[::1])))
+@_kernel(_half_signature(lambda real: (real[:, ::1], real[:, :, ::1], real[:, ::1])))
 def half_sums(
     queries, points, offsets, bounds, smallest, by_products, left_out,
     values, packed_values, weights, start, from_tile, to_tile, row_sums, column_sums,
@@ -73,14 +71,15 @@ def half_sums(
             )  # fmt: skip
             _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
             if weights.shape[0] > 0:
-                _dot_one(scores, weights[t * TILE : (t + 1) * TILE], row_sums[place : place + ROWS], last)
+                one_dot(scores, weights, t, row_sums[place : place + ROWS], last)
             else:
-                row_sums[place : place + ROWS, last] += totals
+                for r in range(ROWS):
+                    row_sums[place + r, last] += totals[r]
             if t > own:
                 _add_to_points(scores, values, place, column_sums[t - from_tile])
 
 
-@_kernel(_half_signature(lambda real: (real[:, :, ::1], real[::1], real[::1])))
+@_kernel(_half_signature(lambda real: (real[:, :, ::1], real[:, ::1], real[::1])))
 def half_scatter(
     queries, points, offsets, bounds, smallest, by_products, left_out,
     packed_values, weights, factors, start, from_tile, to_tile, row_sums, column_sums,
@@ -109,14 +108,14 @@ def half_scatter(
                 total = _scale_by_sum(scores[r], factors[first + r], of_columns, half)
                 b[r] = 1.0
                 if weights.shape[0] > 0:
-                    b[r] = weights[first + r]
+                    b[r] = weights[(first + r) // TILE, (first + r) % TILE]
                 else:
                     row_sums[place + r, last] += total
             for r in range(count, ROWS):
                 b[r] = 0.0
             _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
             if weights.shape[0] > 0:
-                _dot_one(scores, weights[t * TILE : (t + 1) * TILE], row_sums[place : place + ROWS], last)
+                one_dot(scores, weights, t, row_sums[place : place + ROWS], last)
             _add_columns(column_sums[t - from_tile, 0], scores, b)
 
 
@@ -149,7 +148,8 @@ def half_matches(
                 queries, place, count, points[t], offsets[t], bounds, by_products, left_out, t * TILE,
                 scores, peaks, totals,
             )  # fmt: skip
-            row_sums[place : place + ROWS, 0] += totals
+            for r in range(ROWS):
+                row_sums[place + r, 0] += totals[r]
             if t > own:
                 column = column_sums[t - from_tile, 0]
                 for j in range(TILE):
@@ -176,7 +176,7 @@ def _scale_both_ways(weights, inside, outside, inside_columns, outside_columns, 
 
 
 def _half_pull_arguments(real):
-    return real[:, ::1], real[:, :, ::1], real[::1], int64[::1], int64[::1], real[::1], real[::1]
+    return real[:, ::1], real[:, :, ::1], real[:, ::1], int64[::1], int64[::1], real[::1], real[::1]
 
 
 @_kernel(_half_signature(_half_pull_arguments))
@@ -208,6 +208,6 @@ def half_pull(
                 hi = min(max(mates_to[i] - t * TILE, 0), TILE)
                 _scale_both_ways(scores[r], inside[i], outside[i], inside[columns], outside[columns], lo, hi)
             _dot_all(scores, packed_values[t], row_sums[place : place + ROWS])
-            _dot_one(scores, weights[columns], row_sums[place : place + ROWS], last)
+            one_dot(scores, weights, t, row_sums[place : place + ROWS], last)
             if t > own:
                 _add_to_points(scores, values, place, column_sums[t - from_tile])

@@ -13,16 +13,21 @@ one load of a coordinate serves ROWS pairs.
 
 Rules that keep this correct:
 
-1. The disk cache does not notice edits in other files: after an edit of this file touch those above.
+1. Only whole kernels are cached on disk, and the cache knows them by all sources together (`_sources`): by itself it would not
+   notice edits in other files, and run a kernel with another size of its tiles.
 2. `_exp` is compiled without `reassoc`, which would cancel its round-to-integer trick; the reductions over j need
    `reassoc` to be vectorised.  LLVM keeps the flags of each instruction when it inlines one into the other.
 3. No `ninf` anywhere, because -inf is a legal score (a padded or left-out pair); `nnan` only where maxima are taken,
    and nothing is subtracted there.
 4. Signatures are explicit and every array C-contiguous: a second layout would compile a second kernel.
 5. Sums over a tile are in the working precision, sums over tiles in float64.
+6. No array is assigned or added to a slice of another: the message about shapes that do not fit takes Numba three seconds to
+   compile.  Numbers are fine.
 """
 
 from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +35,10 @@ from llvmlite import ir
 from numba import float32, float64, njit, types
 from numba.extending import intrinsic, overload
 
+from vicinal._engine._vectors import add_outer, differences, one_dot, products, two_dots
+
 ROWS = 4  # queries that share one load of a coordinate; the loops below are written out for four
-TILE = 512  # points in a tile
+TILE = 256  # points in a tile: the coordinates of more would push each other out of the first cache
 KEPT_ROW_GROUP = 8  # queries that share one visit of a tile where exponentials are kept
 ROW_GROUP = 32  # the same where nothing is kept: the points stream by less often
 
@@ -47,7 +54,23 @@ def _can_cache() -> bool:
     return True
 
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": _can_cache(), "error_model": "numpy", "no_cfunc_wrapper": True}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_CACHED = _can_cache()
+
+
+_COMPILED = ("*_kernels.py", "_vectors.py", "_pruned_boxes.py", "_pruned_sweep.py", "_order.py", "_tuning.py")
+
+
+def _sources(folder: Path = Path(__file__).parent) -> str:
+    """A short name of all sources that kernels are made of; empty where they cannot be read."""
+    try:
+        files = sorted(file for pattern in _COMPILED for file in folder.glob(pattern))
+        return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+    except OSError:
+        return ""
+
+
+_SOURCES = _sources()
 
 
 @intrinsic
@@ -133,7 +156,8 @@ class _Kernel:
     """
 
     def __init__(self, function: Callable[..., None], signature: Callable[[Any], Any]):
-        self._dispatcher = njit(fastmath={"contract"}, **_OPTIONS)(function)
+        function.__qualname__ += f"-{_SOURCES}"  # a part of the name of its file in the cache
+        self._dispatcher = njit(fastmath={"contract"}, cache=_CACHED, **_OPTIONS)(function)
         self._signature = signature
         self._ready: set[np.dtype[Any]] = set()
         self.__doc__ = function.__doc__
@@ -151,72 +175,14 @@ def _kernel(signature: Callable[[Any], Any]) -> Callable[[Callable[..., None]], 
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
-def _square_distances(queries, i, tile, out):
-    """out[r, j] = |queries[i + r] - tile[:, j]|^2 for ROWS rows, by differences, four coordinates per sweep."""
-    d = tile.shape[0]
+def _four_scores(queries, i, tile, offsets, by_products, scores):
+    """scores[r, j] = offsets[j] + q_r'z_j, or offsets[j] - |q_r - z_j|^2 / 2, for ROWS rows; past the end, the last row again."""
     last = queries.shape[0] - 1
     i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
-    out[:, :] = 0
-    k = 0
-    while k < d % 4:  # what four do not divide, one by one
-        a, b, c, e = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
-        for j in range(tile.shape[1]):
-            t = tile[k, j]
-            out[0, j] += (a - t) * (a - t)
-            out[1, j] += (b - t) * (b - t)
-            out[2, j] += (c - t) * (c - t)
-            out[3, j] += (e - t) * (e - t)
-        k += 1
-    while k < d:
-        a0, a1, a2, a3 = queries[i, k], queries[i, k + 1], queries[i, k + 2], queries[i, k + 3]
-        b0, b1, b2, b3 = queries[i1, k], queries[i1, k + 1], queries[i1, k + 2], queries[i1, k + 3]
-        c0, c1, c2, c3 = queries[i2, k], queries[i2, k + 1], queries[i2, k + 2], queries[i2, k + 3]
-        e0, e1, e2, e3 = queries[i3, k], queries[i3, k + 1], queries[i3, k + 2], queries[i3, k + 3]
-        for j in range(tile.shape[1]):
-            t0, t1, t2, t3 = tile[k, j], tile[k + 1, j], tile[k + 2, j], tile[k + 3, j]
-            out[0, j] += (a0 - t0) ** 2 + (a1 - t1) ** 2 + (a2 - t2) ** 2 + (a3 - t3) ** 2
-            out[1, j] += (b0 - t0) ** 2 + (b1 - t1) ** 2 + (b2 - t2) ** 2 + (b3 - t3) ** 2
-            out[2, j] += (c0 - t0) ** 2 + (c1 - t1) ** 2 + (c2 - t2) ** 2 + (c3 - t3) ** 2
-            out[3, j] += (e0 - t0) ** 2 + (e1 - t1) ** 2 + (e2 - t2) ** 2 + (e3 - t3) ** 2
-        k += 4
-
-
-@njit(fastmath={"contract"}, **_OPTIONS)
-def _offset_products(queries, i, tile, offsets, out):
-    """out[r, j] = offsets[j] + queries[i + r]'tile[:, j] for ROWS rows, four coordinates a sweep."""
-    d = tile.shape[0]
-    last = queries.shape[0] - 1
-    i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
-    # The first sweep takes up to four coordinates and the offsets; a missing coordinate has coefficient zero.
-    zero = out.dtype.type(0)
-    k = min(d, 4 if d % 4 == 0 else d % 4)
-    l1, l2, l3 = min(1, k - 1), min(2, k - 1), min(3, k - 1)
-    u1, u2, u3 = k > 1, k > 2, k > 3
-    a0, b0, c0, e0 = queries[i, 0], queries[i1, 0], queries[i2, 0], queries[i3, 0]
-    a1, b1 = queries[i, l1] if u1 else zero, queries[i1, l1] if u1 else zero
-    c1, e1 = queries[i2, l1] if u1 else zero, queries[i3, l1] if u1 else zero
-    a2, b2 = queries[i, l2] if u2 else zero, queries[i1, l2] if u2 else zero
-    c2, e2 = queries[i2, l2] if u2 else zero, queries[i3, l2] if u2 else zero
-    a3, b3 = queries[i, l3] if u3 else zero, queries[i1, l3] if u3 else zero
-    c3, e3 = queries[i2, l3] if u3 else zero, queries[i3, l3] if u3 else zero
-    for j in range(tile.shape[1]):
-        w, t0, t1, t2, t3 = offsets[j], tile[0, j], tile[l1, j], tile[l2, j], tile[l3, j]
-        out[0, j] = w + a0 * t0 + a1 * t1 + a2 * t2 + a3 * t3
-        out[1, j] = w + b0 * t0 + b1 * t1 + b2 * t2 + b3 * t3
-        out[2, j] = w + c0 * t0 + c1 * t1 + c2 * t2 + c3 * t3
-        out[3, j] = w + e0 * t0 + e1 * t1 + e2 * t2 + e3 * t3
-    while k < d:
-        a0, a1, a2, a3 = queries[i, k], queries[i, k + 1], queries[i, k + 2], queries[i, k + 3]
-        b0, b1, b2, b3 = queries[i1, k], queries[i1, k + 1], queries[i1, k + 2], queries[i1, k + 3]
-        c0, c1, c2, c3 = queries[i2, k], queries[i2, k + 1], queries[i2, k + 2], queries[i2, k + 3]
-        e0, e1, e2, e3 = queries[i3, k], queries[i3, k + 1], queries[i3, k + 2], queries[i3, k + 3]
-        for j in range(tile.shape[1]):
-            t0, t1, t2, t3 = tile[k, j], tile[k + 1, j], tile[k + 2, j], tile[k + 3, j]
-            out[0, j] += a0 * t0 + a1 * t1 + a2 * t2 + a3 * t3
-            out[1, j] += b0 * t0 + b1 * t1 + b2 * t2 + b3 * t3
-            out[2, j] += c0 * t0 + c1 * t1 + c2 * t2 + c3 * t3
-            out[3, j] += e0 * t0 + e1 * t1 + e2 * t2 + e3 * t3
-        k += 4
+    if by_products:
+        products(queries, i, i1, i2, i3, tile, offsets, scores)
+    else:
+        differences(queries, i, i1, i2, i3, tile, offsets, scores)
 
 
 @njit(fastmath={"nnan", "nsz"}, **_OPTIONS)
@@ -228,18 +194,6 @@ def _peaks(scores, peaks):
         p0, p1 = max(p0, scores[0, j]), max(p1, scores[1, j])
         p2, p3 = max(p2, scores[2, j]), max(p3, scores[3, j])
     peaks[0], peaks[1], peaks[2], peaks[3] = p0, p1, p2, p3
-
-
-@njit(fastmath={"contract"}, **_OPTIONS)
-def _distances_to_scores(scores, log_weights):
-    """scores <- log_weights[j] - scores / 2."""
-    half = scores.dtype.type(0.5)
-    for j in range(scores.shape[1]):
-        w = log_weights[j]
-        scores[0, j] = w - half * scores[0, j]
-        scores[1, j] = w - half * scores[1, j]
-        scores[2, j] = w - half * scores[2, j]
-        scores[3, j] = w - half * scores[3, j]
 
 
 @njit(fastmath={"nnan", "nsz", "contract"}, **_OPTIONS)
@@ -264,50 +218,6 @@ def _exp_in_place(scores, shift):
     return total
 
 
-@njit(fastmath=_SUMS, **_OPTIONS)
-def _dot_one(weights, values, out, k):
-    """out[r, k] += sum_j weights[r, j] values[j] for ROWS rows."""
-    zero = weights.dtype.type(0)
-    s0, s1, s2, s3 = zero, zero, zero, zero
-    for j in range(weights.shape[1]):
-        v = values[j]
-        s0 += weights[0, j] * v
-        s1 += weights[1, j] * v
-        s2 += weights[2, j] * v
-        s3 += weights[3, j] * v
-    out[0, k] += s0
-    out[1, k] += s1
-    out[2, k] += s2
-    out[3, k] += s3
-
-
-@njit(fastmath=_SUMS, **_OPTIONS)
-def _dot_two(weights, values, k, out):
-    """`_dot_one` for two values at once: six loads for eight products."""
-    zero = weights.dtype.type(0)
-    s0, s1, s2, s3 = zero, zero, zero, zero
-    t0, t1, t2, t3 = zero, zero, zero, zero
-    for j in range(weights.shape[1]):
-        v = values[k, j]
-        w = values[k + 1, j]
-        s0 += weights[0, j] * v
-        s1 += weights[1, j] * v
-        s2 += weights[2, j] * v
-        s3 += weights[3, j] * v
-        t0 += weights[0, j] * w
-        t1 += weights[1, j] * w
-        t2 += weights[2, j] * w
-        t3 += weights[3, j] * w
-    out[0, k] += s0
-    out[1, k] += s1
-    out[2, k] += s2
-    out[3, k] += s3
-    out[0, k + 1] += t0
-    out[1, k + 1] += t1
-    out[2, k + 1] += t2
-    out[3, k + 1] += t3
-
-
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _scores(queries, i, count, tile, offsets, by_products, left_out, j0, careful, scores, peaks):
     """Scores of ROWS rows against a tile, -inf for the pair left out, and each row's peak when `careful`.
@@ -316,16 +226,11 @@ def _scores(queries, i, count, tile, offsets, by_products, left_out, j0, careful
     ``offsets[j] + q_r'z_j`` with offsets = log_weights - |z_j|^2 / 2: the same less a constant of the row, which a
     softmax does not see and the caller takes off the log-sums.
     """
-    if by_products:
-        _offset_products(queries, i, tile, offsets, scores)
-    else:
-        _square_distances(queries, i, tile, scores)
+    _four_scores(queries, i, tile, offsets, by_products, scores)
     for r in range(count):
         skip = left_out[i + r] - j0
         if 0 <= skip < TILE:
-            scores[r, skip] = -np.inf if by_products else np.inf
-    if not by_products:
-        _distances_to_scores(scores, offsets)
+            scores[r, skip] = -np.inf
     if careful:
         _peaks(scores, peaks)
     else:
@@ -342,6 +247,12 @@ def _begin_log_sums(bounds, first, in_group, careful, top, total):
     for r in range(top.shape[0]):
         top[r] = bounds[first + r] if r < in_group and not careful else -np.inf
         total[r] = 0.0
+
+
+@njit(**_OPTIONS)
+def _back(then, now):
+    """What brings exponentials below an earlier shift of their row under its last."""
+    return 1.0 if then == now else np.exp(then - now)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
@@ -399,31 +310,17 @@ def _dot_all(weights, values, out):
     """out[r, k] += sum_j weights[r, j] values[k, j]."""
     k = 0
     while k + 1 < values.shape[0]:
-        _dot_two(weights, values, k, out)
+        two_dots(weights, values, k, out, k)
         k += 2
     if k < values.shape[0]:
-        _dot_one(weights, values[k], out, k)
+        one_dot(weights, values, k, out, k)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _add_to_points(weights, queries, i, out):
     """out[k, j] += sum_r weights[r, j] queries[i + r, k]; weights of rows beyond the last query are zero."""
-    d = queries.shape[1]
     last = queries.shape[0] - 1
-    i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
-    k = 0
-    while k + 1 < d:
-        a0, a1, a2, a3 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
-        b0, b1, b2, b3 = queries[i, k + 1], queries[i1, k + 1], queries[i2, k + 1], queries[i3, k + 1]
-        for j in range(weights.shape[1]):
-            w0, w1, w2, w3 = weights[0, j], weights[1, j], weights[2, j], weights[3, j]
-            out[k, j] += a0 * w0 + a1 * w1 + a2 * w2 + a3 * w3
-            out[k + 1, j] += b0 * w0 + b1 * w1 + b2 * w2 + b3 * w3
-        k += 2
-    if k < d:
-        a0, a1, a2, a3 = queries[i, k], queries[i1, k], queries[i2, k], queries[i3, k]
-        for j in range(weights.shape[1]):
-            out[k, j] += a0 * weights[0, j] + a1 * weights[1, j] + a2 * weights[2, j] + a3 * weights[3, j]
+    add_outer(weights, queries, i, min(i + 1, last), min(i + 2, last), min(i + 3, last), out)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)

@@ -1,6 +1,5 @@
 """Images of queries and points as the compiled kernels want them."""
 
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -123,10 +122,13 @@ class CompiledPairs:
         They are numbers of the working precision, because that is what kernels subtract: of another number the log-sums
         would not know.
         """
-        squares = self.half_squares[rows].astype(np.float64)
-        bounds = np.full(len(squares), self.points.heaviest - self.raised)
+        return self._bounds[rows]
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        bounds = np.full(self.m, self.points.heaviest - self.raised)
         if self.accurate:
-            bounds += squares + 1e-3
+            bounds += self.half_squares.astype(np.float64) + 1e-3
         return bounds.astype(self.dtype).astype(np.float64)
 
     def raise_scores(self, largest_value: float = 1.0) -> None:
@@ -143,19 +145,21 @@ class CompiledPairs:
         sample = CompiledPairs(self.points, self.points.take(rows), rows)
         nearest = -sample.scores(slice(0, len(rows))).max(axis=1)  # half a squared distance: there are no weights here
         self.raised = float(np.clip(nearest.max(), 0.0, most))
+        self.__dict__.pop("_bounds", None)
         self.mostly_underflows = bool(np.median(nearest) - self.raised > -np.log(self.smallest))
 
     def scores(self, rows: slice) -> np.ndarray:
         """The scores of a block of queries with all points, in float64 but from products of the working precision."""
         queries, squares = self.queries(rows), self.half_squares[rows, None].astype(np.float64)
         scores = np.empty((len(queries), self.n))
-        for t, tile in enumerate(Blocks(self.n, TILE)):
-            width = tile.stop - tile.start
-            theirs = self.points.packed[t, :, :width]
+        for part in Blocks(self.n, ALGEBRA_ROWS):
             if self.accurate:
-                np.subtract(queries @ theirs, squares, out=scores[:, tile])
+                tiles = self.points.packed[part.start // TILE : -(-part.stop // TILE)]
+                products = (queries @ tiles).transpose(1, 0, 2).reshape(len(queries), -1)
+                np.subtract(products[:, : part.stop - part.start], squares, out=scores[:, part])
             else:
-                scores[:, tile] = -0.5 * cdist(queries.astype(np.float64), theirs.T.astype(np.float64), "sqeuclidean")
+                theirs = self.points.rows(part).astype(np.float64)
+                scores[:, part] = -0.5 * cdist(queries.astype(np.float64), theirs, "sqeuclidean")
         scores += self.offsets.ravel()[: self.n]
         left_out = self.left_out[rows]
         hit = np.flatnonzero(left_out >= 0)
@@ -200,14 +204,6 @@ def pack(
 def unpack(tiles: np.ndarray, part: slice) -> np.ndarray:
     """(n_tiles, d, TILE) -> the rows of a slice, (m, d), contiguous."""
     start, stop, _ = part.indices(len(tiles) * TILE)
-    rows = np.empty((max(stop - start, 0), tiles.shape[1]), dtype=tiles.dtype)
-    for t, in_tile, in_rows in _tiles_of(start, stop):
-        rows[in_rows] = tiles[t, :, in_tile].T
-    return rows
-
-
-def _tiles_of(start: int, stop: int) -> Iterator[tuple[int, slice, slice]]:
-    """The tiles that a slice of rows meets: their number, the places in the tile, and those in the slice."""
-    for t in range(start // TILE, -(-stop // TILE)):
-        first, last = max(start, t * TILE), min(stop, (t + 1) * TILE)
-        yield t, slice(first - t * TILE, last - t * TILE), slice(first - start, last - start)
+    first, last = start // TILE, -(-max(stop, start) // TILE)
+    rows = np.ascontiguousarray(tiles[first:last].transpose(0, 2, 1)).reshape((last - first) * TILE, tiles.shape[1])
+    return rows[start - first * TILE : max(stop, start) - first * TILE]

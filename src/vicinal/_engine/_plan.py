@@ -115,6 +115,16 @@ class Tiles:
         packed[self.tile_at, np.arange(self.n) - self.starts[self.tile_at]] = values[self.order]
         return np.ascontiguousarray(packed.transpose(0, 2, 1))
 
+    def centred(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values of the points, packed about the middle of each tile, and those middles (n_tiles, v)."""
+        packed = self.pack(values)
+        counts = np.diff(self.starts)
+        middles = (packed.sum(axis=2, dtype=np.float64) / counts[:, None]).astype(self.dtype)
+        middles[self.wide] = 0
+        packed -= middles[:, :, None]
+        packed *= (np.arange(PRUNED_TILE) < counts[:, None])[:, None, :]  # what pads a tile stays zero
+        return packed, middles
+
     def unpack(self, tiles: np.ndarray) -> np.ndarray:
         """(n_tiles, v, PRUNED_TILE) as an array of the points in their given order, (n, v)."""
         ordered = tiles.transpose(0, 2, 1)[self.tile_at, np.arange(self.n) - self.starts[self.tile_at]]

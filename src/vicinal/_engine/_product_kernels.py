@@ -1,7 +1,4 @@
-"""Compiled: the passes between matrix products, for many coordinates.
-
-After an edit of `_kernels.py` touch this file: a disk cache does not notice edits in other files.
-"""
+"""Compiled: the passes between matrix products, for many coordinates."""
 
 import numpy as np
 from numba import float64, int64, njit, types, void
@@ -38,7 +35,8 @@ def exponentials_of_products(products, column_offsets, left_out, j0, top, total,
             products[r, skip] = -np.inf
         peaks[r] = _products_to_scores(products[r], column_offsets)
     _add_to_log_sums(products, peaks, top, total, rescale)
-    shifts[:] = top
+    for r in range(products.shape[0]):
+        shifts[r] = top[r]
 
 
 @_kernel(lambda real: void(real[:, ::1], int64[::1], int64[::1], float64[::1], float64[::1], int64))

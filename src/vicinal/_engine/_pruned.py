@@ -30,7 +30,8 @@ from vicinal._engine._tuning import (
     VISITED_COST,
 )
 
-Work = Literal["sums", "scatter"]
+# Sums alone, values of pairs as well, or the scatter of all rows, in which each pair may be seen once.
+Work = Literal["sums", "values", "scatter"]
 
 
 class Shares(NamedTuple):
@@ -152,7 +153,8 @@ class PrunedSweeps:
         if values is None:
             of_points, about = tiles.packed, (tiles.centres, query_groups.images)
         else:
-            of_points, about = self._centred_values(values[0], values[1], query_groups)
+            of_points, middles = tiles.centred(values[0])
+            about = middles, np.ascontiguousarray(values[1][query_groups.order], dtype=tiles.dtype)
         found = self._visit(
             query_groups, tiles.masses(), 2.0, of_points, factors=row_weights, about=about, direct=direct, n_columns=1,
             n_scatter=of_points.shape[1],
@@ -166,19 +168,6 @@ class PrunedSweeps:
             size += float(weights @ np.square(y).sum(axis=1))
         scatter = 0.5 * (scatter + scatter.T)
         return PrunedScatter(query_groups.given(found.log_sums), scatter, query_groups.given(found.certificates)), size
-
-    def _centred_values(
-        self, of_points: np.ndarray, of_queries: np.ndarray, query_groups: QueryGroups
-    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """Values packed about the middle of each tile; those middles, and the values of the queries."""
-        tiles = self.tiles
-        packed = tiles.pack(of_points)
-        counts = np.diff(tiles.starts)
-        middles = (packed.sum(axis=2, dtype=np.float64) / counts[:, None]).astype(tiles.dtype)
-        middles[tiles.wide] = 0
-        packed -= middles[:, :, None]
-        packed *= (np.arange(PRUNED_TILE) < counts[:, None])[:, None, :]  # what pads a tile stays zero
-        return packed, (middles, np.ascontiguousarray(of_queries[query_groups.order], dtype=tiles.dtype))
 
     def class_shares(
         self, query_groups: QueryGroups, codes: np.ndarray, n_classes: int
@@ -257,13 +246,13 @@ class PrunedSweeps:
         n_coordinates : int
             Of the images.
         shares : Shares
-        work : {"sums", "scatter"}
-            Whether only sums are wanted, or values of pairs as well.
+        work : {"sums", "values", "scatter"}
+            What is wanted.
         halves : bool
             Whether a dense pass would see each pair once for both of its rows.
         """
         dense, visited, taken = (
             fixed + per_coordinate * n_coordinates
-            for fixed, per_coordinate in (DENSE_COST[work], VISITED_COST, TAKEN_COST[work])
+            for fixed, per_coordinate in (DENSE_COST[work], VISITED_COST[work], TAKEN_COST[work])
         )
         return shares.visited * visited + shares.taken * taken <= PRUNED_SAVING * dense * (1.0 if halves else 2.0)

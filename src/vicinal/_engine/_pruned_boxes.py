@@ -1,7 +1,4 @@
-"""Compiled: tiles of points with their boxes, and which of them are within reach of a group of queries.
-
-After an edit of `_kernels.py` touch this file: a disk cache does not notice edits in other files.
-"""
+"""Compiled: tiles of points with their boxes, and which of them are within reach of a group of queries."""
 
 import numpy as np
 from numba import boolean, float64, int64, njit, void

@@ -1,14 +1,13 @@
 """Compiled: what is done with the exponentials of a group of queries, and the one kernel that `_pruned.py` runs.
 
-After an edit of `_kernels.py`, `_pruned_boxes.py` or `_pruned_sweep.py` touch this file: a disk cache does not notice edits in other files.
 One kernel serves all sums, because compiling the sweep takes longer than all that follows it.
 """
 
 import numpy as np
 from numba import boolean, float64, int64, njit, types, void
 
-from vicinal._engine._kernels import _OPTIONS, ROWS, _add_columns, _add_to_points, _kernel
-from vicinal._engine._pruned_sweep import _back, exponentials_of_tile, make_workspace, start_block, sweep_group
+from vicinal._engine._kernels import _OPTIONS, ROWS, _add_columns, _add_to_points, _back, _kernel
+from vicinal._engine._pruned_sweep import exponentials_of_tile, make_workspace, start_block, sweep_group
 from vicinal._engine._tuning import PRUNED_TILE as TILE
 from vicinal._engine._tuning import QUERY_BLOCK, QUERY_GROUP, TILE_SPAN
 

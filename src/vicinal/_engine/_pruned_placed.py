@@ -29,6 +29,7 @@ from vicinal._engine._order import spatial_order
 from vicinal._engine._plan import QueryGroups, Tiles
 from vicinal._engine._pool import one_blas_thread
 from vicinal._engine._pruned import PrunedSweeps, Shares, Work
+from vicinal._engine._pruned_half import PrunedHalves
 from vicinal._engine._pruned_lists import listed_by_boxes
 from vicinal._engine._sharing import remember
 from vicinal._engine._tuning import (
@@ -207,7 +208,7 @@ class PrunedPlaced(Placed):
         return _images(rows, self.metric)
 
     def _plan(
-        self, queries: Queries, work: Work = "scatter", own_class: bool = False
+        self, queries: Queries, work: Work = "values", own_class: bool = False
     ) -> tuple[PrunedSweeps, QueryGroups] | None:
         """The sweeps for some queries, and the queries in query groups; None where the dense placement does the work."""
         sweeps = None
@@ -325,6 +326,13 @@ class PrunedPlaced(Placed):
         return self._told(sweeps, sweeps.sums(query_groups, entropies=True)).entropies
 
     def scatter(self, queries: Queries, row_weights: np.ndarray, space: Space) -> Scatter:
+        own = self._halves(queries)
+        if own is not None:
+            plan = self._plan(queries, "scatter")
+            if plan is not None and PrunedHalves.serve(plan[0].tiles, self.points.log_weights):
+                once = self._half_scatter(plan[0], own, row_weights, space)
+                if once is not None:
+                    return once
         plan = self._plan(queries)
         if plan is None:
             return self.dense.scatter(queries, row_weights, space)
@@ -334,6 +342,37 @@ class PrunedPlaced(Placed):
             values = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
         found = self._told(sweeps, sweeps.scatter(query_groups, row_weights, values))
         return Scatter(found.log_sums, found.scatter)
+
+    def _halves(self, queries: Queries) -> bool | None:
+        """Whether rows leave themselves out, where the queries are the points, pair for pair; None where they are not."""
+        if not queries.are_all:
+            return None
+        if queries.left_out is None:
+            return False
+        return True if np.array_equal(queries.left_out, np.arange(len(self.points.rows))) else None
+
+    def _half_scatter(self, sweeps: PrunedSweeps, own: bool, row_weights: np.ndarray, space: Space) -> Scatter | None:
+        """The scatter of all rows, each pair once; None where that would lose digits."""
+        tiles = sweeps.tiles
+        values = None if space == "images" else tiles.centred(self.coordinates(Queries(), "rows"))
+        halves = PrunedHalves(tiles, self.points.log_weights, own, self._error, self._threads)
+        found = halves.scatter(row_weights, values)
+        if found is None:
+            return None
+        log_sums, scatter, certificate = found.log_sums, found.scatter, found.certificate
+        sweeps.shares = Shares(*found.shares)
+        if len(found.aside):
+            queries = Queries(positions=found.aside, left_out=found.aside if own else None)
+            rows = None
+            if space == "rows":
+                rows = self.coordinates(Queries(), "rows"), self.coordinates(queries, "rows")
+            visited = sweeps.shares
+            more = sweeps.scatter(tiles.some_rows(found.aside, queries.left_out), row_weights[found.aside], rows)
+            log_sums[found.aside] = more.log_sums
+            scatter, certificate = scatter + more.scatter, max(certificate, sweeps.certificate)
+            sweeps.shares = Shares(*(np.add(visited, np.multiply(sweeps.shares, len(found.aside) / tiles.n))))
+        self._certify(certificate)
+        return Scatter(log_sums, scatter)
 
     def softmax_pull(self, queries: Queries, factors: np.ndarray, own_class: bool = False) -> np.ndarray:
         plan = self._plan(queries, own_class=own_class)

@@ -1,7 +1,6 @@
 r"""Compiled: which tiles of points a group of queries visits, and its exponentials against them.
 
-The rules are those of `_kernels.py`, whose functions are used here: after an edit of that file or of `_pruned_boxes.py` touch this one, because a
-disk cache does not notice edits in other files.
+The rules are those of `_kernels.py`, whose functions are used here.
 
 The points of a tile are stored about the tile's centre c, and a score is taken by products there,
 ``(q - c)'(z - c) - |z - c|^2 / 2``, which is the score plus ``|q - c|^2 / 2``: the digits that are lost are those of the
@@ -27,13 +26,11 @@ from vicinal._engine._kernels import (
     _OPTIONS,
     _SUMS,
     ROWS,
-    _distances_to_scores,
     _dot_all,
     _exp,
     _exp_in_place,
-    _offset_products,
+    _four_scores,
     _peaks,
-    _square_distances,
 )
 from vicinal._engine._pruned_boxes import _BINS, SLACK, _apart, _box, _list_tiles, _reach, _tails
 from vicinal._engine._tuning import KEPT_TILES, QUERY_GROUP, TILE_SPAN
@@ -62,16 +59,11 @@ def _tile_scores(queries, first, in_group, points, t, left_out, scores, scratch)
         peaks[r] = 0.0 if wide[t] else -0.5 * square
     for g in range(0, in_group, ROWS):
         some = scores[g : g + ROWS]
-        if wide[t]:
-            _square_distances(shifted, g, packed[t], some)
-        else:
-            _offset_products(shifted, g, packed[t], offsets[t], some)
+        _four_scores(shifted, g, packed[t], offsets[t], not wide[t], some)
         for r in range(g, min(g + ROWS, in_group)):
             skip = left_out[first + r] - starts[t]
             if 0 <= skip < TILE:
-                scores[r, skip] = np.inf if wide[t] else -np.inf
-        if wide[t]:
-            _distances_to_scores(some, offsets[t])
+                scores[r, skip] = -np.inf
         _peaks(some, tops[g : g + ROWS])
     for r in range(in_group):
         peaks[r] += tops[r]
@@ -147,12 +139,6 @@ def make_workspace(n_tiles, d, n_values, queries):
     )  # fmt: skip
     state = (np.empty(QUERY_GROUP), np.empty(QUERY_GROUP), np.empty(QUERY_GROUP))
     return lists, scratch, kept, state, np.empty(_BINS)
-
-
-@njit(**_OPTIONS)
-def _back(then, now):
-    """What brings exponentials below an earlier shift of their row under its last."""
-    return 1.0 if then == now else np.exp(then - now)
 
 
 @njit(fastmath={"contract"}, **_OPTIONS)

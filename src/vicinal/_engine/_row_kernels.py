@@ -1,7 +1,4 @@
-"""Compiled: whole reductions on a block of queries, fused, for few coordinates.
-
-After an edit of `_kernels.py` touch this file: a disk cache does not notice edits in other files.
-"""
+"""Compiled: whole reductions on a block of queries, fused, for few coordinates."""
 
 import numpy as np
 from numba import float64, int64, njit, types, void
@@ -15,6 +12,7 @@ from vicinal._engine._kernels import (
     _add_columns,
     _add_to_log_sums,
     _add_to_points,
+    _back,
     _begin_log_sums,
     _dot_all,
     _exp_in_place,
@@ -89,7 +87,7 @@ def softmax_rows(
                         factors[r] = 0.0
                         if g + r < in_group and total[g + r] > 0.0:
                             weight = row_weights[first + g + r] / total[g + r]
-                            factors[r] = weight * np.exp(shifts[t, g + r] - top[g + r])
+                            factors[r] = weight * _back(shifts[t, g + r], top[g + r])
                     _add_columns(columns[t], kept[t, g : g + ROWS], factors)
 
 
@@ -277,7 +275,7 @@ def signed_rows(
                         i = first + g + r
                         lo = min(max(mates_from[i] - t * TILE, 0), TILE)
                         hi = min(max(mates_to[i] - t * TILE, 0), TILE)
-                        back = np.exp(shifts[t, g + r] - top[g + r]) if total[g + r] > 0.0 else 0.0
+                        back = _back(shifts[t, g + r], top[g + r]) if total[g + r] > 0.0 else 0.0
                         _scale_sides(weights[r], inside[g + r] * back, outside[g + r] * back, lo, hi)
                         weight[g + r] += _sum_between(weights[r], 0, TILE)
                     else:

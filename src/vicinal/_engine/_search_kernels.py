@@ -1,7 +1,4 @@
-"""Compiled: the best rows of a block for each query, by fast products with a margin and by scores in float64.
-
-After an edit of `_kernels.py` touch this file: a disk cache does not notice edits in other files.
-"""
+"""Compiled: the best rows of a block for each query, by fast products with a margin and by scores in float64."""
 
 import numpy as np
 from numba import float64, int64, njit, types, void

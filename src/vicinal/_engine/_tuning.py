@@ -24,6 +24,7 @@ ARRAY_BLOCK_PAIRS = 2**18  # pairs in a block of the NumPy backend: its arrays s
 COMPILED_BLOCK_PAIRS = 2**23  # at 2 to 20 ns per pair Ctrl-C is heard within 0.2 s
 LEAST_BLOCKS = 16  # so that few threads share the work evenly,
 LEAST_BLOCK_PAIRS = 2**15  # unless they would be this small: a call of a kernel takes as long as some 10^4 pairs
+PRODUCT_BLOCK = 1024  # rows whose products with each other are taken at a time: they stay in the cache
 ALGEBRA_ROWS = 8192  # rows that are cast to float64 at a time: whole tiles
 GATHERED_BYTES = 2**20  # of differences of rows that are gathered for listed pairs: they stay in the cache.  Measured.
 LISTED_BYTES = 2**25  # of differences of listed pairs that are held at a time
@@ -53,8 +54,8 @@ HALF_SUMS_FROM_ROWS = 2048
 HALF_SCATTER_FROM_ROWS = 1024
 HALF_SCATTER_FROM_COORDINATES = 6
 HALF_SCATTER_FROM_ROWS_ALWAYS = 40_000
-COLUMN_TILES = 32  # tiles of points in a thread's piece of work
-HALF_PRODUCT_ROWS = 512  # rows in a tile of matrix products, at most those of a tile of points.  Measured.
+COLUMN_TILES = 64  # tiles of points in a thread's piece of work
+HALF_PRODUCT_ROWS = 512  # rows of matrix products with a tile of points: whole tiles.  Measured.
 CACHED_BYTES = 2**24  # exponentials up to this size are worth keeping for the second sweep whatever they cost
 COSTLY_COORDINATES = 96  # and beyond it where they have this many coordinates.  Measured.
 SAMPLED_ROWS = 16  # rows whose nearest neighbour tells how far all scores may be raised
@@ -92,6 +93,7 @@ QUERY_BLOCK = 64  # queries that share a list of candidates
 KEPT_TILES = 512  # tiles whose exponentials a query group keeps; those beyond are made again
 # Pieces of work for threads and workers, and from this many blocks of queries on: powers of the tree's fan.
 PIECES, MANY_PIECES, MANY_BLOCKS = 64, 256, 2**14
+NEXT_TILES = 8  # tiles that a tile sees first: they tell how large the sums of its rows are at least
 SERIAL_ORDER_ROWS = 2**15  # nodes of the tree that one thread orders
 # What skipping may add to a sum where the user says nothing, and the most that the user may ask for.
 DEFAULT_ERROR = {FLOAT64: 1e-12, FLOAT32: 1e-7}
@@ -107,11 +109,12 @@ COUNTED_FROM_POINTS = 32_768
 REFUSED_AGAIN = 0.5
 NEAR_POINTS = 4096  # points of which that is counted
 # What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in dense passes over all rows, for
-# sums alone and for scatters or means; and pruned, for its distance, for its exponential, and for the rest of a scatter.
+# sums alone, for means and pulls, and for scatters; and pruned, for its distance, and for its exponential and all that
+# follows.  Pruned scatters see each pair once.
 # Pruned work must promise this share of the dense cost to be taken.  Measured.
-DENSE_COST = {"sums": (8.0, 0.5), "scatter": (13.0, 1.55)}
-VISITED_COST = (12.0, 1.35)
-TAKEN_COST = {"sums": (15.0, 0.1), "scatter": (40.0, 2.2)}
+DENSE_COST = {"sums": (8.0, 0.5), "values": (13.0, 1.55), "scatter": (21.0, 1.15)}
+VISITED_COST = {"sums": (12.0, 1.35), "values": (12.0, 1.35), "scatter": (6.0, 0.45)}
+TAKEN_COST = {"sums": (15.0, 0.1), "values": (40.0, 2.2), "scatter": (20.0, 1.0)}
 PRUNED_SAVING = 0.8
 ORDER_WEARS = 1.5  # an order is made again when a pass visits this many times the share that it did
 

@@ -1,0 +1,281 @@
+r"""Pruned scatters of all rows, in which each pair is seen once for both of its rows.
+
+As in `_half.py`, the sums ``Z = K b`` come from one half sweep, and the scatter from a second, with the weights
+``b_i b_j K_ij (f_i + f_j)`` of both directions.  The second sweep takes those pairs alone that the first one took.
+
+A pair may be skipped if both of its rows can do without it, so that every row needs to know beforehand how large its sum
+is at least.  There are three answers, each better than the one before and each the start of the next: the row's own tile,
+the tiles that are next to it in the spatial order, and then all tiles that matter.
+
+Exponentials are raised by one number for all rows.  Rows whose sums would underflow (far outliers) are set aside, and
+are done row by row by the caller.
+"""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vicinal._engine import _pruned_half_kernels as kernels
+from vicinal._engine._accuracy import scatter_is_accurate
+from vicinal._engine._plan import Tiles
+from vicinal._engine._pool import in_order
+from vicinal._engine._pruned_boxes import SLACK
+from vicinal._engine._pruned_sweep import _TANGENT
+from vicinal._engine._sharing import NOTHING, Filled
+from vicinal._engine._tuning import FLOAT32, FLOAT64, NEXT_TILES, PIECES, PRUNED_TILE, TILE_SPAN
+
+_POWER = 2.0  # products of differences: a pair at the distance u counts u^2 times as much
+# How far scores may be raised, and how far below that the sum of a row may be.
+_MOST_RAISE = {FLOAT64: 600.0, FLOAT32: 40.0}
+_DEEPEST = {FLOAT64: 350.0, FLOAT32: 40.0}
+# Log-weights within this range can be taken out of the scores again, and this share of the rows may be set aside.
+_WIDEST_LOG_WEIGHTS = {FLOAT64: 200.0, FLOAT32: 20.0}
+_MOST_ASIDE = 0.05
+
+
+class HalfScatter(NamedTuple):
+    """``log_sums`` (n,), ``scatter`` (v, v), the largest certificate, the shares of pairs that were visited and taken, and the
+    positions of the rows that were set aside, whose log-sums are missing and which add nothing to the scatter."""
+
+    log_sums: np.ndarray
+    scatter: np.ndarray
+    certificate: float
+    shares: tuple[float, float]
+    aside: np.ndarray
+
+
+class _Taken(NamedTuple):
+    """Pairs of tiles that were taken: pieces of row tiles, the tiles that each met, the rows concerned, and how many; and
+    the levels that pairs were judged by."""
+
+    levels: np.ndarray
+    pieces: list[tuple[int, int]]
+    tile_of: list[np.ndarray]
+    alive: list[np.ndarray]
+    counts: list[np.ndarray]
+
+
+class PrunedHalves:
+    """Half sweeps over points in tiles, none of which is wide.
+
+    Parameters
+    ----------
+    tiles : Tiles
+    log_weights : array of shape (n,), optional
+        In the order in which the points were given.
+    left_out : bool
+        Whether every row leaves itself out.
+    error : float
+    threads : int
+    """
+
+    def __init__(
+        self, tiles: Tiles, log_weights: np.ndarray | None, left_out: bool, error: float, threads: int
+    ) -> None:
+        self._tiles, self._error, self._threads = tiles, error, threads
+        places = np.arange(tiles.n, dtype=np.int64)
+        self._left_out = places if left_out else np.full(tiles.n, -1, dtype=np.int64)
+        self._heaviest = 0.0 if log_weights is None else float(log_weights.max())
+        self._log_weights = np.empty(0) if log_weights is None else log_weights[tiles.order] - self._heaviest
+        self._masses = tiles.masses()
+        # Distances of boxes are rounded down by more than the distances of pairs are rounded up.
+        shrink = 1.0 - (2 * tiles.k + 16) * float(np.finfo(tiles.dtype).eps)
+        self._plan = (*tiles.boxes, tiles.heaviest, self._masses.of_tiles, shrink)
+
+    @staticmethod
+    def serve(tiles: Tiles, log_weights: np.ndarray | None) -> bool:
+        """Whether half sweeps can do these points: products are accurate within tiles, and weights are not too unequal."""
+        if tiles.wide.any():
+            return False
+        if log_weights is None:
+            return True
+        return bool(np.isfinite(log_weights).all() and np.ptp(log_weights) <= _WIDEST_LOG_WEIGHTS[tiles.dtype])
+
+    def scatter(
+        self, row_weights: np.ndarray, values: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> HalfScatter | None:
+        """The scatter of the images, or of values in tiles about the middles of these; None where digits would be lost.
+
+        Row weights are in the order in which the points were given.
+        """
+        tiles = self._tiles
+        low = self._lower_bounds()
+        raised, aside = self._raise(low)
+        if aside.mean() > _MOST_ASIDE:
+            return None
+        sums, near = self._sums(low, aside, raised, 0, NEXT_TILES)
+        with np.errstate(divide="ignore"):
+            better = np.maximum(low, np.log(sums) - raised - 1e-3)
+        more, far = self._sums(better, aside, raised, NEXT_TILES, tiles.n_tiles)
+        sums += more
+        factors = np.zeros(tiles.n)
+        weights = np.exp(self._log_weights) if len(self._log_weights) else 1.0
+        np.divide(row_weights[tiles.order], weights * sums, out=factors, where=~aside)
+        scatter, size = self._scatter((near, far), factors, raised, values)
+        if not scatter_is_accurate(scatter, size, tiles.dtype):
+            return None
+        with np.errstate(divide="ignore"):
+            log_sums = np.log(sums) - raised
+        certificate = self._certificate(better, log_sums, aside)
+        pairs = float(sum(counts[-2] for taken in (near, far) for counts in taken.counts))
+        taken = float(sum(counts[-1] for taken in (near, far) for counts in taken.counts))
+        given = np.empty(tiles.n)
+        given[tiles.order] = log_sums
+        shares = pairs / tiles.n**2, taken / tiles.n**2
+        return HalfScatter(given, scatter, certificate, shares, tiles.order[aside])
+
+    # -- what rows have to see -------------------------------------------------------------------------------------
+
+    def _lower_bounds(self) -> np.ndarray:
+        """Lower bounds of the log-sums, from the tile of each row."""
+        tiles, low = self._tiles, np.empty(self._tiles.n)
+
+        def work(piece: tuple[int, int]) -> None:
+            kernels.lower_bounds(tiles.images, self._left_out, tiles.tile_at, tiles.points, self._plan, *piece, low)
+
+        for _ in in_order(work, _even_pieces(tiles.n_tiles), self._threads):
+            pass
+        return low
+
+    def _raise(self, low: np.ndarray) -> tuple[float, np.ndarray]:
+        """How far scores are raised, and which rows would underflow even so."""
+        dtype, seen = self._tiles.dtype, low[low > -np.inf]
+        if len(seen) == 0:
+            return 0.0, np.ones(len(low), dtype=bool)
+        most = _MOST_RAISE[dtype] - self._heaviest
+        raised = float(min(-np.quantile(seen, _MOST_ASIDE), most))
+        return raised, ~(low > -raised - _DEEPEST[dtype])
+
+    def _levels(self, low: np.ndarray, aside: np.ndarray) -> np.ndarray:
+        """What a score and the log-weight of its row must reach to matter to a row: T_i + log b_i."""
+        known = np.log(0.5 * self._error / self._tiles.n) - SLACK + low
+        # Where s + p ((heaviest - s) / 64 + _TANGENT / 2) passes what is known, with p the power.
+        levels = (known - _POWER * (self._heaviest / 64.0 + 0.5 * _TANGENT)) / (1.0 - _POWER / 64.0)
+        if len(self._log_weights):
+            levels += self._log_weights
+        return np.where(aside, np.inf, levels)
+
+    def _radii(self, low: np.ndarray, aside: np.ndarray) -> np.ndarray:
+        """The squared distances from which on tiles are within the error of all rows of a tile."""
+        tiles, masses = self._tiles, self._masses
+        least = np.minimum.reduceat(np.where(aside, np.inf, low), tiles.starts[:-1])
+        rule = (float(self._error), _POWER, masses.log_unit, masses.log_all)
+        radius = np.empty(tiles.n_tiles)
+
+        def work(piece: tuple[int, int]) -> None:
+            kernels.radii(tiles.images, self._plan, rule, least, *piece, radius)
+
+        for _ in in_order(work, _even_pieces(tiles.n_tiles), self._threads):
+            pass
+        return radius
+
+    def _certificate(self, low: np.ndarray, log_sums: np.ndarray, aside: np.ndarray) -> float:
+        """The largest of any row: half of the error for boxes, half for scores, each relative to what was known of the row."""
+        tiles = self._tiles
+        least = np.minimum.reduceat(np.where(aside, np.inf, low), tiles.starts[:-1])[tiles.tile_at]
+        with np.errstate(invalid="ignore"):
+            shares = np.exp(least - log_sums) + np.exp(low - log_sums)
+        return 1.03 * 0.5 * self._error * float(np.where(aside, 0.0, shares).max(initial=0.0))
+
+    # -- sweeps ----------------------------------------------------------------------------------------------------
+
+    def _sums(
+        self, low: np.ndarray, aside: np.ndarray, raised: float, from_offset: int, to_offset: int
+    ) -> tuple[np.ndarray, _Taken]:
+        """The sums of the rows over tiles that are so many tiles away in the order, and what was taken of them."""
+        tiles = self._tiles
+        levels = self._levels(low, aside)
+        radius = np.full(tiles.n_tiles, np.inf) if from_offset == 0 else self._radii(low, aside)
+        widest = np.maximum.reduceat(radius, np.arange(0, tiles.n_tiles, TILE_SPAN))
+        listed = (radius, widest, from_offset, to_offset)
+        counts = np.zeros(tiles.n_tiles, dtype=np.int64)
+
+        def count(piece: tuple[int, int]) -> None:
+            kernels.count_later(tiles.images, self._plan, *listed, *piece, counts)
+
+        for _ in in_order(count, _even_pieces(tiles.n_tiles), self._threads):
+            pass
+        pieces = _pieces_of_work(counts)
+        sums, columns, starts = np.zeros(tiles.n), np.zeros(tiles.n), tiles.starts
+
+        def work(piece: tuple[int, int]) -> tuple[np.ndarray, ...]:
+            most = int(counts[slice(*piece)].sum())
+            given, found = np.zeros(tiles.n), np.zeros(tiles.n_tiles + 2, dtype=np.int64)
+            tile_of, alive = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.uint16)
+            kernels.half_sums(
+                tiles.images, self._left_out, levels, self._log_weights, tiles.points, self._plan, raised, *listed,
+                *piece, sums, given, tile_of, alive, found,
+            )  # fmt: skip
+            n_taken, places = int(found[slice(*piece)].sum()), np.flatnonzero(given)
+            return places, given[places], tile_of[:n_taken].copy(), alive[:n_taken].copy(), found
+
+        taken = _Taken(levels, pieces, [], [], [])
+        filled = Filled((sums,), lambda piece: slice(int(starts[piece[0]]), int(starts[piece[1]])))
+        for places, given, tile_of, alive, found in in_order(work, pieces, self._threads, filled):
+            columns[places] += given
+            taken.tile_of.append(tile_of)
+            taken.alive.append(alive)
+            taken.counts.append(found)
+        if len(self._log_weights):
+            columns /= np.exp(self._log_weights)
+        return sums + columns, taken
+
+    def _scatter(
+        self,
+        taken: tuple[_Taken, ...],
+        factors: np.ndarray,
+        raised: float,
+        values: tuple[np.ndarray, np.ndarray] | None,
+    ) -> tuple[np.ndarray, float]:
+        """The scatter of what was taken, and its trace before it cancels."""
+        tiles = self._tiles
+        packed, middles = (tiles.packed, tiles.centres) if values is None else values
+        v = packed.shape[1]
+        scatter, size, mass = np.zeros((v, v)), 0.0, np.zeros(tiles.n)
+
+        levels = [part.levels for part in taken]
+
+        def work(item: tuple[Any, ...]) -> tuple[np.ndarray, float, np.ndarray]:
+            which, piece, tile_of, alive, counts = item
+            of_points, of_tiles, trace = np.zeros(tiles.n), np.zeros((v, v)), np.zeros(1)
+            kernels.half_scatter(
+                tiles.images, self._left_out, levels[which], self._log_weights, tiles.points, raised, packed, middles, factors,
+                tile_of, alive, counts, *piece, of_points, of_tiles, trace,
+            )  # fmt: skip
+            return of_tiles, float(trace[0]), of_points
+
+        items = [
+            (which, *item)
+            for which, part in enumerate(taken)
+            for item in zip(part.pieces, part.tile_of, part.alive, part.counts, strict=True)
+        ]
+        for of_tiles, trace, of_points in in_order(work, items, self._threads, NOTHING):
+            scatter += of_tiles
+            size += trace
+            mass += of_points
+        for t in range(0, tiles.n_tiles, 64):
+            some = slice(t, t + 64)
+            first, last = tiles.starts[t], tiles.starts[min(t + 64, tiles.n_tiles)]
+            weights = np.zeros((len(packed[some]), PRUNED_TILE))
+            weights[tiles.tile_at[first:last] - t, np.arange(first, last) - tiles.starts[tiles.tile_at[first:last]]] = (
+                mass[first:last]
+            )
+            y = packed[some].transpose(0, 2, 1).reshape(-1, v).astype(np.float64)
+            scatter += (y * weights.reshape(-1, 1)).T @ y
+            size += float(weights.ravel() @ np.square(y).sum(axis=1))
+        return 0.5 * (scatter + scatter.T), size
+
+
+def _even_pieces(n_tiles: int) -> list[tuple[int, int]]:
+    """Tiles in pieces of work for the threads."""
+    step = max(-(-n_tiles // PIECES), 1)
+    return [(first, min(first + step, n_tiles)) for first in range(0, n_tiles, step)]
+
+
+def _pieces_of_work(counts: np.ndarray) -> list[tuple[int, int]]:
+    """Tiles in pieces with about as many pairs of tiles each."""
+    ends = np.cumsum(counts)
+    cuts = np.searchsorted(ends, np.linspace(0, ends[-1], PIECES + 1)[1:-1], side="left") + 1
+    edges = np.unique(np.concatenate([[0], np.minimum(cuts, len(counts)), [len(counts)]]))
+    return [(int(first), int(last)) for first, last in pairwise(edges)]
