@@ -58,3 +58,25 @@ def test_every_public_name_is_documented():
 def test_every_public_name_is_in_the_api_list():
     listed = set((ROOT / "docs" / "api.md").read_text(encoding="utf-8").split())
     assert set(vicinal.__all__) - {"__version__"} <= listed
+
+
+EXAMPLES = sorted((ROOT / "docs" / "examples").rglob("plot_*.py"))
+
+
+def test_the_gallery_needs_no_network_and_no_data_folder():
+    assert len(EXAMPLES) >= 15
+    for example in EXAMPLES:
+        text = example.read_text(encoding="utf-8")
+        assert not re.search(r"\bfetch_|datasets\.load\(|import torch", text), (
+            f"{example.name} needs more than the docs extra"
+        )
+        assert "plt.subplots" in text, f"{example.name} draws nothing"
+
+
+def test_pictures_on_pages_come_from_the_gallery():
+    known = {f"/gallery/{path.parent.name}/images/sphx_glr_{path.stem}_001.png" for path in EXAMPLES}
+    for page in PAGES:
+        for picture in re.findall(r"^```\{figure\} (/gallery\S+)", page.read_text(encoding="utf-8"), re.MULTILINE):
+            assert picture in known, f"{page.name} shows {picture}, which no example draws"
+    for page in [*(ROOT / "docs" / "tutorials").glob("*.md")]:
+        assert "{figure} /gallery/" in page.read_text(encoding="utf-8"), f"{page.name} has no picture"

@@ -1,9 +1,9 @@
 """The report in a real browser (Debian's chromium); skipped where there is none."""
 
 import json
-import shutil
 from pathlib import Path
 
+import browsing
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,31 +12,14 @@ import vicinal
 from vicinal.datasets import make_machine_states, make_slanted_bars
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.skipif(
-        not CHROMIUM or not DRIVER, reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)"
-    ),
-    # Selenium leaves closing its own sockets to the garbage collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-FLAGS = [
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
-]  # fmt: skip
+pytestmark = browsing.MARKS
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 FEW = {"metrics": ["euclidean", "z-scored", "lca"], "densities": ["gaussian", "lca"], "n_repeats": 1, "n_splits": 3}
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver = browsing.start(webdriver, tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
 
@@ -64,15 +47,7 @@ def pages(tmp_path_factory):
 
 
 def open_page(browser, path, width=1400, scheme="light"):
-    browser.get_log("browser")
-    browser.get_log("performance")
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    )
-    browser.get(Path(path).as_uri())
+    browsing.open_url(browser, Path(path).as_uri(), width, scheme)
 
 
 def mouse(browser, kind, x, y):

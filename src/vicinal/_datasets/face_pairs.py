@@ -74,7 +74,7 @@ def make_face_pairs(
 ) -> Bunch:
     r"""Pairs of pictures of different people that nearly agree in rotation and size (NCA paper, sec. 5).
 
-    The first picture is turned by an angle :math:`\theta \sim U(-45°, 45°)` and
+    The first picture is turned by an angle :math:`\theta \sim U(-45^\circ, 45^\circ)` and
     scaled to a height :math:`h \sim U(25, 35)` pixels.  The second, of somebody
     else, is turned and scaled the same, but for Gaussian noise; the pair has the weight
 

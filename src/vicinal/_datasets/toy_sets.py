@@ -258,7 +258,7 @@ def make_anisotropic_mixture(
     r"""Gaussian mixture with one narrow, rotated covariance, and its truth: a test for density estimates.
 
     .. math:: p(x) = \frac1m \sum_{c=1}^m N(x; \mu_c, \Sigma), \qquad
-              \Sigma = R \operatorname{diag}(1, \dots, 1/\kappa) R'
+              \Sigma = R \operatorname{diag}(1, \ldots, 1/\kappa) R'
 
     with a random rotation :math:`R`, variances falling geometrically from 1 to
     :math:`1/\kappa`, and means drawn from a Gaussian of standard deviation

@@ -81,7 +81,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
     n_iter_ : int
     converged_ : bool
     chunklet_report_ : ChunkletReport or None
-        What became of ``y``, in counts.
+        How ``y`` was interpreted, in counts.
     n_features_in_ : int
     feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.

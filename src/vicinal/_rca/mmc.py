@@ -58,7 +58,7 @@ class MMC(LinearMetricMixin, BaseEstimator):
     n_iter_ : int
     converged_ : bool
     chunklet_report_ : ChunkletReport
-        What became of ``y``, in counts.
+        How ``y`` was interpreted, in counts.
     n_features_in_ : int
     feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.

@@ -44,7 +44,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
     n_chunklets_, n_points_ : int
         Chunklets and points in them so far.
     chunklet_report_ : ChunkletReport
-        What became of ``y`` in the last call, in counts.
+        How ``y`` was interpreted in the last call, in counts.
     n_features_in_ : int
     feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.

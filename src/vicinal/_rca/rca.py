@@ -79,7 +79,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
     n_chunklets_, n_points_, n_contrasts_ : int
         Chunklets, points in them (N), and R.  A row in two chunklets counts twice.
     chunklet_report_ : ChunkletReport
-        What became of ``y`` in the last call: leftovers, singletons, self-pairs, in counts.
+        How ``y`` was interpreted in the last call: counts of leftovers, singletons and self-pairs.
     n_features_in_ : int
     feature_names_in_ : array of shape (n_features,)
         Only when X has string column names.

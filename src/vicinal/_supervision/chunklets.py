@@ -33,7 +33,7 @@ class ChunkletRows(NamedTuple):
 
 @dataclass(frozen=True)
 class ChunkletReport:
-    """What became of the supervision, in counts.
+    """How labels, groups or pairs were interpreted, in counts.
 
     Attributes
     ----------

@@ -212,7 +212,7 @@ def draw(setting, records):
                 mean, error = np.transpose([mean_and_error(column) for column in values.T])
                 curve(ax, number, _PLACES, mean, error, label=label)
         ax.set(xlabel="first k neighbours", title=_KINDS[kind], ylim=(0, 1))
-        ax.legend(loc="lower left")
+        ax.legend(loc="lower left" if kind == "film" else "upper right")
     axes[0, 0].set_ylabel("share of the same person")
     pictures = _film(setting, 0).pictures
     shown, frames = panels(1, len(pictures), size=(1.5, 3.0))

@@ -1,0 +1,33 @@
+"""
+Why is this row strange?
+========================
+
+The detector below has seen only harmless tumours. For a new tumour that it finds strange, it compares every measurement
+with what was expected *given the other measurements of the same row*. The bars are 90 % intervals, the dots the values
+found.
+"""
+
+import matplotlib.pyplot as plt
+from sklearn.datasets import load_breast_cancer
+from sklearn.preprocessing import StandardScaler
+
+from vicinal import LCA, DensityOutlierDetector
+from vicinal.plot import plot_outlier
+
+data = load_breast_cancer(as_frame=True)
+X = data.data.iloc[:, :10]
+harmless, malignant = X[data.target == 1], X[data.target == 0]
+scaler = StandardScaler().set_output(transform="pandas").fit(harmless)
+detector = DensityOutlierDetector(LCA()).fit(scaler.transform(harmless))
+
+new = scaler.transform(malignant)
+strange = detector.score_samples(new).argsort()
+fig, ax = plt.subplots(figsize=(8, 4.5), layout="constrained")
+plot_outlier(detector, new.iloc[[strange[40]]], ax=ax)
+
+# %%
+# The same in words, for three of them:
+
+why = detector.explain(new.iloc[strange[[40, 60, 80]]])
+for i in range(3):
+    print(f"- {why.reasons(i)[0]}")
