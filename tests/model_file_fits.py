@@ -23,6 +23,7 @@ from vicinal import (
     NCA,
     RCA,
     Engine,
+    LCAGauss,
     ManifoldParzen,
     MultiStart,
     Objective,
@@ -119,6 +120,7 @@ FITS = {
     "LCA:stream": _stream,
     "LCA:stream, then fit": lambda: _stream().fit(X),
     "LCA:gaps": lambda: LCA(reg=0.01).fit(GAPS),
+    "LCAGauss:gaps": lambda: LCAGauss(reg=0.01, reg_gauss=0.01).fit(GAPS),
     "LCAGauss": lambda: vicinal.LCAGauss(reg=0.0, reg_gauss=0.0).fit(X),
     "LCAGauss:search": lambda: vicinal.LCAGauss(reduce=True, max_iter=50, reg=0.0, reg_gauss=0.0).fit(
         TABLE, None, WEIGHT
@@ -246,6 +248,7 @@ SINCE_VERSION_2 = [
     "DensityImputer",
     "Dequantizer",
     "LCA:gaps",
+    "LCAGauss:gaps",
     "LocalLCA:mean",
     "LocalLCA:noise",
     "LocalLCA:shared",

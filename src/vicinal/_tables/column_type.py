@@ -1,7 +1,7 @@
 """What kind of column some numbers are: measurements, rounded measurements, a switch, a name of rows, or nothing."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,10 +191,26 @@ def array_types(X: np.ndarray, names: list[str], types: Mapping[Any, Any] | None
     unknown = [key for key in asked if key not in names]
     if unknown:
         raise TableError(f"types: there is no column {unknown[0]!r}. There are {shown(names)}.")
-    return [
+    found = [
         asked_type(column, asked[name], name) if name in asked else number_type(column, name)
         for name, column in zip(names, X.T, strict=True)
     ]
+    again = [k for k in tied_positions(found) if names[k] not in asked]
+    if again:
+        once = np.sort(np.unique(X, axis=0, return_index=True)[1])
+        for k in again if len(once) < len(X) else ():
+            found[k] = number_type(X[once, k], names[k])
+    return found
+
+
+def tied_positions(kinds: Sequence[ColumnType]) -> list[int]:
+    """The positions of tied columns that have to be looked at again without the rows that repeat as a whole.
+
+    Such rows tie all of their columns, whatever the values are. With a single column of amounts there is no telling.
+    """
+    if sum(kind.kind in ("tied", "continuous", "lattice") for kind in kinds) < 2:
+        return []
+    return [k for k, kind in enumerate(kinds) if kind.kind == "tied"]
 
 
 def find_lattice(values: np.ndarray, resolution: float, *, any_step: bool = True) -> tuple[float, float] | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._tables.column_type import ColumnType, TableError, asked_type, number_type
+from vicinal._tables.column_type import ColumnType, TableError, asked_type, number_type, tied_positions
 from vicinal._words import shown
 
 _TRUTH = {"true": True, "false": False}
@@ -123,7 +123,7 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     "lattice"       nearly all values are ``offset + k * step``, and they repeat or are coarse beside their spread:
                     counts, and measurements that were rounded
     "tied"          more than 5 % of the rows repeat a value, and the values are on no lattice: amounts that are often
-                    exactly zero, logarithms and ratios of counts
+                    exactly zero, logarithms and ratios of counts (rows that repeat as a whole are counted once)
     "continuous"    all other numbers
     "date"          times, or texts that are all dates of one format
     "category"      texts of at most 50 values
@@ -143,9 +143,15 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     for name in types:
         if name not in frame.columns:
             raise TableError(f"types: there is no column {name!r}. The table has {shown(frame.columns)}.")
-    return {
+    found = {
         name: _as_asked(frame[name], types[name]) if name in types else _found(frame[name]) for name in frame.columns
     }
+    names = list(found)
+    again = [names[k] for k in tied_positions(list(found.values())) if names[k] not in types]
+    if again:
+        once = frame.drop_duplicates()
+        found |= {name: _found(once[name]) for name in again if len(once) < len(frame)}
+    return found
 
 
 def is_numeric(column: Any) -> bool:
