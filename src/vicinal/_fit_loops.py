@@ -29,6 +29,7 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
+from vicinal._callers import callers_line
 from vicinal._notebook import sparkline
 
 # What the user passes as `callback`: called with the parameters of an iteration and the number of iterations.
@@ -297,13 +298,13 @@ def best_path(paths):
 # -- what the user is told ----------------------------------------------------------------------------------------------
 
 
-def warn_if_not_converged(name, path, *, remedy="Raise max_iter, raise tol, or look at objectives_", stacklevel=3):
+def warn_if_not_converged(name, path, *, remedy="Raise max_iter, raise tol, or look at objectives_"):
     """Warn, whatever `verbose` says, when a fit ended before its tolerance was reached."""
     if not path.converged:
         warnings.warn(
             f"{name} did not converge: {path.clause}; the best parameters so far are kept. {remedy}.",
             ConvergenceWarning,
-            stacklevel=stacklevel,
+            stacklevel=callers_line(),
         )
 
 

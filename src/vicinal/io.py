@@ -18,6 +18,7 @@ import sklearn
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from vicinal._callers import callers_line
 from vicinal._model_files.exports import (
     MapStep,
     to_faiss,
@@ -120,7 +121,7 @@ def save(
             f"the model file does not hold {' and '.join(writer.callbacks)}: a file never holds functions. The loaded "
             "estimator has callback=None; set it again with set_params before the next fit.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=callers_line(),
         )
 
 

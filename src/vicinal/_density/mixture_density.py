@@ -9,6 +9,7 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_device_rows, check_rows, constant_columns, shown_columns, validate_data
 from vicinal._dask import answers_collections, float_numbers, gather
 from vicinal._density.kept_rows import check_keep, drop_rows
@@ -55,7 +56,6 @@ class MixtureDensityMixin(NotebookMixin):
         *,
         width: str,
         kept: NDArray[Any] | None = None,
-        stacklevel: int = 4,
     ) -> NDArray[Any]:
         """The columns of the training rows that vary, with a warning that names the others.
 
@@ -89,7 +89,7 @@ class MixtureDensityMixin(NotebookMixin):
             f"{constant.sum()} of {len(constant)} columns {'is' if constant.sum() == 1 else 'are'} constant ({shown_columns(constant, names)}): the density and "
             "the metric ignore them. Drop them to silence this warning.",
             UserWarning,
-            stacklevel=stacklevel,
+            stacklevel=callers_line(),
         )
         return np.ascontiguousarray(X[:, ~constant])
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_positive
 
 _STEP = 1.5  # ratio of neighbouring candidates; the curve is smooth, and the best three are interpolated
@@ -54,7 +55,7 @@ def choose_noise(evaluate, X, nearest):
             "a smaller one may score better. Look for constant or dependent columns and for rows that almost "
             "repeat others, or pass noise as a number.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=callers_line(),
         )
     return NoiseChoice(_interpolated(candidates, scores, best), candidates, scores)
 
@@ -77,7 +78,7 @@ def noise_range(X, nearest):
             "at distance zero, and noise='auto' chooses a noise that is too small. Merge twins into weights: "
             "X, w = np.unique(X, axis=0, return_counts=True), then fit(X, sample_weight=w).",
             UserWarning,
-            stacklevel=5,
+            stacklevel=callers_line(),
         )
     least = float(np.finfo(X.dtype).tiny)  # the inverse of anything smaller would overflow
     low = max(1e-3 * float(np.median(positive)) ** 2 / X.shape[1], least)

@@ -12,6 +12,7 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_positive, check_weights, validate_data
 from vicinal._dask import answers_collections, fits_collections, float_numbers, gather
 from vicinal._density.density_input import as_density, breaks_constants, check_takes_weights, rows_as_passed
@@ -299,7 +300,7 @@ class DensityOutlierDetector(NotebookMixin, OutlierMixin, BaseEstimator):
                 "that vouches for it. To judge the training rows without themselves, use fit_predict(X), or labels_ of "
                 "the fitted detector.",
                 TrainingRowsWarning,
-                stacklevel=2,
+                stacklevel=callers_line(),
             )
         scores = self._score(rows, checked)
         if self.fdr is None:

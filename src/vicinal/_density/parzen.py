@@ -132,7 +132,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
             self._constants = None
         else:
             kept = np.full(rows.shape[1], given or len(rows) < 2)
-            rows = self._keep_active(rows, weight, width="bandwidth", kept=kept, stacklevel=3)
+            rows = self._keep_active(rows, weight, width="bandwidth", kept=kept)
         self.engine_ = choose(as_engine(fit_engine(self)), self._pair_work(*rows.shape)).backend
         self.objectives_, self.n_iter_, self.converged_ = np.array([]), 0, True
         self.certified_row_error_ = 0.0
@@ -178,7 +178,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
                     f"bandwidth={self.bandwidth!r} finds no width for these rows with missing values: the known entries hardly "
                     "differ. Pass bandwidth as a number."
                 ) from None
-        warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_", stacklevel=4)
+        warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_")
         self.covariance_ = path.parameters.covariance
         self._left_out_scores, self._incomplete_rows = found.scores, X.copy()
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
@@ -206,7 +206,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         self.engine_ = problem.pairs.backend
         path = loo_variance(problem)
         self.certified_row_error_ = problem.pairs.certified_row_error
-        warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_", stacklevel=4)
+        warn_if_not_converged("ParzenWindows", path, remedy="Pass a bandwidth, or look at objectives_")
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path.parameters * np.eye(X.shape[1])
 

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_integer, check_positive, check_rows, check_weights, validate_data
 from vicinal._density.density_input import as_density, check_takes_weights, rows_as_passed
 from vicinal._density.mixture_density import MixtureDensityMixin
@@ -177,7 +178,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
                 f"ParzenMeanShift: {int((~arrived).sum())} of {len(arrived)} rows were still moving after "
                 f"max_iter={self.max_iter} steps. Raise max_iter or step_tol.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=callers_line(),
             )
 
 

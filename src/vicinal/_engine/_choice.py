@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from vicinal._callers import callers_line
 from vicinal._dask import rows_on_cluster
 from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import PAIR_COST, PRUNED_FROM_POINTS, SMALL_WORK
@@ -79,7 +80,7 @@ def numba_is_missing() -> bool:
     warnings.warn(
         f"Numba could not be imported ({reason}); the slower NumPy engine is used instead.",
         RuntimeWarning,
-        stacklevel=2,
+        stacklevel=callers_line(),
     )
     return True
 

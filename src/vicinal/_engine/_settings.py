@@ -2,13 +2,13 @@
 
 import numbers
 import re
-import sys
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from vicinal._callers import callers_line
 from vicinal._engine._backends import BACKENDS
 from vicinal._engine._tuning import DEFAULT_ERROR, DEFAULT_MEMORY, LARGEST_ERROR
 from vicinal._records import Record, as_record
@@ -97,7 +97,7 @@ class Engine(Record):
                 f"error={self.error:g} is below {least:g}, the rounding of sums in {np.dtype(dtype)}: it costs time and "
                 f"makes no answer better. Leave error=None, or ask for error=0 to visit every pair.",
                 UserWarning,
-                stacklevel=_frames_inside_package(),
+                stacklevel=callers_line(),
             )
 
     @classmethod
@@ -116,14 +116,6 @@ class Engine(Record):
         if not match:
             raise ValueError(f"memory must be a number of bytes or text such as '512 MB', got {self.memory!r}.")
         return int(float(match[1]) * _UNITS[match[2].upper()])
-
-
-def _frames_inside_package() -> int:
-    """The stacklevel of the caller's line that led into the package."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("vicinal."):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def as_engine(engine: "Engine | str | None") -> Engine:

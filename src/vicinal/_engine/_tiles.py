@@ -8,6 +8,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import torch
 
+from vicinal._callers import callers_line
 from vicinal._engine._tuning import GPU_SAMPLED_TILES, LEAST_WIDTH, MOST_MORE_TILES, ORDER_SAMPLE
 
 LOG2E = 1.4426950408889634
@@ -247,7 +248,7 @@ def within_memory(
                     f"Triton cannot make kernels for this device ({type(error).__name__}: {error}); torch's operations, "
                     "which take about ten times as long, are used instead.",
                     RuntimeWarning,
-                    stacklevel=2,
+                    stacklevel=callers_line(),
                 )
             torch.cuda.empty_cache()
 

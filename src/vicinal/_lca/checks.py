@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import qr
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_columns_spread, count_twins, shown_columns
 from vicinal._lca.steps import COLLAPSE
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
@@ -145,7 +146,7 @@ def _rank(X, covariance):
     return rank, dependent
 
 
-def check_twins(X, remedies=LCA_REMEDIES, *, stacklevel=4):
+def check_twins(X, remedies=LCA_REMEDIES):
     """Refuse rows that all have twins, whose likelihood is unbounded when the penalty is zero; warn of many twins."""
     n = len(X)
     twins = count_twins(X)
@@ -159,7 +160,7 @@ def check_twins(X, remedies=LCA_REMEDIES, *, stacklevel=4):
             f"{twins} of {n} rows have an exact twin, which leave-one-out sees at distance zero: the learned kernel "
             f"is too narrow. {remedies.remedy}, or {remedies.merge}.",
             UserWarning,
-            stacklevel=stacklevel,
+            stacklevel=callers_line(),
         )
 
 

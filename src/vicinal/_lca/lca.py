@@ -313,7 +313,7 @@ class LCA(
             except (CollapseError, np.linalg.LinAlgError):
                 raise ValueError(collapse_message(X, weight, self.covariance_type, remedies)) from None
         self.reg_ = self._in_all_columns(self._in_all_columns(reg).T)
-        warn_if_not_converged("LCA", path, stacklevel=5)
+        warn_if_not_converged("LCA", path)
         self.objectives_, self.n_iter_, self.converged_ = path.objectives, path.n_iter, path.converged
         return path
 
@@ -365,7 +365,7 @@ class LCA(
             kept = varies if kept is None else varies | kept
         if structure.covariance in ("spherical", "low_rank") and given is not None:
             kept = np.full(len(given), given.any() or bool(np.ptp(X, axis=0).any()))
-        X = self._keep_active(X, weight, width="reg", kept=kept, stacklevel=6)
+        X = self._keep_active(X, weight, width="reg", kept=kept)
         rows, weight = counted_rows(X, weight)
         if given is None or not given.any():
             check_scale(rows, structure.covariance, self._active_names)
@@ -375,7 +375,7 @@ class LCA(
         check_semidefinite(given)
         if not given.any():
             check_answerable(rows, *structure, names=self._active_names, remedies=remedies)
-            check_twins(rows, remedies, stacklevel=6)
+            check_twins(rows, remedies)
         return X, given[np.ix_(self.active_features_, self.active_features_)]
 
     def _search(self, X, weight, structure, remedies):
@@ -388,7 +388,7 @@ class LCA(
         if choice is None:
             return family_matrix("diagonal", X, weight)
         if choice.at_edge:
-            warn_at_edge(X, self._active_names, remedies.method, stacklevel=7)
+            warn_at_edge(X, self._active_names, remedies.method)
         self.reg_search_ = choice.table
         return choice.factor * family_matrix(choice.family, X, weight)
 

@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_choice, check_integer, check_positive, check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import MixtureDensityMixin
@@ -195,7 +196,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         X = check_rows(self, X, reset=True, min_rows=2).astype(np.float64, copy=False)
         weight = check_two_rows(check_weights(sample_weight, X))
         self._check_parameters()
-        X = self._keep_active(X, weight, width="reg", stacklevel=3)
+        X = self._keep_active(X, weight, width="reg")
         engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
         self.engine_, self.certified_row_error_ = engine.kind, 0.0
         self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
@@ -207,7 +208,7 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
                 f"LocalLCA did not converge: held-out rows still gained after max_iter={self.max_iter} passes, or LCA did "
                 "not converge. Raise max_iter, or look at objectives_ and base_.objectives_.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=callers_line(),
             )
         return self
 

@@ -76,7 +76,7 @@ def fit_lca_to_gaps(
         )
     except (CollapseError, np.linalg.LinAlgError):
         raise ValueError(_COLLAPSED.format(name="LCA")) from None
-    warn_if_not_converged("LCA", path, stacklevel=4)
+    warn_if_not_converged("LCA", path)
     kept = path.parameters
     problem = leave_one_out(kept.centres, weight, estimator.engine, reg=ridge)
     estimator._constants, estimator.reg_, estimator.reg_search_ = None, ridge, None
@@ -157,7 +157,7 @@ def fit_lca_gauss_to_gaps(
             path = search_directions(run, path, tol, mass, move=_transfer)
     except (CollapseError, np.linalg.LinAlgError):
         raise ValueError(_COLLAPSED.format(name="LCAGauss")) from None
-    warn_if_not_converged("LCAGauss", path, stacklevel=4)
+    warn_if_not_converged("LCAGauss", path)
     estimator._constants, estimator.reg_search_ = None, None
     estimator.reg_, estimator.reg_gauss_ = reg, reg_gauss
     _keep_gauss(estimator, X, weight, path)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from sklearn.covariance import ledoit_wolf_shrinkage
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_positive, constant_columns, count_twins, shown_columns
 from vicinal._density.selection import fixed_folds
 from vicinal._lca.steps import CollapseError, Structure
@@ -267,7 +268,7 @@ def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None
     return search(folds, families)
 
 
-def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str, stacklevel: int) -> None:
+def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str) -> None:
     """Warn that held-out rows ask for kernels without width, and name the columns that are the likely cause."""
     few = np.array([len(np.unique(column)) < 0.1 * len(X) for column in X.T])
     if not few.any():
@@ -277,5 +278,5 @@ def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str, stackleve
         f"The table has columns of few distinct values ({shown_columns(few, names)}), on which a density can be made as high as one likes. Do not compare such scores; "
         "leave such columns out, add noise of one step to them, or pass reg (a variance in squared units of the data).",
         UserWarning,
-        stacklevel=stacklevel,
+        stacklevel=callers_line(),
     )

@@ -256,7 +256,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         # A noise that is given, or grids of it, are a width along constant columns.
         grids = not isinstance(getattr(self.selection, "noise", "auto"), str)
         kept = np.full(X.shape[1], given or grids)
-        self._keep_active(X, weight, width="noise", kept=kept, stacklevel=4)
+        self._keep_active(X, weight, width="noise", kept=kept)
         return X, weight
 
     @property
@@ -284,7 +284,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         if search.selection.classifies:
             classes, codes = code_classes(y, len(X))
         X, Z = self._active(X), rows_under_metric(self.metric, named_rows, self._active(X))
-        found = search.run(X, Z, weight, classes, codes, stacklevel=5)
+        found = search.run(X, Z, weight, classes, codes)
         if found is None:  # hardly any rows differ: plain windows
             return 0, 1, self.noise, None
         self.cv_results_, self.best_score_ = found.results, found.score

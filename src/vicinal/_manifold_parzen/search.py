@@ -10,6 +10,7 @@ from scipy.stats import rankdata
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_integer, check_spread
 from vicinal._density.neighbors import nearest_neighbors
 from vicinal._density.noise_choice import SLACK, check_noise, noise_range
@@ -54,7 +55,7 @@ class ParameterSearch:
         self.n_components, self.n_neighbors, self.noise = n_components, n_neighbors, noise
         self.selection, self.neighbor_search, self.engine = selection, neighbor_search, engine
 
-    def run(self, X, Z, weight, classes, codes, *, stacklevel=4):
+    def run(self, X, Z, weight, classes, codes):
         """Score every point of the grid on held-out rows; None where too few rows differ to hold any out.
 
         Parameters
@@ -78,7 +79,7 @@ class ParameterSearch:
         scores = np.stack([self._split_scores(data, train, test, grid, engine) for train, test in splits])
         results = _results(grid, scores)
         best = int(np.argmax(results["mean_test_score"]))
-        self._warn_if_noises_end_too_early(results, best, grid["noise"], stacklevel)
+        self._warn_if_noises_end_too_early(results, best, grid["noise"])
         return Found(results["params"][best], float(results["mean_test_score"][best]), results, engine.kind)
 
     def work(self, n_samples, n_features):
@@ -93,7 +94,7 @@ class ParameterSearch:
         scored = held_out if most is None else min(held_out, -(-most // folds))
         return frame_work(scored, shape, len(components) * n_noises, len(neighbors) * folds)
 
-    def _warn_if_noises_end_too_early(self, results, best, noises, stacklevel):
+    def _warn_if_noises_end_too_early(self, results, best, noises):
         """Noise "auto" should bracket the best: warn if the smallest is the best by more than a thousandth of a nat."""
         scores = results["mean_test_score"][best:]
         if (
@@ -107,7 +108,7 @@ class ParameterSearch:
                 "score better. Look for dependent columns, columns of few distinct values and rows that almost repeat "
                 "others, or pass selection=Selection(noise=...) with values that go lower.",
                 ConvergenceWarning,
-                stacklevel=stacklevel,
+                stacklevel=callers_line(),
             )
 
     def _check_splits(self, data, splits, classes):

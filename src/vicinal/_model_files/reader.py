@@ -16,6 +16,7 @@ import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 
+from vicinal._callers import callers_line
 from vicinal._model_files.fields import shown
 from vicinal._model_files.model_file import check_shape
 from vicinal._model_files.networks import network_of
@@ -91,7 +92,7 @@ class Reader:
                     current_sklearn_version=sklearn.__version__,
                     original_sklearn_version=version,
                 )
-                warnings.warn(warning, stacklevel=5)
+                warnings.warn(warning, stacklevel=callers_line())
 
     def value(self, tree, depth=0):
         """The value of a tree."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
+from vicinal._callers import callers_line
 from vicinal._supervision import check_length, check_pairs, code_groups
 
 Array = NDArray[Any]
@@ -168,7 +169,7 @@ def read_anchor_pairs(
             f"{contradicted} of {len(unlike)} negatives are positives of the same anchor, or the anchor itself: they are "
             "ignored. Look at how the pairs and the negatives were made.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=callers_line(),
         )
     return anchored
 

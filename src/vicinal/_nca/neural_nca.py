@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._callers import callers_line
 from vicinal._checks import (
     check_callback,
     check_device_rows,
@@ -270,7 +271,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
             warnings.warn(
                 f"all {len(X)} targets are equal: every network predicts them, and nothing is learned.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=callers_line(),
             )
         return X, NeighborSource(targets, weight, objective.kind)
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vicinal._callers import callers_line
 from vicinal._engine import Problem, prepare
 from vicinal._nca.init import column_spread, sample_rows
 from vicinal._nca.objectives import log_or_none, neighbor_objective, neighbor_value, placed_at
@@ -131,5 +132,5 @@ def check_agreement(targets, objective):
         warnings.warn(
             f"all {n} targets are equal: every metric predicts them, and components_ is the start.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=callers_line(),
         )

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_array
 from vicinal._mixtures import feature_positions
 from vicinal._plot.parts import short
@@ -99,7 +100,7 @@ def warn_if_too_coarse(kernel, cells):
             f"the kernels of the density are {narrowest:.2g} cells of the grid wide, so the picture misses parts of it. "
             f"Raise resolution {0.5 / narrowest:.0f} times or more, or pass rows X of a smaller region.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=callers_line(),
         )
 
 

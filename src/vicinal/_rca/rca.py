@@ -11,6 +11,7 @@ from scipy.linalg import eigh
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_columns_spread, check_integer, check_magnitude, shown_columns, validate_data
 from vicinal._dask import in_memory, is_collection
 from vicinal._metric import LinearMetricMixin, range_basis, rank_tolerance, whitening
@@ -193,7 +194,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
                 "shrinkage='cv' needs at least two chunklets to hold one out, got one: the raw metric is kept. Pass more "
                 "chunklets, or shrinkage='auto'.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=callers_line(),
             )
         elif len(self.components_) < self.rank_:
             self._warn_of_reduction(rows, entries, raw=float(choice.path[-1, 1]))
@@ -215,7 +216,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
                 f"{len(self.components_)} components find held-out mates less well than the raw rows do (cross-validated "
                 f"score {reduced:.3f}, raw {raw:.3f}). Pass a larger n_components, None to keep all, or more chunklets.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=callers_line(),
             )
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -413,7 +414,7 @@ class RCA(LinearMetricMixin, BaseEstimator):
                 "than that, or because columns depend on each other."
             )
         if said is not None:
-            warnings.warn(said, UserWarning, stacklevel=4)
+            warnings.warn(said, UserWarning, stacklevel=callers_line())
 
 
 def _fourth_powers(X, what):

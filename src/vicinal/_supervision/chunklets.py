@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from vicinal._callers import callers_line
 from vicinal._checks import check_integer
 from vicinal._supervision.groups import code_groups
 from vicinal._supervision.labels import check_length
@@ -190,7 +191,7 @@ def _read_pairs(pairs, n_samples, cannot_link, labels):
             "; ".join(text for _, text in conflicts) + ". One wrong pair joins two whole groups: look for "
             "pairs that are not alike, and drop them.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=callers_line(),
         )
     return chunklets, report
 

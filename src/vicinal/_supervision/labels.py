@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import DataConversionWarning
 
+from vicinal._callers import callers_line
 from vicinal._supervision.missing import read_values, refuse_missing
 from vicinal._tensors import as_host
 
@@ -82,7 +83,7 @@ def code_classes(y, n_rows, *, instead=""):
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected. Pass y.ravel().",
             DataConversionWarning,
-            stacklevel=3,
+            stacklevel=callers_line(),
         )
     if labels.classes.dtype == object:
         try:
