@@ -33,7 +33,7 @@ PASSES = 4
 
 
 def cluster_of(n_workers):
-    return LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0)
+    return LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0", memory_limit=0)
 
 
 def clusters(n, d, seed=0):

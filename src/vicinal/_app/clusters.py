@@ -44,7 +44,7 @@ def cluster_of(arguments: Any, console: Any) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if arguments.cluster is None:
             # A thread each: the kernels of a worker would wait for each other's memory.
-            local = LocalCluster(n_workers=arguments.workers, threads_per_worker=1, dashboard_address=None)
+            local = LocalCluster(n_workers=arguments.workers, threads_per_worker=1, dashboard_address=":0")
             address: Any = stack.enter_context(local)
         else:
             address = arguments.cluster
