@@ -642,7 +642,7 @@ def test_a_missing_package_names_its_extra(table):
 
 
 def test_a_fault_of_ours_is_told_apart(table, capsys, monkeypatch):
-    monkeypatch.setattr("vicinal._app.learn.read_table", lambda *_: 1 / 0)
+    monkeypatch.setattr("vicinal._app.blocks.read_table", lambda *_: 1 / 0)
     assert run("learn", "table.csv", "--method", "lca", "-o", "m.vicinal") == BUG
     assert "an unexpected ZeroDivisionError" in capsys.readouterr().err
 
@@ -880,7 +880,7 @@ def declared(parser, role):
 
 
 # What an argument may stand for when it is free text and not a path.
-TEXTS = {"COL", "COLS", "COL=KIND", "NAME", "NAMES", "NAME=VALUE", "CHAR", "TEXT", "N"}
+TEXTS = {"COL", "COLS", "COL=KIND", "NAME", "NAMES", "NAME=VALUE", "CHAR", "TEXT", "N", "ADDRESS"}
 
 
 def undeclared(parser):
@@ -937,6 +937,7 @@ SHARED = {
             ("labels", "other.npy", "--labels IN", ""),
             ("queries", "other.npy", "--pairs other.csv", "--queries IN"),
             ("texts", "other.npy", "--pairs other.csv", "--texts IN"),
+            ("query_texts", "other.npy", "--pairs other.csv", "--queries other.npy --query-texts IN"),
         )
         for written, outputs in (("output", "-o OUT"), ("report", "-o other.vicinal --report OUT"))
     },

@@ -193,12 +193,6 @@ def test_categories_of_huge_whole_numbers():
     assert np.isfinite(encoder.transform(table)).all()
 
 
-def test_infinite_entries_of_a_new_table_are_named():
-    encoder = vicinal.TableEncoder().fit(pd.DataFrame({"width": np.linspace(0.0, 1.0, 30) ** 2}))
-    with pytest.raises(ValueError, match=r"'width' holds 1 infinite"):
-        encoder.transform(pd.DataFrame({"width": [0.5, np.inf]}))
-
-
 @pytest.mark.parametrize("forged", ["spreads", "constant_variances_"])
 def test_what_a_model_file_lacks_is_noticed_at_load(tmp_path, forged):
     """Such files loaded, and failed at the first call with an AttributeError."""

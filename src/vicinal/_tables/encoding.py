@@ -55,13 +55,7 @@ def encoded(column: Any, part: str, written: str | None) -> np.ndarray:
     if part == "number":
         if not is_numeric(column):
             raise TableError(f"1 column of the model must be numeric: {describe_text(column)}.")
-        values = as_numbers(column).astype(np.float64)
-        if np.isinf(values).any():
-            raise TableError(
-                f"1 column of the model must hold finite numbers: {str(column.name)!r} holds {int(np.isinf(values).sum()):,} "
-                "infinite ones. Replace them, or make them missing."
-            )
-        return values
+        return as_numbers(column).astype(np.float64)
     if part.startswith("="):
         texts = as_texts(column)
         coded = (texts == part[1:]).to_numpy(dtype=np.float64, na_value=np.nan)
