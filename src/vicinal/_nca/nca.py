@@ -82,7 +82,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         columns; takes discriminant directions (fewer components than classes), principal components or the
         identity, and beside them directions that whiten the data and that whiten the classes (RCA); scales each to the
         highest leave-one-out likelihood; and keeps the kind that is best after five iterations, by the objective of
-        held-out rows (three folds of up to 2,048 rows).
+        held-out rows (three folds of up to 2,048 rows; below 60 rows the first kind is taken).
         Directions that see the classes are left out below five rows per column.
     objective : {"accuracy", "likelihood"} or Objective, default="accuracy"
         Eq. 3 or Eq. 6. :class:`vicinal.Objective` has soft targets (``match``) and a penalty on the size of A.

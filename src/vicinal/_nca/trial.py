@@ -10,6 +10,8 @@ from vicinal._nca.rows import Rows, Sample
 TRIAL_ITERATIONS = 5
 # Each row of the sample is held out once. More folds cost more and chose no better.
 _FOLDS = 3
+# With fewer rows, what is held out says nothing: the first kind is taken.
+_FEWEST_ROWS = 60
 
 
 def best_start(
@@ -57,7 +59,8 @@ def best_start(
             total += len(held_out) * sample.value(A, objective, held_out)
         return total
 
-    folds = sample.folds(_FOLDS) if len(kinds) > 1 and units is not None else []
+    on_trial = len(kinds) > 1 and units is not None and len(sample.X) >= _FEWEST_ROWS
+    folds = sample.folds(_FOLDS) if on_trial else []
     chosen = kinds[int(np.argmax([held_out_value(kind) for kind in kinds]))] if folds else kinds[0]
     classes = rows.targets.values if rows.targets.n_classes else None
     return start_for(chosen, rows.X, sample, classes)
