@@ -448,8 +448,7 @@ def test_the_code_says_where_the_folds_differ_from_a_fit_to_all_rows():
 def test_the_code_runs_where_every_row_has_a_twin(capsys):
     """LCA had an answer in the folds, which part twins, and none for all rows before it chose its own penalty."""
     X = np.repeat(np.random.default_rng(0).normal(size=(60, 3)), 2, axis=0)
-    types = dict.fromkeys(range(3), "continuous")  # or no density would be judged: every value is repeated
-    comparison = vicinal.compare(X, types=types, densities=["gaussian", "lca"], n_repeats=1)
+    comparison = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
     code = vicinal.report(X, comparison=comparison).summary["code"]
     namespace = {"X": X}
     exec(code, namespace)

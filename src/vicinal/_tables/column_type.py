@@ -191,15 +191,16 @@ def array_types(X: np.ndarray, names: list[str], types: Mapping[Any, Any] | None
     unknown = [key for key in asked if key not in names]
     if unknown:
         raise TableError(f"types: there is no column {unknown[0]!r}. There are {shown(names)}.")
-    found = [
-        asked_type(column, asked[name], name) if name in asked else number_type(column, name)
-        for name, column in zip(names, X.T, strict=True)
-    ]
-    again = [k for k in tied_positions(found) if names[k] not in asked]
+
+    def kind_of(name: str, column: np.ndarray) -> ColumnType:
+        return asked_type(column, asked[name], name) if name in asked else number_type(column, name)
+
+    found = [kind_of(name, column) for name, column in zip(names, X.T, strict=True)]
+    again = tied_positions(found)
     if again:
         once = np.sort(np.unique(X, axis=0, return_index=True)[1])
         for k in again if len(once) < len(X) else ():
-            found[k] = number_type(X[once, k], names[k])
+            found[k] = kind_of(names[k], X[once, k])
     return found
 
 
@@ -210,7 +211,7 @@ def tied_positions(kinds: Sequence[ColumnType]) -> list[int]:
     """
     if sum(kind.kind in ("tied", "continuous", "lattice") for kind in kinds) < 2:
         return []
-    return [k for k, kind in enumerate(kinds) if kind.kind == "tied"]
+    return [k for k, kind in enumerate(kinds) if kind.tied]
 
 
 def find_lattice(values: np.ndarray, resolution: float, *, any_step: bool = True) -> tuple[float, float] | None:

@@ -143,14 +143,18 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
     for name in types:
         if name not in frame.columns:
             raise TableError(f"types: there is no column {name!r}. The table has {shown(frame.columns)}.")
-    found = {
-        name: _as_asked(frame[name], types[name]) if name in types else _found(frame[name]) for name in frame.columns
-    }
-    names = list(found)
-    again = [names[k] for k in tied_positions(list(found.values())) if names[k] not in types]
+
+    def kind_of(column: Any) -> ColumnType:
+        return _as_asked(column, types[column.name]) if column.name in types else _found(column)
+
+    found = {name: kind_of(frame[name]) for name in frame.columns}
+    again = [list(found)[k] for k in tied_positions(list(found.values()))]
     if again:
-        once = frame.drop_duplicates()
-        found |= {name: _found(once[name]) for name in again if len(once) < len(frame)}
+        try:
+            once = frame.drop_duplicates()
+        except TypeError:  # entries that cannot be compared, such as lists
+            return found
+        found |= {name: kind_of(once[name]) for name in again if len(once) < len(frame)}
     return found
 
 
