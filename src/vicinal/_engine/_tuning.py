@@ -111,11 +111,11 @@ NEAR_POINTS = 4096  # points of which that is counted
 # What a pair costs, in tenths of a nanosecond beside its coordinates and per coordinate: in dense passes over all rows, for
 # sums alone, for means and pulls, and for scatters; and pruned, for its distance, and for its exponential and all that
 # follows.  Pruned scatters see each pair once.
-# Pruned work must promise this share of the dense cost to be taken.  Measured.
+# Those of scatters are estimates from runs on a busy machine.
 DENSE_COST = {"sums": (8.0, 0.5), "values": (13.0, 1.55), "scatter": (21.0, 1.15)}
 VISITED_COST = {"sums": (12.0, 1.35), "values": (12.0, 1.35), "scatter": (6.0, 0.45)}
 TAKEN_COST = {"sums": (15.0, 0.1), "values": (40.0, 2.2), "scatter": (20.0, 1.0)}
-PRUNED_SAVING = 0.8
+PRUNED_SAVING = 0.8  # pruned work must promise this share of the dense cost to be taken
 ORDER_WEARS = 1.5  # an order is made again when a pass visits this many times the share that it did
 
 # -- fused kernels on a GPU (`_cuda.py`) --------------------------------------------------------------------------
