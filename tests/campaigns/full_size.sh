@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # The campaigns at full size on a machine of 16 cores, in two parts of up to SECONDS each:
-#   bash tests/campaigns/full_size.sh cases|processes SECONDS FOLDER
+#   bash tests/campaigns/full_size.sh cases|processes SECONDS FOLDER [SEED]
 # FOLDER gets the log of each campaign, and the failing cases in failures-PART.tar.gz.
 set -u
-part=$1 seconds=$2 folder=$3 failures=$(mktemp -d)
+part=$1 seconds=$2 folder=$3 seed=${4:-0} failures=$(mktemp -d)
 export PYTHONPATH="$PWD/src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 
 campaign() { # NAME JOBS BLAS-THREADS FURTHER-OPTIONS
   local name=$1 jobs=$2 threads=$3
   shift 3
-  OMP_NUM_THREADS=$threads OPENBLAS_NUM_THREADS=$threads MKL_NUM_THREADS=$threads python tests/campaigns "$name" \
-    --jobs "$jobs" --seconds "$seconds" --failures "$failures" "$@" >"$folder/$name.txt" 2>&1 &
+  OMP_NUM_THREADS=$threads OPENBLAS_NUM_THREADS=$threads MKL_NUM_THREADS=$threads "${PYTHON:-python}" tests/campaigns "$name" \
+    --jobs "$jobs" --seconds "$seconds" --seed "$seed" --failures "$failures" "$@" >"$folder/$name.txt" 2>&1 &
 }
 
 mkdir -p "$folder"
