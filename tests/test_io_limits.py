@@ -192,6 +192,14 @@ def test_a_number_of_outputs_is_not_written_out(write):
     assert_bounded(write(tree, writer.arrays), "n_outputs=1000000000")
 
 
+def test_a_normalizer_does_not_make_a_name_for_a_trillion_columns(write):
+    """It was loaded, and `get_feature_names_out` took all memory."""
+    tree = Writer().estimator(Normalizer().fit(X))
+    tree["attributes"]["n_features_in_"] = 10**12
+    with pytest.raises(ValueError, match=r"n_features_in_=1000000000000, expected an integer d, at least 1, at most 1e\+06"):
+        io.load(write(tree))
+
+
 def test_checks_of_large_matrices_take_little_memory(write):
     """One array in every place: the checks of the relations between them made five of its size."""
     writer, d = Writer(), 900
