@@ -76,7 +76,26 @@ def _truth(case: Case) -> str:
     expected = [_class_shares(x, X, weight, width, codes) for x in new]
     if max(-min(_log_density(x, X, weight, width) for x in new), 1.0) * np.finfo(precision).eps < 1e-9:
         _close(soft.predict_proba(new), expected, precision, "predict_proba", 10.0 * factor)
+    if n >= 4:
+        init = rng.normal(size=(int(rng.integers(1, d + 1)), d)) / width
+        metric = v.NCA(len(init), init=init, max_iter=1, engine=_engine(case)).fit(X, codes)
+        expected = [_share_of_own_class(X, codes, init)]
+        # A share errs by as much as the exponents do, which are squares of distances in units of the width.
+        _close(metric.objectives_[:1], expected, precision, "the objective of NCA", factor * (1.0 + width**-2))
     return "as mpmath says"
+
+
+def _share_of_own_class(X: np.ndarray, codes: np.ndarray, init: np.ndarray) -> float:
+    """The mean probability of the own class, eq. 2 to 4 of the paper."""
+    with mpmath.workdps(50):
+        A = mpmath.matrix(init.tolist())
+        images = [A * mpmath.matrix([mpmath.mpf(float(value)) for value in row]) for row in X]
+        total = mpmath.mpf(0)
+        for i, image in enumerate(images):
+            others = [j for j in range(len(X)) if j != i]
+            terms = {j: mpmath.exp(-(mpmath.norm(image - images[j]) ** 2)) for j in others}
+            total += mpmath.fsum(terms[j] for j in others if codes[j] == codes[i]) / mpmath.fsum(terms.values())
+        return float(total / len(X))
 
 
 def _terms(x: np.ndarray, X: np.ndarray, weight: np.ndarray, width: float) -> list:
