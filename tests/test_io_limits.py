@@ -175,7 +175,7 @@ def test_keys_of_a_dict_do_not_collide(write):
     items = [[key * (2**61 - 1), 1.0] for key in range(40_000)]
     with pytest.raises(ValueError, match="keys with the same hash"):
         io.load(write(tree_with(vicinal.DensityClassifier(), priors={"is": "dict", "items": items})))
-    few = {key: 1.0 for key in (-1, -2, 0, 1, 2**61 - 1)}
+    few = dict.fromkeys((-1, -2, 0, 1, 2 ** 61 - 1), 1.0)
     assert Reader({}).value(Writer().value(few, ("priors",))) == few
 
 
