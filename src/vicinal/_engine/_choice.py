@@ -152,7 +152,7 @@ def _inner_estimators(estimator: Any) -> list[Any]:
     return [value for value in estimator.get_params(deep=False).values() if not isinstance(value, type)]
 
 
-def _said_of_work(X: ArrayLike, given: Engine | str | None, work: Work, metric: np.ndarray | None = None) -> str:
+def _said_of_work(X: Any, given: Engine | str | None, work: Work, metric: np.ndarray | None = None) -> str:
     engine = as_engine(given)
     if on_device(X) and engine.kind == "auto":
         return f"torch: the rows are a tensor on {X.device}"
