@@ -122,6 +122,16 @@ def test_an_interrupted_fit_writes_the_best_model_so_far_or_says_that_nothing_wa
     assert (folder / "model.v").read_bytes() == (folder / "whole.v").read_bytes()
 
 
+@pytest.mark.parametrize("left", [b"", b'{"what": "vici'])
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
+def test_a_header_that_a_kill_cut_off_is_written_anew(folder, passes, left, resume):
+    """The next run said that the empty file was none of vicinal, and that one should move it away."""
+    command = ["learn", "table.csv", *METHODS["parzen"], "-q", "-o", "model.v"]
+    (folder / "model.v.partial").write_bytes(left)
+    assert main([*command, *resume]) == OK
+    assert not (folder / "model.v.partial").exists()
+
+
 def test_a_journal_belongs_to_one_fit(folder, passes):
     command = ["learn", "table.csv", *METHODS["lca"], "-q", "-o", "model.v"]
     assert main([*command, "--resume"]) == USAGE  # there is nothing to go on from
