@@ -1234,6 +1234,15 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused(folder, capsys, monke
     assert Path("bomb.parquet").stat().st_size < 10_000
     assert run("learn", "bomb.parquet", "--method", "lca", "-o", "m.vicinal", *more) == DATA
     assert "bomb.parquet unpacks to more than 1 MB, over 100 times its size" in capsys.readouterr().err
+    # A folder of such files, and a large one, is read in blocks, which had no limit.
+    Path("bombs").mkdir()
+    for name in ("a", "b"):
+        pd.DataFrame({"a": np.zeros(50_000), "b": np.arange(50_000) % 2.0}).to_parquet(f"bombs/{name}.parquet")
+    assert run("learn", "bombs", "--method", "parzen", "-o", "m.vicinal", *more) == DATA
+    assert "bombs unpacks to more than 1 MB, over 100 times its size" in capsys.readouterr().err
+    monkeypatch.setattr("vicinal._app.blocks.LARGE", 1 << 10)
+    assert run("learn", "bomb.parquet", "--method", "parzen", "-o", "m.vicinal", *more) == DATA
+    assert "bomb.parquet unpacks to more than 1 MB" in capsys.readouterr().err
     assert not Path("m.vicinal").exists()
 
 

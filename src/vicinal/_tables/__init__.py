@@ -16,7 +16,16 @@ from vicinal._tables.encoder import TableEncoder
 from vicinal._tables.encoding import PARTS
 from vicinal._tables.frames import column_types, nearest_names, parse_types
 from vicinal._tables.preparing import COMMAND_WORDS, Note, PreparedTable, prepare, prepare_table, refuse_infinite
-from vicinal._tables.scoring import N_DRAWS, dequantizer_of, draw_scores, log_volume, score_rows
+from vicinal._tables.scoring import (
+    N_DRAWS,
+    dequantizer_of,
+    draw_scores,
+    fills_in,
+    known_log_volumes,
+    log_steps,
+    log_volume,
+    score_rows,
+)
 
 __all__ = [
     "COMMAND_WORDS",
@@ -35,6 +44,9 @@ __all__ = [
     "dequantizer_of",
     "describe_types",
     "draw_scores",
+    "fills_in",
+    "known_log_volumes",
+    "log_steps",
     "log_volume",
     "nearest_names",
     "parse_types",

@@ -48,7 +48,8 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
     -----
     The noise of a row is a function of the seed, of the row's values and of the number of the draw. So ``transform``
     gives a row the same answer alone, among others and in any order. ``fit_transform``, for training rows, tells equal
-    rows apart by their position among each other; otherwise a repeated row would still repeat. NaN stays NaN.
+    rows apart by their position among each other; otherwise a repeated row would still repeat. NaN stays NaN. Rows of
+    float32 come back as float64 where a column is rounded, because noise beside a large value needs the digits.
 
     Use it before a density. A metric, and whatever else looks for neighbours, should see rows without noise: see
     `training_only`.
@@ -181,11 +182,9 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         return steps.copy()
 
     def _noisy(self, X: np.ndarray, number: int, twin: np.ndarray) -> np.ndarray:
-        # In float32 the noise of a fine step beside a large value would be rounded away.
-        too_coarse = X.dtype == np.float32 and np.any(
-            self.steps_ < 2.0**-10 * np.nanmax(np.abs(X), axis=0) * (self.steps_ > 0)
-        )
-        noisy = np.array(X, dtype=np.float64 if too_coarse else X.dtype)
+        # Beside a large value float32 would round the noise of a fine step away. Whether it would must not be asked of the
+        # rows at hand, or a row would have another noise alone than among others.
+        noisy = np.array(X, dtype=np.float64 if self.steps_.any() else X.dtype)
         rows = _mixed(_mixed(_hash_of_rows(X, self.seed_) ^ np.uint64(number)) ^ twin)
         for j in np.flatnonzero(self.steps_):
             bits = _mixed(rows ^ _mixed(np.array(j + 1, dtype=np.uint64)))
