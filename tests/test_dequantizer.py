@@ -8,6 +8,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal import LCA, DensityImputer, Dequantizer, ParzenWindows
+from vicinal._tables import EqualRows
 from vicinal.tables import score_rows
 
 RNG = np.random.default_rng(0)
@@ -141,3 +142,12 @@ def test_rows_with_gaps_are_scored_by_what_is_known_of_them():
     )
     with pytest.raises(ValueError, match="1 of 1 rows have missing values, which the model fills in"):
         score_rows(filling, row, probability=True)
+
+
+def test_equal_training_rows_in_different_blocks_are_told_apart():
+    """The rows of a large table come in blocks, and equal rows of two blocks had the same noise."""
+    dequantizer, seen = Dequantizer([1.0, 0.5]).fit(COUNTS[:, :2]), EqualRows()
+    whole = dequantizer.transform_training_rows(COUNTS[:, :2])
+    parts = [dequantizer.transform_training_rows(part, seen) for part in np.array_split(COUNTS[:, :2], 7)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    assert len(np.unique(whole, axis=0)) == len(COUNTS)

@@ -23,7 +23,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import LabelEncoder, MaxAbsScaler, Normalizer, StandardScaler, normalize
 
 import vicinal
-from vicinal import LCA, NCA, RCA, Engine, ManifoldParzen, Objective, ParzenWindows, io, retrieval
+from vicinal import LCA, NCA, RCA, Engine, LCAGauss, ManifoldParzen, Objective, ParzenWindows, io, retrieval
 from vicinal._model_files.model_file import _DIGEST_AT, _DIGEST_END, FORMAT, parse_model, read_arrays, write_arrays
 from vicinal._model_files.reader import Reader
 from vicinal._model_files.writer import Writer

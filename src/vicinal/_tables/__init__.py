@@ -11,7 +11,7 @@
 
 from vicinal._tables.column_type import KINDS, ColumnType, TableError, array_types, describe_types
 from vicinal._tables.dependence import dependent_columns
-from vicinal._tables.dequantizer import Dequantizer
+from vicinal._tables.dequantizer import Dequantizer, EqualRows
 from vicinal._tables.encoder import TableEncoder
 from vicinal._tables.encoding import PARTS
 from vicinal._tables.frames import column_types, nearest_names, parse_types
@@ -34,6 +34,7 @@ __all__ = [
     "PARTS",
     "ColumnType",
     "Dequantizer",
+    "EqualRows",
     "Note",
     "PreparedTable",
     "TableEncoder",
