@@ -125,9 +125,7 @@ def test_rows_with_gaps_are_scored_by_what_is_known_of_them():
     X = np.column_stack([RNG.poisson(4.0, size=80), 10.0 * RNG.binomial(9, 0.4, size=80)])
     model = make_pipeline(Dequantizer([1.0, 10.0]), StandardScaler(), ParzenWindows(0.4)).fit(X)
     row, other = np.array([[3.0, np.nan]]), np.array([[3.0, 20.0]])
-    alone = [
-        model[-1].marginal([0]).score_samples(model[1].transform(model[0].draw(row, k))[:, :1]) for k in range(8)
-    ]
+    alone = [model[-1].marginal([0]).score_samples(model[1].transform(model[0].draw(row, k))[:, :1]) for k in range(8)]
     expected = np.mean(alone) - np.log(model[1].scale_[0])
     found = score_rows(model, np.concatenate([row, other]))
     np.testing.assert_allclose(found[0], expected, rtol=1e-9)

@@ -120,9 +120,7 @@ def _shares(estimator: Any) -> str:
         )
     more = f" ({len(shares) - _MOST_BARS} more)" if len(shares) > _MOST_BARS else ""
     what = "unit" if spread is None else "standard deviation"
-    caption = (
-        f'<caption style="text-align:left;opacity:.75">share of the squared distance that one {what} of a column makes{more}</caption>'
-    )
+    caption = f'<caption style="text-align:left;opacity:.75">share of the squared distance that one {what} of a column makes{more}</caption>'
     return f'<table style="border-collapse:collapse;font-size:13px">{caption}{"".join(rows)}</table>'
 
 
