@@ -95,9 +95,9 @@ def _spread(estimator: Any) -> np.ndarray | None:
         centres = getattr(getattr(estimator, "mixture_", None), "centres", None)
     except NotFittedError:  # it was saved without its rows
         return None
-    components = estimator.components_
-    fits = isinstance(centres, np.ndarray) and centres.shape[1:] == components.shape[1:]
-    return centres.std(axis=0, dtype=np.float64) if fits else None
+    if not isinstance(centres, np.ndarray) or centres.shape[1:] != estimator.components_.shape[1:]:
+        return None
+    return centres.std(axis=0, dtype=np.float64)
 
 
 def _shares(estimator: Any) -> str:
