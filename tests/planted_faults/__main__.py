@@ -61,9 +61,7 @@ def copied(folder: Path) -> Path:
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(
-                source, folder / name, symlinks=True, ignore=shutil.ignore_patterns("results", "*.pyc")
-            )
+            shutil.copytree(source, folder / name, symlinks=True, ignore=shutil.ignore_patterns("results", "*.pyc"))
         elif source.exists():
             shutil.copy2(source, folder / name)
     return folder
