@@ -38,10 +38,10 @@ EXPECTED_FAILURES_OF_DIAGONAL = EXPECTED_FAILURES | {
 
 @parametrize_with_checks(
     [
-        NCA(),
-        NCA(objective="likelihood"),
-        NCA(structure="diag"),
-        NCA(solver="cg", random_state=0, init=MultiStart(n_starts=2)),
+        NCA(max_iter=5),
+        NCA(objective="likelihood", max_iter=5),
+        NCA(structure="diag", max_iter=5),
+        NCA(solver="cg", random_state=0, init=MultiStart(n_starts=2), max_iter=5),
     ],
     expected_failed_checks=lambda estimator: (
         EXPECTED_FAILURES_OF_DIAGONAL if estimator.structure == "diag" else EXPECTED_FAILURES

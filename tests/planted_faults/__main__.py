@@ -2,10 +2,11 @@
 
     python tests/planted_faults --jobs 16 --output faults.md
 
-A fault is first tried with the test files that concern it, in the default selection of tests. One that goes unnoticed is tried with
-all files of the default run, and then with the tests that are marked `slow`: the default run must notice whatever the
-full one notices. Tests that fail without any fault on this machine (because a tool is missing, say) are found first
-and left out. The exit status is 1 where only a slow test noticed a fault, and 2 where a fault cannot be planted.
+A fault is first tried with the test files that concern it, in the default selection of tests. One that goes unnoticed is
+tried with all files of the default run, and then with the tests that are marked `slow`: the default run must notice whatever
+the full one notices. A test that fails is tried without the fault as well, and does not count where it fails there
+(because a tool is missing on this machine, say). The exit status is 1 where only a slow test noticed a fault, and 2
+where a fault cannot be planted.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -104,15 +106,41 @@ def run_tests(tree: Path, files: list[str], selection: str, left_out: list[str],
     return Run(failed, time.monotonic() - started)
 
 
-def without_faults(files: list[str], jobs: int, limit: float, folder: Path) -> list[str]:
-    """The tests of some files that fail on this machine as it is."""
-    tree = copied(folder)
-    with ThreadPoolExecutor(jobs) as pool:
-        runs = list(pool.map(lambda name: run_tests(tree, [name], "slow or not slow", [], limit, stop=False), files))
-    return sorted({test for run in runs for test in run.failed})
+class Unchanged:
+    """The tree without a fault, which tells whether a test fails by itself on this machine."""
+
+    def __init__(self, folder: Path, limit: float) -> None:
+        self._tree, self._limit, self._known = copied(folder), limit, {}
+        self._lock = threading.Lock()
+
+    def fails(self, test: str) -> bool:
+        """Whether a test fails here as well."""
+        if test == "time" or test.startswith("exit status"):
+            return False
+        with self._lock:
+            if test not in self._known:
+                run = run_tests(
+                    self._tree, [test.removeprefix("tests/")], "slow or not slow", [], self._limit, stop=False
+                )
+                self._known[test] = bool(run.failed)
+            return self._known[test]
+
+    def failing(self) -> list[str]:
+        """The tests that are known to fail here."""
+        return sorted(test for test, fails in self._known.items() if fails)
 
 
-def try_fault(fault: Fault, everything: list[str], left_out: list[str], limit: float, whole: bool) -> Found:
+def first_failure(tree: Path, files: list[str], selection: str, unchanged: Unchanged, limit: float) -> Run:
+    """The first test of some files that fails in a tree, and not without the fault; no test where there is none."""
+    seconds = 0.0
+    while True:
+        run = run_tests(tree, files, selection, unchanged.failing(), limit, stop=True)
+        seconds += run.seconds
+        if not run.failed or not unchanged.fails(run.failed[0]):
+            return Run(run.failed[:1], seconds)
+
+
+def try_fault(fault: Fault, everything: list[str], unchanged: Unchanged, limit: float) -> Found:
     """Plant one fault, and find out who notices."""
     with tempfile.TemporaryDirectory(prefix="planted-") as name:
         tree = copied(Path(name))
@@ -120,26 +148,24 @@ def try_fault(fault: Fault, everything: list[str], left_out: list[str], limit: f
         file.write_text(file.read_text(encoding="utf-8").replace(fault.text, fault.planted), encoding="utf-8")
         near = [f"{test}.py" for test in fault.tests]
         rest = [test for test in everything if test not in near]
-        attempts = [("default", near, "not slow")]
-        if whole:
-            attempts += [("default", rest, "not slow")]
-        attempts += [("slow", everything if whole else near, "slow")]
+        attempts = [("default", near, "not slow"), ("default", rest, "not slow"), ("slow", [*near, *rest], "slow")]
         seconds = 0.0
         for by, files, selection in attempts:
-            run = run_tests(tree, files, selection, left_out, limit, stop=True)
-            seconds += run.seconds
-            if run.failed:
-                return Found(by, run.failed[0], seconds)
+            if files:
+                run = first_failure(tree, files, selection, unchanged, limit)
+                seconds += run.seconds
+                if run.failed:
+                    return Found(by, run.failed[0], seconds)
         return Found("nobody", "", seconds)
 
 
-def table(found: list[tuple[Fault, Found]]) -> str:
+def table(found: dict[int, tuple[Fault, Found]]) -> str:
     """The answer as a table in Markdown."""
     lines = ["| # | file | what goes wrong | noticed by | the first test that fails |", "|---|---|---|---|---|"]
-    for number, (fault, who) in enumerate(found, 1):
+    for number, (fault, who) in sorted(found.items()):
         test = who.test.removeprefix("tests/").replace("|", "\\|")
         lines.append(f"| {number} | `{fault.file}` | {fault.wrong} | {who.by} | {f'`{test}`' if test else ''} |")
-    counts = {by: sum(who.by == by for _, who in found) for by in ("default", "slow", "nobody")}
+    counts = {by: sum(who.by == by for _, who in found.values()) for by in ("default", "slow", "nobody")}
     lines += [
         "",
         f"{len(found)} faults: the default run noticed {counts['default']}, only slow tests noticed {counts['slow']}, and "
@@ -170,26 +196,25 @@ def main() -> int:
     if said := misplaced():
         print(*said, sep="\n")
         return 2
-    chosen = [FAULTS[number - 1] for number in options.only or range(1, len(FAULTS) + 1)]
+    numbers = options.only or range(1, len(FAULTS) + 1)
     everything = sorted(path.name for path in (ROOT / "tests").glob("test_*.py") if path.name not in APART)
-    if options.near:
-        everything = sorted({f"{test}.py" for fault in chosen for test in fault.tests})
-    with tempfile.TemporaryDirectory(prefix="unchanged-") as name:
-        left_out = without_faults(everything, options.jobs, options.limit, Path(name))
-    print(f"left out, because they fail without a fault: {', '.join(left_out) or 'none'}", flush=True)
+    found: dict[int, tuple[Fault, Found]] = {}
 
-    def one(fault: Fault) -> tuple[Fault, Found]:
-        who = try_fault(fault, everything, left_out, options.limit, not options.near)
-        print(f"{who.by:8} {who.seconds:6.0f} s  {fault.file}: {fault.wrong}  {who.test}", flush=True)
-        return fault, who
+    def one(number: int) -> None:
+        fault = FAULTS[number - 1]
+        near = [f"{test}.py" for test in fault.tests]
+        who = try_fault(fault, near if options.near else everything, unchanged, options.limit)
+        print(f"{number:3} {who.by:8} {who.seconds:6.0f} s  {fault.file}: {fault.wrong}  {who.test}", flush=True)
+        found[number] = fault, who
+        if options.output is not None:
+            options.output.write_text(table(found) + "\n", encoding="utf-8")
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        found = list(pool.map(one, chosen))
-    text = table(found)
-    print(text)
-    if options.output is not None:
-        options.output.write_text(text + "\n", encoding="utf-8")
-    return int(any(who.by == "slow" for _, who in found))
+    with tempfile.TemporaryDirectory(prefix="unchanged-") as name, ThreadPoolExecutor(options.jobs) as pool:
+        unchanged = Unchanged(Path(name), options.limit)
+        list(pool.map(one, numbers))
+        print(f"fail without a fault, and do not count: {', '.join(unchanged.failing()) or 'none'}")
+    print(table(found))
+    return int(any(who.by == "slow" for _, who in found.values()))
 
 
 if __name__ == "__main__":
