@@ -64,6 +64,12 @@ def test_every_public_name_is_in_the_api_list():
     assert set(vicinal.__all__) - {"__version__"} <= listed
 
 
+def test_the_changelog_begins_with_this_version():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version = re.search(r"^## (\S+)", changelog, re.MULTILINE)[1]
+    assert version == vicinal.__version__.removesuffix(".dev0")
+
+
 EXAMPLES = sorted((ROOT / "docs" / "examples").rglob("plot_*.py"))
 
 
