@@ -579,7 +579,7 @@ def test_pickle_clone_and_search(iris):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(nca)).transform(X), nca.transform(X))
     assert clone(nca).get_params() == nca.get_params()
     search = GridSearchCV(
-        make_pipeline(NCA(max_iter=200), KNeighborsClassifier(3)), {"nca__n_components": [1, 2]}, cv=3
+        make_pipeline(NCA(max_iter=20), KNeighborsClassifier(3)), {"nca__n_components": [1, 2]}, cv=2
     ).fit(X, y)
     assert search.best_score_ > 0.9
 
