@@ -175,7 +175,7 @@ def test_keys_of_a_dict_do_not_collide(write):
     items = [[key * (2**61 - 1), 1.0] for key in range(40_000)]
     with pytest.raises(ValueError, match="keys with the same hash"):
         io.load(write(tree_with(vicinal.DensityClassifier(), priors={"is": "dict", "items": items})))
-    few = dict.fromkeys((-1, -2, 0, 1, 2 ** 61 - 1), 1.0)
+    few = dict.fromkeys((-1, -2, 0, 1, 2**61 - 1), 1.0)
     assert Reader({}).value(Writer().value(few, ("priors",))) == few
 
 
@@ -196,7 +196,9 @@ def test_a_normalizer_does_not_make_a_name_for_a_trillion_columns(write):
     """It was loaded, and `get_feature_names_out` took all memory."""
     tree = Writer().estimator(Normalizer().fit(X))
     tree["attributes"]["n_features_in_"] = 10**12
-    with pytest.raises(ValueError, match=r"n_features_in_=1000000000000, expected an integer d, at least 1, at most 1e\+06"):
+    with pytest.raises(
+        ValueError, match=r"n_features_in_=1000000000000, expected an integer d, at least 1, at most 1e\+06"
+    ):
         io.load(write(tree))
 
 
