@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import vicinal
 from campaigns.harness import Bad, Case, Skip, environment
 
-CASES = 200
+CASES = 60
 _COMMON = """
 import hashlib, os, sys, warnings, numpy as np
 warnings.simplefilter("ignore")
