@@ -27,13 +27,13 @@ case $part in
     campaign memory_use 4 3
     ;;
   all)
-    campaign inputs 6 1
+    campaign inputs 5 1
     campaign model_files 4 1
     campaign numbers 1 1
     campaign kills 1 1
     campaign concurrency 2 2
     campaign memory_limits 1 1
-    campaign memory_use 1 2
+    campaign memory_use 2 2
     ;;
   *)
     echo "the part is cases, processes or all, not $part" >&2
