@@ -21,7 +21,8 @@ Rules that keep this correct:
    and nothing is subtracted there.
 4. Signatures are explicit and every array C-contiguous: a second layout would compile a second kernel.
 5. Sums over a tile are in the working precision, sums over tiles in float64.
-6. No array is assigned or added to a slice of another: the message about shapes that do not fit takes Numba three seconds to
+6. Every other compiled function is inlined (`_OPTIONS`), so that answers have the same bits wherever the kernel comes from.
+7. No array is assigned or added to a slice of another: the message about shapes that do not fit takes Numba three seconds to
    compile.  Numbers are fine.
 """
 
@@ -54,7 +55,9 @@ def _can_cache() -> bool:
     return True
 
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+# Of the parts of kernels. They are always inlined: of one that is not, the process that compiles a kernel would run another
+# copy than a process that loads the kernel from the cache, and LLVM may add up in another order in each.
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "forceinline": True}
 _CACHED = _can_cache()
 
 
@@ -105,7 +108,7 @@ def _exp(x):
     raise NotImplementedError("only for compiled code")
 
 
-@overload(_exp, jit_options={"fastmath": {"contract"}})
+@overload(_exp, jit_options={"fastmath": {"contract"}, "forceinline": True})
 def _exp_overload(x):
     if x == types.float64:
 
@@ -157,7 +160,7 @@ class _Kernel:
 
     def __init__(self, function: Callable[..., None], signature: Callable[[Any], Any]):
         function.__qualname__ += f"-{_SOURCES}"  # a part of the name of its file in the cache
-        self._dispatcher = njit(fastmath={"contract"}, cache=_CACHED, **_OPTIONS)(function)
+        self._dispatcher = njit(fastmath={"contract"}, cache=_CACHED, **{**_OPTIONS, "forceinline": False})(function)
         self._signature = signature
         self._ready: set[np.dtype[Any]] = set()
         self.__doc__ = function.__doc__
