@@ -49,11 +49,16 @@ def expected_failures(estimator):
     return failures
 
 
-@parametrize_with_checks(
-    [LCA(), LCA(reg=0.1), LCA("diag", reg=0.1, solver="em")], expected_failed_checks=expected_failures
-)
+@parametrize_with_checks([LCA(reg=0.1), LCA("diag", reg=0.1, solver="em")], expected_failed_checks=expected_failures)
 @pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([LCA()], expected_failed_checks=expected_failures)
+@pytest.mark.filterwarnings("ignore:.*exact twin.*:UserWarning")
+def test_scikit_learn_checks_with_a_search(estimator, check):
     check(estimator)
 
 
