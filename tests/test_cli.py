@@ -679,7 +679,7 @@ def test_a_million_rows_on_stdin(table):
 
 
 def test_a_reader_that_leaves_early_is_no_error(table):
-    pd.concat([table[FEATURES]] * 3000).to_csv("long.csv", index=False)
+    pd.concat([table[FEATURES]] * 500).to_csv("long.csv", index=False)
     assert run("learn", "table.csv", "--method", "rca", "--target", "kind", "-o", "m.vicinal", "-q") == OK
     process = subprocess.Popen(
         [COMMAND, "transform", "m.vicinal", "long.csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
