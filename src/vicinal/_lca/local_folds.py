@@ -14,10 +14,14 @@ from vicinal._lca.local_kernels import (
     Coordinates,
     Kernels,
     Shared,
+    Vicinities,
     adapted_neighbors,
     count_candidates,
+    count_members,
     find_neighbors,
     make_kernels,
+    make_vicinities,
+    squared_distances,
 )
 from vicinal._lca.penalty import family_matrix
 from vicinal._lca.steps import CollapseError, Structure
@@ -37,6 +41,7 @@ class Choice(NamedTuple):
     n_neighbors: int
     n_components: int
     center: str
+    vicinity: str = "nearest"
 
 
 class LocalFold:
@@ -82,17 +87,26 @@ class LocalFold:
             self._near[shape] = known
         return known[:, :k]
 
-    def prepare_neighbors(self, shape: Shared, k: int) -> None:
-        """Find the neighbours for all vicinities of up to k rows at once."""
-        self._neighbors(shape, k)
+    def prepare_neighbors(self, shape: Shared, k: int, vicinity: str) -> None:
+        """Find the neighbours for all vicinities of a size up to k at once."""
+        self._neighbors(shape, count_members(k, vicinity, len(self._train)))
 
     def table(
-        self, test: np.ndarray, shape: Shared, k: int, depths: Sequence[int], factors: Sequence[float], center: str
+        self,
+        test: np.ndarray,
+        shape: Shared,
+        k: int,
+        depths: Sequence[int],
+        factors: Sequence[float],
+        center: str,
+        vicinity: str,
     ) -> np.ndarray:
         """Log-densities of test rows for all depths and all multiples of a shape, shape (depths, factors, tests)."""
         coordinates, Z = self._coordinates(shape)
-        neighbors = self._neighbors(shape, k) if depths[-1] else np.empty((len(Z), 0), dtype=int)
-        kernels = make_kernels(Z, neighbors, depths[-1], self._weight, center, self._engine)
+        kernels = Kernels.at_rows(Z)
+        if depths[-1]:
+            near = self._neighbors(shape, count_members(k, vicinity, len(Z)))
+            kernels = first_kernels(Z, near, k, depths[-1], self._weight, center, vicinity, self._engine)[0]
         return self._scores(kernels, coordinates, test, depths, factors)
 
     def adapted_table(self, test: np.ndarray, choice: Choice, factors: Sequence[float], passes: int) -> np.ndarray:
@@ -100,18 +114,22 @@ class LocalFold:
         shape = Shared(choice.shared, choice.noise)
         coordinates, Z = self._coordinates(shape)
         known, kernels = self._adapted.get(choice, (0, None))
+        members = count_members(choice.n_neighbors, choice.vicinity, len(Z))
         if kernels is None or known > passes:
-            neighbors = self._neighbors(shape, choice.n_neighbors)
-            known, kernels = 0, make_kernels(Z, neighbors, *self._making(choice))
+            near = self._neighbors(shape, members)
+            known, kernels = (
+                0,
+                first_kernels(Z, near, *self._making(choice))[0] if choice.n_components else Kernels.at_rows(Z),
+            )
         if passes:
-            candidates = self._neighbors(shape, count_candidates(choice.n_neighbors, len(Z)))
+            candidates = self._neighbors(shape, count_candidates(members, len(Z)))
             for _ in range(known, passes):
-                kernels, _ = adapted(Z, kernels, candidates, choice.n_neighbors, *self._making(choice))
+                kernels, _ = adapted(Z, kernels, candidates, *self._making(choice))
         self._adapted[choice] = passes, kernels  # the next pass goes on from here
         return self._scores(kernels, coordinates, test, [choice.n_components], factors)[0]
 
-    def _making(self, choice: Choice) -> tuple[int, np.ndarray | None, str, Engine]:
-        return choice.n_components, self._weight, choice.center, self._engine
+    def _making(self, choice: Choice) -> tuple[int, int, np.ndarray | None, str, str, Engine]:
+        return *choice[2:4], self._weight, *choice[4:], self._engine
 
     def _scores(
         self,
@@ -128,6 +146,35 @@ class LocalFold:
         return sums - coordinates.log_det - 0.5 * test.shape[1] * LOG_2PI
 
 
+def first_kernels(
+    Z: np.ndarray,
+    near: np.ndarray,
+    k: int,
+    depth: int,
+    weight: np.ndarray | None,
+    center: str,
+    vicinity: str,
+    engine: Engine,
+) -> tuple[Kernels, Vicinities]:
+    """The vicinities in the shared metric, and the kernels that they make.
+
+    Parameters
+    ----------
+    Z : array of shape (n, D)
+        The rows where the shared covariance is the identity.
+    near : integer array of shape (n, m)
+        The nearest rows of each row; m as `count_members` says.
+    k : int
+        The size of the vicinities.
+    depth, weight, center, engine
+        As in `make_kernels`.
+    vicinity : {"nearest", "kernel"}
+    """
+    squares = None if vicinity == "nearest" else squared_distances(Z, near)
+    vicinities = make_vicinities(near, squares, k)
+    return make_kernels(Z, vicinities, depth, weight, center, engine), vicinities
+
+
 def adapted(
     Z: np.ndarray,
     kernels: Kernels,
@@ -136,24 +183,24 @@ def adapted(
     depth: int,
     weight: np.ndarray | None,
     center: str,
+    vicinity: str,
     engine: Engine,
-) -> tuple[Kernels, np.ndarray]:
+) -> tuple[Kernels, Vicinities]:
     """One pass: the vicinities in the rows' own metrics, and the kernels that they make.
 
     Parameters
     ----------
-    Z : array of shape (n, D)
-        The rows where the shared covariance is the identity.
     kernels : Kernels
         Those that the metrics come from.
     candidates : integer array of shape (n, m)
         The rows that may become neighbours.
-    k : int
-    depth, weight, center, engine
-        As in `make_kernels`.
+    Z, k, depth, weight, center, vicinity, engine
+        As in `first_kernels`.
     """
-    neighbors = adapted_neighbors(Z, kernels, candidates, k, 1.0)
-    return make_kernels(Z, neighbors, depth, weight, center, engine), neighbors
+    members = min(count_members(k, vicinity, len(Z)), candidates.shape[1])
+    near, squares = adapted_neighbors(Z, kernels, candidates, members, 1.0)
+    vicinities = make_vicinities(near, None if vicinity == "nearest" else squares, k)
+    return make_kernels(Z, vicinities, depth, weight, center, engine), vicinities
 
 
 def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, engine: Engine) -> np.ndarray:

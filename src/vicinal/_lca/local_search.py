@@ -34,6 +34,7 @@ class Grid(NamedTuple):
     neighbors: Sequence[int]
     depths: Sequence[int]
     centers: Sequence[str]
+    vicinity: str
     paths: Sequence[tuple[Shared, Sequence[float]]]
     sums: bool  # whether sums of the best members of two paths are tried
 
@@ -77,7 +78,7 @@ class LocalSearch:
         grid = self._grid
         for shape, factors in grid.paths:
             for held_out in self._folds:
-                held_out.fold.prepare_neighbors(shape, max(grid.neighbors))
+                held_out.fold.prepare_neighbors(shape, max(grid.neighbors), grid.vicinity)
             few = factors[::3] if len(factors) > 4 else factors
             for center in grid.centers:
                 for k in self._few_neighbors():
@@ -99,10 +100,11 @@ class LocalSearch:
     def _try(self, shape: Shared, factors: Sequence[float], k: int, center: str) -> None:
         """Score all numbers of directions and all multiples of a shape, unless all are known."""
         depths = [depth for depth in self._grid.depths if depth <= k and (depth or center == "row")]
-        members = [[Choice(*shape.times(f), k, depth, center) for f in factors] for depth in depths]
+        vicinity = self._grid.vicinity
+        members = [[Choice(*shape.times(f), k, depth, center, vicinity) for f in factors] for depth in depths]
         if not depths or all(member in self._scores for row in members for member in row):
             return
-        tables = np.stack([_means(held_out, shape, k, depths, factors, center) for held_out in self._folds])
+        tables = np.stack([_means(held_out, shape, k, depths, factors, center, vicinity) for held_out in self._folds])
         for i, row in enumerate(members):
             for j, member in enumerate(row):
                 self._scores.setdefault(member, tables[:, i, j])
@@ -169,9 +171,15 @@ class LocalSearch:
 
 
 def _means(
-    held_out: HeldOut, shape: Shared, k: int, depths: Sequence[int], factors: Sequence[float], center: str
+    held_out: HeldOut,
+    shape: Shared,
+    k: int,
+    depths: Sequence[int],
+    factors: Sequence[float],
+    center: str,
+    vicinity: str,
 ) -> np.ndarray:
-    scores = held_out.fold.table(held_out.test, shape, k, depths, factors, center)
+    scores = held_out.fold.table(held_out.test, shape, k, depths, factors, center, vicinity)
     return _average(scores, held_out.weight)
 
 
