@@ -44,6 +44,37 @@ class Choice(NamedTuple):
     vicinity: str = "nearest"
 
 
+class Table(NamedTuple):
+    """Members that share their vicinities and, but for its size, the shared covariance: one sweep scores them all."""
+
+    shape: Shared
+    factors: Sequence[float]
+    n_neighbors: int
+    depths: Sequence[int]
+    center: str
+    vicinity: str
+
+
+class Making(NamedTuple):
+    """How kernels are made of near rows: the size of the vicinities, and the parameters of `make_kernels`."""
+
+    n_neighbors: int
+    depth: int
+    weight: np.ndarray | None
+    center: str
+    vicinity: str
+    engine: Engine
+
+    def count_members(self, n_rows: int) -> int:
+        """How many rows a vicinity has."""
+        return count_members(self.n_neighbors, self.vicinity, n_rows)
+
+    def kernels(self, Z: np.ndarray, near: np.ndarray, squares: np.ndarray | None) -> tuple[Kernels, Vicinities]:
+        """The kernels of near rows, shape (n, m), at these squared distances, where the vicinities are soft."""
+        vicinities = make_vicinities(near, None if self.vicinity == "nearest" else squares, self.n_neighbors)
+        return make_kernels(Z, vicinities, self.depth, self.weight, self.center, self.engine), vicinities
+
+
 class LocalFold:
     """The rows that one fold learns from, and the log-densities of rows under kernels that they make.
 
@@ -91,45 +122,33 @@ class LocalFold:
         """Find the neighbours for all vicinities of a size up to k at once."""
         self._neighbors(shape, count_members(k, vicinity, len(self._train)))
 
-    def table(
-        self,
-        test: np.ndarray,
-        shape: Shared,
-        k: int,
-        depths: Sequence[int],
-        factors: Sequence[float],
-        center: str,
-        vicinity: str,
-    ) -> np.ndarray:
-        """Log-densities of test rows for all depths and all multiples of a shape, shape (depths, factors, tests)."""
-        coordinates, Z = self._coordinates(shape)
-        kernels = Kernels.at_rows(Z)
-        if depths[-1]:
-            near = self._neighbors(shape, count_members(k, vicinity, len(Z)))
-            kernels = first_kernels(Z, near, k, depths[-1], self._weight, center, vicinity, self._engine)[0]
-        return self._scores(kernels, coordinates, test, depths, factors)
+    def table(self, test: np.ndarray, table: Table) -> np.ndarray:
+        """Log-densities of test rows for all depths and all factors of a table, shape (depths, factors, tests)."""
+        coordinates, Z = self._coordinates(table.shape)
+        kernels, depth = Kernels.at_rows(Z), table.depths[-1]
+        if depth:
+            making = Making(table.n_neighbors, depth, self._weight, table.center, table.vicinity, self._engine)
+            near = self._neighbors(table.shape, making.count_members(len(Z)))
+            kernels = first_kernels(Z, near, making)[0]
+        return self._scores(kernels, coordinates, test, table.depths, table.factors)
 
     def adapted_table(self, test: np.ndarray, choice: Choice, factors: Sequence[float], passes: int) -> np.ndarray:
         """Log-densities of test rows after so many passes in which vicinities follow the rows' own metrics."""
         shape = Shared(choice.shared, choice.noise)
         coordinates, Z = self._coordinates(shape)
+        if choice.n_components == 0:
+            return self._scores(Kernels.at_rows(Z), coordinates, test, [0], factors)[0]
+        making = Making(*choice[2:4], self._weight, *choice[4:], self._engine)
+        members = making.count_members(len(Z))
         known, kernels = self._adapted.get(choice, (0, None))
-        members = count_members(choice.n_neighbors, choice.vicinity, len(Z))
         if kernels is None or known > passes:
-            near = self._neighbors(shape, members)
-            known, kernels = (
-                0,
-                first_kernels(Z, near, *self._making(choice))[0] if choice.n_components else Kernels.at_rows(Z),
-            )
+            known, kernels = 0, first_kernels(Z, self._neighbors(shape, members), making)[0]
         if passes:
             candidates = self._neighbors(shape, count_candidates(members, len(Z)))
             for _ in range(known, passes):
-                kernels, _ = adapted(Z, kernels, candidates, *self._making(choice))
+                kernels, _ = adapted(Z, kernels, candidates, making)
         self._adapted[choice] = passes, kernels  # the next pass goes on from here
         return self._scores(kernels, coordinates, test, [choice.n_components], factors)[0]
-
-    def _making(self, choice: Choice) -> tuple[int, int, np.ndarray | None, str, str, Engine]:
-        return *choice[2:4], self._weight, *choice[4:], self._engine
 
     def _scores(
         self,
@@ -146,16 +165,7 @@ class LocalFold:
         return sums - coordinates.log_det - 0.5 * test.shape[1] * LOG_2PI
 
 
-def first_kernels(
-    Z: np.ndarray,
-    near: np.ndarray,
-    k: int,
-    depth: int,
-    weight: np.ndarray | None,
-    center: str,
-    vicinity: str,
-    engine: Engine,
-) -> tuple[Kernels, Vicinities]:
+def first_kernels(Z: np.ndarray, near: np.ndarray, making: Making) -> tuple[Kernels, Vicinities]:
     """The vicinities in the shared metric, and the kernels that they make.
 
     Parameters
@@ -163,44 +173,26 @@ def first_kernels(
     Z : array of shape (n, D)
         The rows where the shared covariance is the identity.
     near : integer array of shape (n, m)
-        The nearest rows of each row; m as `count_members` says.
-    k : int
-        The size of the vicinities.
-    depth, weight, center, engine
-        As in `make_kernels`.
-    vicinity : {"nearest", "kernel"}
+        The nearest rows of each row; m as ``making.count_members`` says.
+    making : Making
     """
-    squares = None if vicinity == "nearest" else squared_distances(Z, near)
-    vicinities = make_vicinities(near, squares, k)
-    return make_kernels(Z, vicinities, depth, weight, center, engine), vicinities
+    return making.kernels(Z, near, None if making.vicinity == "nearest" else squared_distances(Z, near))
 
 
-def adapted(
-    Z: np.ndarray,
-    kernels: Kernels,
-    candidates: np.ndarray,
-    k: int,
-    depth: int,
-    weight: np.ndarray | None,
-    center: str,
-    vicinity: str,
-    engine: Engine,
-) -> tuple[Kernels, Vicinities]:
+def adapted(Z: np.ndarray, kernels: Kernels, candidates: np.ndarray, making: Making) -> tuple[Kernels, Vicinities]:
     """One pass: the vicinities in the rows' own metrics, and the kernels that they make.
 
     Parameters
     ----------
+    Z : array of shape (n, D)
     kernels : Kernels
         Those that the metrics come from.
     candidates : integer array of shape (n, m)
         The rows that may become neighbours.
-    Z, k, depth, weight, center, vicinity, engine
-        As in `first_kernels`.
+    making : Making
     """
-    members = min(count_members(k, vicinity, len(Z)), candidates.shape[1])
-    near, squares = adapted_neighbors(Z, kernels, candidates, members, 1.0)
-    vicinities = make_vicinities(near, None if vicinity == "nearest" else squares, k)
-    return make_kernels(Z, vicinities, depth, weight, center, engine), vicinities
+    members = min(making.count_members(len(Z)), candidates.shape[1])
+    return making.kernels(Z, *adapted_neighbors(Z, kernels, candidates, members, 1.0))
 
 
 def fold_covariance(train: np.ndarray, weight: np.ndarray | None, base: LCA, engine: Engine) -> np.ndarray:

@@ -19,7 +19,7 @@ from vicinal._engine import Engine, fit_engine, resolved_engine
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_checks import check_parameters, check_sizes
-from vicinal._lca.local_folds import Choice, LocalFold, adapted, first_kernels
+from vicinal._lca.local_folds import Choice, LocalFold, Making, adapted, first_kernels
 from vicinal._lca.local_grid import local_grid
 from vicinal._lca.local_kernels import (
     Coordinates,
@@ -27,7 +27,6 @@ from vicinal._lca.local_kernels import (
     Shared,
     Vicinities,
     count_candidates,
-    count_members,
     find_neighbors,
 )
 from vicinal._lca.local_metric import LocalMetricMixin
@@ -316,12 +315,12 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     ) -> tuple[Kernels, Vicinities]:
         """The kernels in the coordinates Z, and the vicinities."""
         counted = len(Z) if weight is None else int(np.count_nonzero(weight))
-        members = count_members(choice.n_neighbors, choice.vicinity, counted)
+        making = Making(*choice[2:4], weight, *choice[4:], engine)
+        members = making.count_members(counted)
         candidates = find_neighbors(Z, count_candidates(members, counted) if self.n_iter_ else members, weight, engine)
-        making = (*choice[2:4], weight, *choice[4:], engine)
-        kernels, vicinities = first_kernels(Z, candidates[:, :members], *making)
+        kernels, vicinities = first_kernels(Z, candidates[:, :members], making)
         for _ in range(self.n_iter_):
-            kernels, vicinities = adapted(Z, kernels, candidates, *making)
+            kernels, vicinities = adapted(Z, kernels, candidates, making)
         return kernels, vicinities
 
     def _pair_work(self, n_samples, n_features):
