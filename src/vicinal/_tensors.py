@@ -4,6 +4,7 @@ A fit on such rows does its pair work there (`device_of_fit`), from the tensor i
 are (`tensor_of`).  What a fitted estimator keeps is NumPy, so that a fit makes one copy on the host.
 """
 
+import sys
 import weakref
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -26,6 +27,11 @@ def _elsewhere(device: Any) -> bool:
 def as_host(values: Any) -> Any:
     """A tensor on a device as a NumPy array, and anything else as it is."""
     return values.detach().cpu().numpy() if on_device(values) else values
+
+
+def as_given(values: np.ndarray, X: Any) -> Any:
+    """Results for the rows of X: a tensor on the device of X where X is on one, else the array as it is."""
+    return sys.modules["torch"].as_tensor(values, device=X.device) if on_device(X) else values
 
 
 def remember(estimator: Any, rows: np.ndarray, X: Any) -> None:

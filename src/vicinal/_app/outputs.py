@@ -121,7 +121,8 @@ def partial_file(arguments, output, option):
         raise UsageFailure(f"--resume: there is no {path} to go on from. Leave --resume out.")
     if not arguments.resume and os.path.exists(path):
         with open(path, "rb") as file:
-            if file.read(len(PARTIAL_BEGINNING)) != PARTIAL_BEGINNING:
+            beginning = file.read(len(PARTIAL_BEGINNING))
+            if not PARTIAL_BEGINNING.startswith(beginning):  # a kill can leave an empty file
                 raise OutputFailure(f"{path} is not a file of vicinal, and work is kept there. Move it away.")
         os.remove(path)
     return path

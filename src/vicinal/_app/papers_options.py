@@ -41,8 +41,8 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
         help="folder for results, pictures and pages; a run that was interrupted goes on from it; default vicinal-papers",
     )  # fmt: skip
     papers.add_argument(
-        "--jobs", type=whole, default=1, metavar="N",
-        help="units of work at a time, each in a process with its share of the cores; default 1",
+        "--jobs", type=whole, metavar="N",
+        help="units of work at a time, each in a process with its share of the cores; default: one per core, or 1 with --figure",
     )  # fmt: skip
     papers.add_argument(
         "--minutes",

@@ -1,6 +1,7 @@
 """The command line: options, help and examples.  Imports nothing heavy."""
 
 import argparse
+from typing import Any
 
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.clusters import cluster_options
@@ -34,7 +35,7 @@ progress to stderr. An output that is also an input is refused. Exit codes: 0 do
 """
 
 
-def make_parser():
+def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="vicinal", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -42,7 +43,23 @@ def make_parser():
     parser.add_argument("--version", action="version", version=f"vicinal {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     general, table, prepared = _general_options(), _table_options(), _prepare_options()
+    _add_learn(commands, table, prepared, general)
+    _add_transform(commands, table, general)
+    _add_score(commands, table, general)
+    _add_neighbors(commands, table, general)
+    _add_inspect(commands, general)
+    _add_compare(commands, table, prepared, general)
+    _add_report(commands, table, general)
+    add_adapt(commands, general)
+    _add_demo(commands, general)
+    add_papers(commands, general, _positive)
+    return parser
 
+
+_Parser = argparse.ArgumentParser
+
+
+def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     learn = commands.add_parser(
         "learn", parents=[table, prepared, general, cluster_options(_positive)], help="fit a metric or a density and save it", description=_LEARN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -86,6 +103,8 @@ def make_parser():
     _add_resume(learn, "MODEL")
     _add_key_file(learn, "sign the model with the key in this file (its bytes as they are, at least 16)")
 
+
+def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
     transform = commands.add_parser(
         "transform", parents=[table, general], help="map rows to where the learned distance is Euclidean",
         description="Map rows to where the learned distance is Euclidean. Columns are picked by name; others are ignored.",
@@ -96,6 +115,8 @@ def make_parser():
     )
     _add_table_output(transform)
 
+
+def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
     score = commands.add_parser(
         "score", parents=[table, general, cluster_options(_positive)], help="log-density, outlier flag and p-value of each row", description=_SCORE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -121,6 +142,8 @@ def make_parser():
     )
     _add_table_output(score)
 
+
+def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
     neighbors = commands.add_parser(
         "neighbors", parents=[table, general], help="nearest rows under the learned metric", description=_NEIGHBORS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -136,11 +159,15 @@ def make_parser():
     neighbors.add_argument("--id", metavar="COL", help="name rows by this column instead of by number")
     _add_table_output(neighbors)
 
+
+def _add_inspect(commands: Any, general: _Parser) -> None:
     inspect = commands.add_parser(
         "inspect", parents=[general], help="say what a model file holds", description="Say what a model file holds."
     )
     _add_model(inspect)
 
+
+def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     compare = commands.add_parser(
         "compare", parents=[table, prepared, general], help="cross-validated comparison of metrics and densities", description=_COMPARE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -190,6 +217,8 @@ def make_parser():
 
     _add_resume(compare, "--report FILE")
 
+
+def _add_report(commands: Any, table: _Parser, general: _Parser) -> None:
     report = commands.add_parser(
         "report", parents=[table, general], help="a page on a model file and the rows of a table", description=_REPORT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -199,8 +228,8 @@ def make_parser():
     report.add_argument("--id", metavar="COL", help="name rows by this column instead of by number")
     add_output(report, "-o", "--output", metavar="FILE", required=True, help="the page to write: one HTML file")
 
-    add_adapt(commands, general)
 
+def _add_demo(commands: Any, general: _Parser) -> None:
     demo = commands.add_parser(
         "demo", parents=[general], help="compare on built-in data, with a picture and a report", description=_DEMO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -209,9 +238,6 @@ def make_parser():
         demo, "--folder", folder=True, files=DEMO_FILES, default=".", metavar="DIR",
         help="where to write; default: the current folder",
     )  # fmt: skip
-
-    add_papers(commands, general, _positive)
-    return parser
 
 
 _LEARN = """\

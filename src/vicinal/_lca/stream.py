@@ -33,7 +33,7 @@ class Stream:
         Its rows see each other and the reservoir, never themselves. The exponent of Eq. 7 is B / n with n the rows
         seen so far, so that early rows do not weigh more than late ones by being early.
         """
-        # Departure 5 (LCA): a stream has no n and no set of all rows to draw neighbours from.
+        # Departure 5 (LCA): A stream counts the rows seen so far. It has no n, and no set of all rows to draw neighbours from.
         points = np.concatenate([self.reservoir, batch])
         terms = np.arange(len(self.reservoir), len(points))
         problem = leave_one_out(points, None, engine, reg=reg, n_queries=len(batch))

@@ -280,6 +280,7 @@ def auto_kind(n_components, n_features, n_rows, n_classes):
     scikit-learn's rule, with one departure: LDA on few rows per column separates any labelling
     almost perfectly, and the fit would end where it starts; principal components are used there.
     """
+    # Departure 3 (NCA): The start is chosen from the data.
     enough = n_rows >= _ROWS_PER_COLUMN * n_features and n_rows > n_features + (n_classes or 0)
     if n_classes is not None and n_components <= min(n_features, n_classes - 1) and enough:
         return "lda"
