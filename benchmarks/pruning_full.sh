@@ -10,7 +10,7 @@ results=$2 mlpack=${3:-}
 on() { # CORES PART OPTIONS...: run a part on these cores
     local cores=$1
     shift
-    timeout 570 taskset -c "$cores" python3 benchmarks/pruning.py "$@" --results "$results" >>"$results.log" 2>&1 || echo "$*: exit $?" >>"$results.log"
+    timeout 530 taskset -c "$cores" python3 benchmarks/pruning.py "$@" --results "$results" >>"$results.log" 2>&1 || echo "$*: exit $?" >>"$results.log"
 }
 # Compile first, so that no part's first pass does.
 taskset -c 0,1 python3 benchmarks/pruning.py covertype --most 25000 --results "$(mktemp)" >"$results.log" 2>&1
