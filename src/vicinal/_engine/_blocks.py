@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -30,3 +32,14 @@ class Blocks:
 
     def __len__(self) -> int:
         return -(-self.n_queries // self.rows)
+
+
+def columns_of(part: slice | np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of some points are in a part, given as a slice or by positions, and where there."""
+    if isinstance(part, slice):
+        here = np.flatnonzero((points >= part.start) & (points < part.stop))
+        return here, points[here] - part.start
+    order = np.argsort(part)
+    at = np.minimum(np.searchsorted(part, points, sorter=order), len(part) - 1)
+    here = np.flatnonzero(part[order[at]] == points)
+    return here, order[at[here]]
