@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -30,3 +33,11 @@ class Blocks:
 
     def __len__(self) -> int:
         return -(-self.n_queries // self.rows)
+
+
+def cut_by_cost(costs: np.ndarray, parts: int) -> list[tuple[int, int]]:
+    """Cut consecutive things into at most so many parts, from..to, that cost about the same."""
+    ends = np.cumsum(costs)
+    cuts = np.searchsorted(ends, np.linspace(0, ends[-1], parts + 1)[1:-1], side="left") + 1
+    edges = np.unique(np.concatenate([[0], np.minimum(cuts, len(costs)), [len(costs)]]))
+    return [(int(first), int(last)) for first, last in pairwise(edges)]
