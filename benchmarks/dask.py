@@ -23,7 +23,7 @@ import dask  # noqa: E402
 import dask.array as da  # noqa: E402
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
-from distributed import Client, LocalCluster  # noqa: E402
+from distributed import Client, LocalCluster, get_task_stream  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 
 from vicinal import LCA, RCA, Engine  # noqa: E402
@@ -157,7 +157,7 @@ def traffic(n):
         for k in range(2):
             problem.at(np.eye(d) * (4.0 + 0.1 * k)).scatter()
         before = client.run(bytes_so_far)
-        with client.get_task_stream() as tasks:
+        with get_task_stream(client) as tasks:
             for k in range(PASSES):
                 problem.at(np.eye(d) * (4.2 + 0.1 * k)).scatter()
         after = client.run(bytes_so_far)
@@ -185,7 +185,7 @@ def picture(n):
     with cluster_of(2) as cluster, Client(cluster) as client:
         problem = prepare("dask", rows, leave_one_out=True)
         problem.at(np.eye(d) * 4.0).scatter()
-        with client.get_task_stream() as tasks:
+        with get_task_stream(client) as tasks:
             for k in range(2):
                 problem.at(np.eye(d) * (4.1 + 0.1 * k)).scatter()
         found = [task for task in tasks.data if "vicinal." in str(task["key"])]

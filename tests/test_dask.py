@@ -164,7 +164,7 @@ def test_what_travels_in_a_pass(client):
     metrics = [k * np.eye(d) for k in (8.0, 9.0, 10.0)]
     problem.at(metrics[0]).scatter()  # brings the rows there
     before = client.run(bytes_so_far)
-    with client.get_task_stream() as tasks:
+    with distributed.get_task_stream(client) as tasks:
         for metric in metrics[1:]:
             assert problem.at(metric).scatter().scatter.shape == (d, d)
     after = client.run(bytes_so_far)
@@ -384,6 +384,23 @@ def _cut(values, lengths):
     edges = np.cumsum([0, *lengths])
     parts = [dask.delayed(pd.Series(values[a:b])) for a, b in itertools.pairwise(edges)]
     return dd.from_delayed(parts, meta=pd.Series(values[:0]), verify_meta=False)
+
+
+@pytest.mark.parametrize("asked", ["transform", "score_samples"])
+def test_what_cannot_be_answered_is_refused_at_once(client, asked):
+    """Not by a worker, when the answer is computed."""
+    ask = getattr(LCA(reg=0.0).fit(dd.from_pandas(FRAME, npartitions=2)), asked)
+    with (
+        pytest.raises(ValueError, match="X has 4 features, but LCA is expecting 3"),
+        pytest.warns(UserWarning, match="feature names"),
+    ):
+        ask(da.zeros((10, 4)))
+    with pytest.raises(ValueError, match="feature names should match"):
+        ask(dd.from_pandas(FRAME.rename(columns={"a": "z"}), npartitions=2))
+    with pytest.raises(ValueError, match="must be a table of rows"):
+        ask(da.zeros(10))
+    with pytest.raises(NotFittedError):
+        getattr(LCA(), asked)(da.zeros((10, 3)))
 
 
 def test_a_source_of_rows(client):

@@ -9,6 +9,7 @@ import dask
 from distributed import Client, Future, KilledWorker, get_client, get_worker, wait
 
 PATIENCE = 20.0  # seconds without any worker before a call gives up
+_ATTEMPTS = 3  # to send something to all workers
 
 
 class LostError(Exception):
@@ -65,11 +66,23 @@ def wait_for_a_worker(client: Client) -> None:
 
 def broadcast(client: Client, things: dict[str, Any]) -> dict[str, Future]:
     """Send objects to all workers, by key."""
-    wait_for_a_worker(client)
     try:
-        return dict(client.scatter(things, broadcast=True, timeout=PATIENCE))
-    except (OSError, TimeoutError, KeyError, ValueError) as error:  # a worker left while it was sent something
+        return dict(client.scatter(things, broadcast=True, timeout=2.0))
+    except (OSError, TimeoutError, KeyError, ValueError) as error:  # no worker, or one left while it was sent something
+        wait_for_a_worker(client)
         raise LostError(f"{type(error).__name__}: {error}") from error
+
+
+def sent_to_all(client: Client, key: str, thing: Any) -> Future:
+    """Send an object to all workers; again where workers are lost meanwhile."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return broadcast(client, {key: thing})[key]
+        except LostError as error:
+            lost = error
+    raise RuntimeError(
+        f"Dask workers were lost {_ATTEMPTS} times while data were sent to them ({lost}). Look at their logs."
+    )
 
 
 def finished(client: Client, tasks: list[Future], explain: Callable[[], str]) -> Iterator[tuple[Future, Any]]:

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -23,7 +24,8 @@ from vicinal._version import __version__
 _KEPT = 16  # things that a worker has made and keeps at most, over all problems
 
 
-class Job(NamedTuple):
+@dataclass(frozen=True)  # and no tuple, which Dask would search for tasks
+class Job:
     """What all tasks of a reduction have in common, as it travels.
 
     Attributes
@@ -49,6 +51,14 @@ class Job(NamedTuple):
     alive: frozenset[str]
     filled: list[tuple[tuple[int, ...], np.dtype[Any]]]
     keys: list[str]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Consecutive pieces that one task does: those of a node with its level, or with None where each piece is answered."""
+
+    level: int | None
+    pieces: Sequence[Any]
 
 
 class Answer(NamedTuple):
@@ -109,13 +119,14 @@ class _Loader(pickle.Unpickler):
         return thing
 
 
-def do_pieces(job: Job, pieces: Sequence[Any], level: int | None, *data: np.ndarray) -> Answer:
-    """Do some consecutive pieces of a reduction, those of a node where a level is given: a task, which may run again anywhere."""
+def do_pieces(job: Job, group: Group, *data: np.ndarray) -> Answer:
+    """Do some consecutive pieces of a reduction: a Dask task, which may be run again anywhere."""
     if job.version != __version__:
         raise RuntimeError(
             f"this Dask worker has vicinal {__version__}, and the process that asks it has {job.version}. Install the same "
             "version on both."
         )
+    level, pieces = group.level, group.pieces
     filled = [np.zeros(shape, dtype) for shape, dtype in job.filled]
     work, rows_of = _Loader(job.code, job, dict(zip(job.keys, data, strict=True)), filled).load()
     with one_blas_thread():

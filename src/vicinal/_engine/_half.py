@@ -244,8 +244,7 @@ class _Sweep:
                 gathered += found[1]
             return last, values.products(rows, gathered[:, :-1])
 
-        n_tiles = len(self._pairs.points.packed)
-        costs = np.linspace(n_tiles, 0.0, len(run.strips), endpoint=False)
+        costs = np.linspace(n, 0.0, len(run.strips), endpoint=False) * (n / len(run.strips))  # each strip begins later
         found = summed(strip_sums, run.strips, run.threads, NOTHING, costs)
         assert found is not None
         return found[1], found[0][:, 0]

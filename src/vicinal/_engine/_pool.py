@@ -44,7 +44,7 @@ def in_order(
     """Yield ``work(item)`` for each item, in the order of the items, computed by `n_threads` threads.
 
     Given `filled`, which says what the items fill beside what they return, other processes may do them (`_sharing.py`);
-    `costs` then say what each is expected to cost.
+    `costs` then say how many pairs each is expected to visit.
 
     At most ``n_threads + 1`` results exist at a time.  The pool lives for this call only, so nothing survives a fork.
     A single item needs no pool: waking a thread would take longer than scoring a row.  Inside, BLAS uses one thread.

@@ -95,7 +95,7 @@ class PrunedSweeps:
     def __init__(self, tiles: Tiles, error: float, threads: int):
         self.tiles, self._error, self._threads = tiles, error, threads
         self.certificate, self.shares = 0.0, Shares(1.0, 1.0)
-        # The pieces of the last sweep and the pairs of each, and of the sample: tiles, and what a row near by costs.
+        # The pieces of the last sweep and the pairs of each, and of the sample: tiles, and the pairs of a row near by.
         self._visited: tuple[list[tuple[int, int]], np.ndarray] = [], np.empty((0, 2))
         self._sampled: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -232,12 +232,12 @@ class PrunedSweeps:
         return _Visited(log_sums, certificates, means, entropy, columns, shares, scatter, float(size[0]))
 
     def _costs(self, query_groups: QueryGroups) -> np.ndarray:
-        """What each block of queries is expected to cost: the tiles that it may see, times what a sample visited near by."""
-        blocks = query_groups.blocks
-        costs = np.diff(blocks) * (query_groups.last_tiles - query_groups.first_tiles).astype(np.float64)
+        """How many pairs each block of queries is expected to visit, as a sample of rows near by did; else all that it may see."""
+        blocks, tiles = query_groups.blocks, query_groups.last_tiles - query_groups.first_tiles
+        pairs = PRUNED_TILE * tiles.astype(np.float64)
         if self._sampled is not None:
-            costs *= np.interp(query_groups.home[blocks[:-1]], *self._sampled)
-        return costs
+            pairs = np.interp(query_groups.home[blocks[:-1]], *self._sampled)
+        return np.diff(blocks) * pairs
 
     # -- the gate --------------------------------------------------------------------------------------------------
 

@@ -233,7 +233,7 @@ class PrunedHalves:
             return WithItem((given,), taken)
 
         filled = Filled((sums,), lambda piece: slice(int(starts[piece[0]]), int(starts[piece[1]])))
-        costs = np.add.reduceat(counts, [first for first, _ in pieces])
+        costs = PRUNED_TILE**2 * np.add.reduceat(counts, [first for first, _ in pieces]).astype(np.float64)
         columns, taken = summed_and_listed(work, pieces, self._threads, filled, costs)
         assert columns is not None
         weights = np.exp(self._log_weights) if len(self._log_weights) else 1.0
@@ -264,7 +264,7 @@ class PrunedHalves:
             return mass, of_tiles, trace
 
         items = [(which, piece) for which, part in enumerate(taken) for piece in part.pieces]
-        costs = np.array([sum(piece.pairs) for _, piece in items], dtype=np.float64)
+        costs = np.array([piece.pairs[0] for _, piece in items], dtype=np.float64)
         found = summed(work, items, self._threads, NOTHING, costs)
         assert found is not None
         mass, scatter, size = found[0], found[1], float(found[2][0])

@@ -62,7 +62,7 @@ class Node(NamedTuple):
 class Sharing(Protocol):
     """What does pieces of work elsewhere.
 
-    `costs` are what the pieces are expected to cost, in any unit; None where they are all alike.
+    `costs` are the numbers of pairs that the pieces are expected to visit; None where they are all alike.
     """
 
     def run(
@@ -216,12 +216,12 @@ def nodes_by_cost(costs: np.ndarray, wanted: int) -> list[tuple[int, int]]:
     def heavy(first: int, level: int) -> tuple[float, int, int]:
         return float(ends[first] - ends[min(first + FAN**level, n)]), first, level
 
-    nodes = [heavy(0, level)]
-    while len(nodes) < wanted or -nodes[0][0] * wanted > _UNEVEN * ends[-1]:
-        _, first, level = nodes[0]
+    nodes, done = [heavy(0, level)], []  # the heaviest of those that can be split comes first
+    while nodes and (len(nodes) + len(done) < wanted or -nodes[0][0] * wanted > _UNEVEN * ends[-1]):
+        _, first, level = heapq.heappop(nodes)
         if level == 0:
-            break
-        heapq.heappop(nodes)
+            done.append((first, level))
+            continue
         for child in range(first, min(first + FAN**level, n), FAN ** (level - 1)):
             heapq.heappush(nodes, heavy(child, level - 1))
-    return sorted((first, level) for _, first, level in nodes)
+    return sorted([*done, *((first, level) for _, first, level in nodes)])
