@@ -40,7 +40,7 @@ def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
 
 
 def _rows_and_names(X: Any) -> tuple[Any, list[str] | None]:
-    """A source as an array and the names of its columns; anything else as it is."""
+    """Return a source as an array and the names of its columns; anything else as it is."""
     if isinstance(X, np.ndarray):
         return X, None
     source = X if isinstance(X, ArrayRows) else as_source(X)
@@ -107,12 +107,15 @@ def own_rows(rows: NDArray[Any], given: Any) -> NDArray[Any]:
 
 
 def has_gaps(X: NDArray[Any]) -> bool:
-    """Whether a value is missing (NaN)."""
+    """Return whether a value is missing (NaN)."""
     return bool(np.isnan(X.min(initial=np.inf)))
 
 
 def _culprits(message: str, X: Any, estimator: str) -> str | None:
-    """What scikit-learn says about missing, infinite or non-numeric values, with the columns concerned; None for the rest."""
+    """Return what scikit-learn says about missing, infinite or non-numeric values, with the columns concerned.
+
+    None for the rest.
+    """
     names = None if getattr(X, "columns", None) is None else list(X.columns)
     X = X.kept() if isinstance(X, ArrayRows) else X
     if "could not convert string" in message:
@@ -299,7 +302,7 @@ def check_choice(value, name, choices):
 
 
 def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
-    """The kernel covariance meant by a number or vector (standard deviations) or a matrix (a covariance)."""
+    """Return the kernel covariance meant by a number or vector (standard deviations) or a matrix (a covariance)."""
     try:
         values = np.asarray(bandwidth)
         if values.ndim == 0:
@@ -347,7 +350,7 @@ def bandwidth_covariance(bandwidth, n_features, name="bandwidth"):
 
 
 def is_positive_definite(matrix):
-    """Whether the correlation matrix is, so that units do not matter."""
+    """Return whether the correlation matrix is, so that units do not matter."""
     scale = np.sqrt(np.diag(matrix)) if np.all(np.diag(matrix) > 0) else None
     if scale is None:
         return False
@@ -356,20 +359,20 @@ def is_positive_definite(matrix):
 
 
 def shown_columns(chosen, names=None):
-    """A few of the chosen columns for a message, by name where there are names."""
+    """Return a few of the chosen columns for a message, by name where there are names."""
     positions = np.flatnonzero(chosen)
     shown = ", ".join(str(k if names is None else names[k]) for k in positions[:5])
     return shown + (", ..." if len(positions) > 5 else "")
 
 
 def constant_columns(X):
-    """Which columns hold one value in all rows, but for rounding."""
+    """Return which columns hold one value in all rows, but for rounding."""
     least, most = X.min(axis=0), X.max(axis=0)
     return most - least <= 4 * np.finfo(X.dtype).eps * np.maximum(-least, most)
 
 
 def count_twins(X: np.ndarray) -> int:
-    """The number of rows that are exactly equal to another row, in O(n log n)."""
+    """Return the number of rows that are exactly equal to another row, in O(n log n)."""
     # A random combination of the columns separates different rows; sums in a fixed order are equal for
     # equal rows.
     rng = np.random.default_rng(0)

@@ -79,7 +79,7 @@ class FitPath(NamedTuple):
         return f"<div>{self.clause}, {self.n_iter} passes{sparkline(self.objectives, 'objective per row')}</div>"
 
     def ended_by(self, reason):
-        """The path of a fit that the user ended for this reason; the path as it is for other reasons."""
+        """Return the path of a fit that the user ended for this reason; the path as it is for other reasons."""
         return self._replace(reason=reason, clause=reason.value) if reason.by_user else self
 
 
@@ -117,7 +117,7 @@ class Recorder:
 
     @classmethod
     def of(cls, estimator, as_vector=np.asarray, iterations=None):
-        """The recorder for an estimator with a `callback` and perhaps a `verbose`."""
+        """Return the recorder for an estimator with a `callback` and perhaps a `verbose`."""
         report = progress(type(estimator).__name__, getattr(estimator, "verbose", False))
         return cls(report, estimator.callback, as_vector, iterations)
 
@@ -177,7 +177,7 @@ class Recorder:
         return kind is _EndError
 
     def path(self):
-        """What the loop did; the last objective belongs to the parameters."""
+        """Return what the loop did; the last objective belongs to the parameters."""
         objectives = list(self.objectives)
         if not objectives or objectives[-1] != self.objective:
             objectives.append(self.objective)
@@ -280,7 +280,7 @@ def ascend(
 
 
 def best_path(paths):
-    """The highest of several paths, made one after the other; a user who ends one of them ends them all."""
+    """Return the highest of several paths, made one after the other; a user who ends one of them ends them all."""
     done: list[FitPath] = []
     try:
         for path in paths:
@@ -309,7 +309,7 @@ def warn_if_not_converged(name, path, *, remedy="Raise max_iter, raise tol, or l
 
 
 def progress(name, verbose):
-    """A `report` function that writes a line per pass to stderr, or None when `verbose` is false."""
+    """Return a `report` function that writes a line per pass to stderr, or None when `verbose` is false."""
     if not verbose:
         return None
 

@@ -72,7 +72,7 @@ class Journal:
             self._file.close()
 
     def passed(self, name: str, digest: str, compute: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
-        """What a pass finds: from the file while there are records, else computed and added."""
+        """Return what a pass finds: from the file while there are records, else computed and added."""
         if self._replaying:
             place = self._file.tell()
             found = self._read(name, digest)
@@ -95,7 +95,7 @@ class Journal:
         return found
 
     def _read(self, name: str, digest: str) -> tuple[Any, ...] | None:
-        """The next record; None where there is no whole one."""
+        """Return the next record; None where there is no whole one."""
         line = self._file.readline()
         try:
             head = json.loads(line)
@@ -156,7 +156,7 @@ def journaled(result: Callable[[Any], Any] = tuple) -> Callable[[_F], _F]:
 
 
 def _digest(values: list[Any]) -> str:
-    """A digest of the arrays and floats among some values; rows and problems are those of the fit."""
+    """Return a digest of the arrays and floats among some values; rows and problems are those of the fit."""
     found = blake2b(digest_size=16)
     for value in values:
         parts = value if isinstance(value, tuple) else (value,)

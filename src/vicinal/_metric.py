@@ -71,7 +71,7 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         return self.components_.T @ self.components_
 
     def mahalanobis(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray[Any]:
-        """Distances between all rows of X and all rows of Y.
+        """Return distances between all rows of X and all rows of Y.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ def rank_tolerance(n_features, resolution=0.0):
 
 
 def _holds(dtype: Any, components: np.ndarray) -> bool:
-    """Whether a dtype can hold the components: data in units of 1e-100 have some of 1e100."""
+    """Return whether a dtype can hold the components: data in units of 1e-100 have some of 1e100."""
     return bool(np.abs(components).max(initial=0.0) <= np.finfo(dtype).max)
 
 
@@ -236,7 +236,7 @@ def _signs(vectors):
 
 
 def _generalised_eigh(T, S, k, tolerance):
-    """The k largest eigenvalues of ``T v = ratio S v`` and their vectors, for S with unit diagonal."""
+    """Return the k largest eigenvalues of ``T v = ratio S v`` and their vectors, for S with unit diagonal."""
     r = len(S)
     few = {"subset_by_index": [r - k, r - 1]} if k <= r // 4 else {}
     try:

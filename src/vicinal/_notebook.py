@@ -31,7 +31,7 @@ class NotebookMixin:
 
 
 def fitted_html(estimator: Any) -> str:
-    """The facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted."""
+    """Return the facts of a fitted estimator and small pictures, as HTML; empty text before it is fitted."""
     try:
         check_is_fitted(estimator)
     except (NotFittedError, TypeError):
@@ -47,7 +47,7 @@ def fitted_html(estimator: Any) -> str:
 
 
 def fitted_facts(estimator: Any) -> list[str]:
-    """What was learned, in short sentences."""
+    """Return what was learned, in short sentences."""
     facts = []
     converged, n_iter = getattr(estimator, "converged_", None), getattr(estimator, "n_iter_", None)
     if converged is not None:
@@ -107,7 +107,7 @@ def _shares(estimator: Any) -> str:
 
 
 def sparkline(values: Any, label: str, width: int = 260, height: int = 48) -> str:
-    """A small curve with its first and last value; empty text for fewer than two finite values."""
+    """Return a small curve with its first and last value; empty text for fewer than two finite values."""
     values = np.asarray(values, dtype=np.float64).ravel()
     values = values[np.isfinite(values)]
     if len(values) < 2:

@@ -86,7 +86,8 @@ class ArrayRows:
         return np.array(self._rows[positions], dtype=self.dtype)
 
     def kept(self) -> np.ndarray:
-        """All rows as one array that is not in memory if the source is not: the array itself, where its dtype will do."""
+        """Return all rows as one array that is not in memory if the source is not: the array itself, where its dtype will
+        do."""
         return self._rows if self._rows.dtype == self.dtype else _spill(self)
 
 
@@ -114,7 +115,7 @@ class FileRows(ABC):
         return self.kept()[positions]
 
     def kept(self) -> np.ndarray:
-        """All rows as a memory map of a temporary file."""
+        """Return all rows as a memory map of a temporary file."""
         if self._copy is None:
             self._copy = _spill(self)
         return self._copy
@@ -280,7 +281,7 @@ def open_rows(path: str | os.PathLike[str], columns: list[str] | None = None) ->
 
 
 def as_source(X: Any) -> RowSource | None:
-    """The source that X is or stands for; None where X is held in memory.
+    """Return the source that X is or stands for; None where X is held in memory.
 
     A memory map (``np.load(path, mmap_mode="r")``), a Zarr array, a ``pyarrow.dataset.Dataset`` and a Dask collection stand
     for sources.
@@ -303,12 +304,12 @@ def as_source(X: Any) -> RowSource | None:
 
 
 def is_source(X: Any) -> bool:
-    """Whether X is a source of rows."""
+    """Return whether X is a source of rows."""
     return hasattr(X, "blocks") and hasattr(X, "take") and hasattr(X, "columns") and not isinstance(X, np.ndarray)
 
 
 def in_file(rows: Any) -> bool:
-    """Whether the memory of an array is a map of a file."""
+    """Return whether the memory of an array is a map of a file."""
     while isinstance(rows, np.ndarray):
         if isinstance(rows, np.memmap) and getattr(rows, "_mmap", None) is not None:
             return True
@@ -317,7 +318,7 @@ def in_file(rows: Any) -> bool:
 
 
 def all_rows(source: RowSource) -> np.ndarray:
-    """All rows of a source in memory, or as the memory map that they are."""
+    """Return all rows of a source in memory, or as the memory map that they are."""
     if isinstance(source, ArrayRows):
         return source.kept()
     return by_blocks(lambda block: block, source)
@@ -330,7 +331,7 @@ def mapped(X: Any) -> Any:
 
 
 def by_blocks(function: Callable[[Any], np.ndarray], source: RowSource) -> np.ndarray:
-    """The answers of a function to the blocks of a source, one after the other, in one array.
+    """Return the answers of a function to the blocks of a source, one after the other, in one array.
 
     The function takes a block as a source of its own, which has the names of the columns.
     """
@@ -351,7 +352,7 @@ def by_blocks(function: Callable[[Any], np.ndarray], source: RowSource) -> np.nd
 
 
 def rows_in_block(source: Any) -> int:
-    """The number of rows of a source in a block of `BLOCK_BYTES`."""
+    """Return the number of rows of a source in a block of `BLOCK_BYTES`."""
     return max(BLOCK_BYTES // (max(source.shape[1], 1) * source.dtype.itemsize), 1)
 
 
@@ -360,7 +361,7 @@ def _real(dtype: Any) -> np.dtype:
 
 
 def _numbers(column: Any) -> np.ndarray:
-    """A column of a record batch; missing values are NaN."""
+    """Return a column of a record batch; missing values are NaN."""
     found = column.to_numpy(zero_copy_only=False)
     return found.astype(np.float64) if found.dtype == object else found  # booleans with gaps
 
@@ -411,7 +412,7 @@ class RowsFile:
             _unlink(self._path)
 
     def mapped(self) -> np.ndarray:
-        """The rows so far as a memory map that may be written to; the file goes with it."""
+        """Return the rows so far as a memory map that may be written to; the file goes with it."""
         self._file.flush()
         self._file.seek(0)
         self._write_header()
@@ -426,7 +427,7 @@ class RowsFile:
 
 
 def _spill(source: RowSource) -> np.ndarray:
-    """A memory map of a temporary copy of the rows."""
+    """Return a memory map of a temporary copy of the rows."""
     with RowsFile(source.shape[1], source.dtype) as file:
         for block in source.blocks():
             file.write(block)

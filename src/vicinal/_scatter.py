@@ -157,7 +157,7 @@ _FEW_POINTS = 8
 
 
 def _amid(X: np.ndarray) -> np.ndarray:
-    """A point amid the rows: a median, which outliers do not move and which constant columns hit exactly."""
+    """Return a point amid the rows: a median, which outliers do not move and which constant columns hit exactly."""
     n_some = min(len(X), 101)
     n_some -= 1 - n_some % 2  # an odd number: the median of a column is one of its values
     return np.median(X[np.linspace(0, len(X) - 1, n_some).astype(np.int64)], axis=0).astype(np.float64)
@@ -261,7 +261,7 @@ def _fourth_moments(chunklets: np.ndarray) -> np.ndarray:
 def _one_large_chunklet(
     X: np.ndarray, origin: np.ndarray, rows: np.ndarray, most: int
 ) -> tuple[np.ndarray | float, np.ndarray, np.ndarray | float]:
-    """The same for one chunklet of more rows than a block: each block about its own mean, then the means."""
+    """Return the same for one chunklet of more rows than a block: each block about its own mean, then the means."""
     scatter = np.zeros((X.shape[1], X.shape[1]))
     block_means, block_sizes = [], []
     for first in range(0, len(rows), most):
@@ -359,7 +359,10 @@ def neighbor_differences(
     weight: np.ndarray | None = None,
     about: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Rows ``sqrt(a_j) (x_j - c_i)`` for the neighbours j of some points i, shape (points, k, D); c is x, or `about`."""
+    """Return rows ``sqrt(a_j) (x_j - c_i)`` for the neighbours j of some points i, shape (points, k, D).
+
+    C is x, or `about`.
+    """
     rows = X[neighbors].astype(np.float64)
     rows -= (X if about is None else about)[points, None, :]
     if weight is None:

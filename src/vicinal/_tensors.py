@@ -15,7 +15,7 @@ _tensors: dict[int, tuple[weakref.ref, Any]] = {}
 
 
 def on_device(X: Any) -> bool:
-    """Whether X is a torch tensor on a device other than the CPU."""
+    """Return whether X is a torch tensor on a device other than the CPU."""
     return type(X).__module__.partition(".")[0] == "torch" and hasattr(X, "device") and _elsewhere(X.device)
 
 
@@ -24,7 +24,7 @@ def _elsewhere(device: Any) -> bool:
 
 
 def as_host(values: Any) -> Any:
-    """A tensor on a device as a NumPy array, and anything else as it is."""
+    """Return a tensor on a device as a NumPy array, and anything else as it is."""
     return values.detach().cpu().numpy() if on_device(values) else values
 
 
@@ -37,12 +37,12 @@ def remember(estimator: Any, rows: np.ndarray, X: Any) -> None:
 
 
 def device_of_fit(estimator: Any) -> str | None:
-    """The device of the tensor that an estimator was fitted on last, or None."""
+    """Return the device of the tensor that an estimator was fitted on last, or None."""
     return _devices.get(estimator)
 
 
 def tensor_of(rows: np.ndarray) -> Any:
-    """The tensor that an array was copied from, or None."""
+    """Return the tensor that an array was copied from, or None."""
     found = _tensors.get(id(rows))
     return found[1] if found is not None and found[0]() is rows else None
 

@@ -50,7 +50,7 @@ class _Signals:
             raise KeyboardInterrupt
 
     def came(self):
-        """Whether an interruption came."""
+        """Return whether an interruption came."""
         return self.code is not None
 
     def install(self):

@@ -203,7 +203,7 @@ def load_components(path: str | PathLike[str], *, key: bytes | None = None) -> N
 
 
 def _checked_key(key: Any) -> bytes | None:
-    """A key that is long enough to be one."""
+    """Return a key that is long enough to be one."""
     if key is None:
         return None
     if not isinstance(key, (bytes, bytearray)):
@@ -249,7 +249,7 @@ def _description_of(tree: Any, arrays: Any, n_characters: int) -> dict[str, Any]
 
 
 def _brief(tree: Any) -> Any:
-    """A plain value as it is, anything else in a few words."""
+    """Return a plain value as it is, anything else in a few words."""
     if not isinstance(tree, (dict, list)):
         return tree
     if isinstance(tree, list):

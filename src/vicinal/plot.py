@@ -358,7 +358,7 @@ def _images(metric: Any, X: ArrayLike) -> NDArray[Any]:
 
 
 def _plane(points: NDArray[Any], rows: Any, metric: Any) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """The rows in at most two dimensions, and the names of the axes."""
+    """Return the rows in at most two dimensions, and the names of the axes."""
     d = points.shape[1]
     if d > 2 and np.ptp(points, axis=0).any():
         pca = PCA(2, random_state=0).fit(points)
@@ -396,7 +396,7 @@ def _name_groups(ax: Any, points: NDArray[Any], codes: NDArray[Any], classes: An
 
 
 def _purity_by_chance(y: ArrayLike, n: int) -> float:
-    """The share of a row's class among the other rows, on average."""
+    """Return the share of a row's class among the other rows, on average."""
     counts = np.bincount(check_labels(y, n)[0])
     return float((counts * (counts - 1)).sum() / (n * (n - 1)))
 

@@ -379,7 +379,7 @@ def _condition_number(rows: NDArray[Any]) -> float:
 
 
 def _white_rows(X: NDArray[Any]) -> NDArray[Any]:
-    """Rows about their mean in coordinates of unit variance; directions without variance are dropped."""
+    """Return rows about their mean in coordinates of unit variance; directions without variance are dropped."""
     centred = X - X[0]  # exact zeros for constant columns
     centred -= centred.mean(axis=0)
     largest = np.abs(centred).max(axis=0)

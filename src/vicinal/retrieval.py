@@ -185,7 +185,7 @@ def search(
 
 
 def _table(corpus: ArrayLike, name: str) -> NDArray[Any]:
-    """A table as an array, without a copy of a memory map."""
+    """Return a table as an array, without a copy of a memory map."""
     if issparse(corpus):
         raise TypeError(f"{name} must be a dense table, got a sparse one. Pass {name}.toarray(), or fewer columns.")
     table = corpus if isinstance(corpus, np.ndarray) else np.asarray(corpus)

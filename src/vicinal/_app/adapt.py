@@ -81,7 +81,7 @@ def adapt(arguments: Any, console: Any) -> None:
 
 
 def _texts(arguments: Any, console: Any, options: TableOptions, known: Known) -> Texts:
-    """The texts of the rows of the corpus and of the queries, None where they were not given."""
+    """Return the texts of the rows of the corpus and of the queries, None where they were not given."""
     corpus = None
     if arguments.texts is not None:
         corpus = read_column(arguments.texts, console, options, len(known.corpus), "--texts")
@@ -120,7 +120,7 @@ def _read(arguments: Any, console: Any, options: TableOptions) -> Known:
 
 
 def _parts_of_labels(labels: list[Any], seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Three parts of the rows whose label is not theirs alone: whole labels where there are many, or else rows."""
+    """Return three parts of the rows whose label is not theirs alone: whole labels where there are many, or else rows."""
     from vicinal._supervision import code_groups
 
     codes, rng = code_groups(labels, "--labels"), np.random.default_rng(seed)
@@ -132,7 +132,7 @@ def _parts_of_labels(labels: list[Any], seed: int) -> tuple[np.ndarray, list[np.
 
 
 def _parts_of_pairs(pairs: np.ndarray, n_rows: int, queries: Any, seed: int) -> list[np.ndarray]:
-    """Three parts of the pairs that share no row by any chain of pairs."""
+    """Return three parts of the pairs that share no row by any chain of pairs."""
     from vicinal import chunklets_from_pairs
 
     if queries is None:
@@ -146,13 +146,13 @@ def _parts_of_pairs(pairs: np.ndarray, n_rows: int, queries: Any, seed: int) -> 
 
 
 def _thirds(numbers: np.ndarray, size: int) -> list[np.ndarray]:
-    """Where shuffled numbers below `size` fall into the first 60 %, the next 20 % and the last 20 %."""
+    """Return where shuffled numbers below `size` fall into the first 60 %, the next 20 % and the last 20 %."""
     place = (numbers + 0.5) / max(size, 1)
     return [(place >= low) & (place < high) for low, high in ((0.0, 0.6), (0.6, 0.8), (0.8, 1.0))]
 
 
 def _fitted(name: str, known: Known, seed: int, console: Any) -> Any:
-    """A pipeline with unit lengths before and after the map."""
+    """Return a pipeline with unit lengths before and after the map."""
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import Normalizer
 
@@ -175,7 +175,10 @@ def _fitted(name: str, known: Known, seed: int, console: Any) -> Any:
 
 
 def _stacked(known: Known) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to learn from and a sample of rows of which nothing is known, as one table; and the pairs or labels in it."""
+    """Return rows to learn from and a sample of rows of which nothing is known, as one table.
+
+    And the pairs or labels in it.
+    """
     corpus, queries, fit = known.corpus, known.queries, known.fit
     held_out = np.concatenate([known.choose, known.test])
     of_corpus = slice(None) if queries is None or known.codes is not None else np.s_[:, 1]
@@ -193,7 +196,7 @@ def _stacked(known: Known) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _asked(known: Known, part: np.ndarray) -> np.ndarray:
-    """The queries of a part: rows of the corpus, or of the table of queries."""
+    """Return the queries of a part: rows of the corpus, or of the table of queries."""
     return np.unique(part if known.queries is None else part[:, 0])
 
 
@@ -215,7 +218,7 @@ def _evaluated(known: Known, part: np.ndarray, model: Any, engine: Any) -> Any:
 def _compared(
     known: Known, models: dict[str, Any], seconds: dict[str, float], engine: Any, arguments: Any
 ) -> tuple[dict[str, Any], str]:
-    """What the methods are worth on pairs to choose by, and the best one on pairs that nothing has seen."""
+    """Return what the methods are worth on pairs to choose by, and the best one on pairs that nothing has seen."""
     chosen = {}
     for name, model in models.items():
         arguments.check_interrupted()

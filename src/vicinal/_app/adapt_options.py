@@ -50,7 +50,7 @@ def add_adapt(commands: Any, general: argparse.ArgumentParser) -> None:
 
 
 def size_text(text: str) -> str:
-    """An amount of memory as the user wrote it, or an error that says how to write one."""
+    """Return an amount of memory as the user wrote it, or an error that says how to write one."""
     import re
 
     if not re.fullmatch(r"\s*[0-9]+\.?[0-9]*\s*[KMGT]?i?B?\s*", text, re.IGNORECASE):

@@ -13,7 +13,7 @@ th,td{border-color:#3a4048}}"""
 
 
 def adapt_page(summary: dict[str, Any], changed: list[dict[str, Any]], source: str) -> str:
-    """The whole page; every text of the data is escaped."""
+    """Return the whole page; every text of the data is escaped."""
     title = f"vicinal adapt: {escape(source)}"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

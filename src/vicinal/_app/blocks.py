@@ -40,7 +40,10 @@ class NeededColumns(NamedTuple):
     also: frozenset[str]
 
     def of(self, columns: list[str], name: str) -> list[str] | None:
-        """The columns to read, in the order of the table; None for all, which messages on a missing one need to know."""
+        """Return the columns to read, in the order of the table.
+
+        None for all, which messages on a missing one need to know.
+        """
         if self.needed is None or not self.needed <= set(columns):
             return None
         return [column for column in columns if column in self.needed | self.also]
@@ -84,7 +87,7 @@ class TableBlocks:
             raise DataFailure(f"{self._source} has {count(columns, 'column')} but no rows.")
 
     def _told(self, frames: Iterator[Any]) -> Iterator[Any]:
-        """The same frames; what goes wrong in reading one is said in the words of the command."""
+        """Yield the same frames; what goes wrong in reading one is said in the words of the command."""
         while True:
             with reading_errors(self._source):
                 try:
@@ -184,7 +187,7 @@ _WIDER = {
 
 
 def _dtypes(types: dict[Any, str]) -> dict[Any, Any]:
-    """The types that pandas must not find for itself in each block."""
+    """Return the types that pandas must not find for itself in each block."""
     fixed = {"int": np.int64, "float": np.float64, "text": str}
     return {name: fixed[kind] for name, kind in types.items() if kind in fixed}
 
@@ -195,7 +198,7 @@ def _dtypes(types: dict[Any, str]) -> dict[Any, Any]:
 def open_table(
     source: str, options: TableOptions, console: Any, choice: ColumnChoice = ALL_COLUMNS, in_blocks: Any = None
 ) -> Any:
-    """The blocks of a table: those of a large one as they are needed, or else a list of one DataFrame.
+    """Return the blocks of a table: those of a large one as they are needed, or else a list of one DataFrame.
 
     `in_blocks` chooses the columns of a large one, where it is given.
     """
@@ -226,7 +229,7 @@ class _BlockConsole:
 
 
 def is_large(source: str, options: TableOptions) -> bool:
-    """Whether a table should be read in blocks; one that cannot be looked at is left to those who read it."""
+    """Return whether a table should be read in blocks; one that cannot be looked at is left to those who read it."""
     if source == "-" or not os.path.exists(source):
         return False
     kind = table_format(source, options)

@@ -13,7 +13,7 @@ _SECONDS_TO_CONNECT = 20
 
 
 def cluster_options(positive: Callable[[str], int]) -> argparse.ArgumentParser:
-    """The options, for the parser of a command; `positive` reads a number of workers."""
+    """Return the options, for the parser of a command; `positive` reads a number of workers."""
     parser = argparse.ArgumentParser(add_help=False)
     there = parser.add_argument_group("more than one process").add_mutually_exclusive_group()
     there.add_argument(
@@ -26,7 +26,7 @@ def cluster_options(positive: Callable[[str], int]) -> argparse.ArgumentParser:
 
 
 def wants_cluster(arguments: Any) -> bool:
-    """Whether the command line asks for Dask workers."""
+    """Return whether the command line asks for Dask workers."""
     return getattr(arguments, "workers", None) is not None or getattr(arguments, "cluster", None) is not None
 
 

@@ -21,7 +21,7 @@ from vicinal._tables import (
 
 
 def prepare(frame, console, arguments, *, label=None, label_option="--target", partial=False, also_drop=()):
-    """The features of a table, by the options of the command line; says what was done and what is odd.
+    """Return the features of a table, by the options of the command line; says what was done and what is odd.
 
     Parameters
     ----------
@@ -65,7 +65,10 @@ def prepare(frame, console, arguments, *, label=None, label_option="--target", p
 
 
 def measured(prepared, console, method):
-    """The features that a density or LCA learns from; says which ones are kept out, and refuses where none is left."""
+    """Return the features that a density or LCA learns from.
+
+    Says which ones are kept out, and refuses where none is left.
+    """
     narrow = prepared.measured(COMMAND_WORDS)
     if not narrow.X.shape[1]:
         raise DataFailure(
@@ -129,7 +132,7 @@ class Picked(NamedTuple):
 
 
 def pick_features(frame, model, console, missing, *, whole=True):
-    """The columns that a model was fitted on, by name; extra columns are ignored.
+    """Return the columns that a model was fitted on, by name; extra columns are ignored.
 
     A model without a TableEncoder is asked for numbers; "column=value" is made from the column when the table has no
     column of that name.
@@ -187,7 +190,7 @@ def _mention_unseen(unseen, console):
 
 
 def _complete_rows(numbers, features, missing, console, whole):
-    """Positions of the rows to use."""
+    """Return positions of the rows to use."""
     incomplete = np.isnan(numbers).any(axis=1)
     if not incomplete.any() or missing == "keep":
         return np.arange(len(numbers))

@@ -87,7 +87,7 @@ def run(X, y, console, arguments, **settings):
 
 
 def _first_lines(comparison):
-    """What is known before the methods that take long begin, one line for metrics and one for densities."""
+    """Yield what is known before the methods that take long begin, one line for metrics and one for densities."""
     for kind, results in (("metrics", comparison.metrics), ("densities", comparison.densities)):
         known = [f"{result.label} {shown(result.scale, result.main.mean)}" for result in results if result.main]
         if known:
@@ -95,7 +95,7 @@ def _first_lines(comparison):
 
 
 def _chosen(arguments):
-    """Which metrics and densities ``--methods`` names."""
+    """Return which metrics and densities ``--methods`` names."""
     if arguments.methods is None:
         return {}
     from vicinal._compare.methods import density_names, metric_names

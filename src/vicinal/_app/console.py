@@ -141,5 +141,5 @@ def _progress_bars():
 
 
 def one_line(value):
-    """The text of an exception or warning on one line."""
+    """Return the text of an exception or warning on one line."""
     return " ".join(str(value).split())

@@ -79,7 +79,7 @@ def _densities(arguments, console, engine, path):
 
 
 def density_words(comparison):
-    """The held-out log-likelihoods in words and numbers."""
+    """Return the held-out log-likelihoods in words and numbers."""
     scott, loo, lca = (comparison.result("density", name) for name in _DENSITIES)
     gain = lca.difference
     lines = [

@@ -20,7 +20,7 @@ _BLOCK = 8192  # rows that are scored at a time
 
 
 def judge_rows(model, features, arguments, console, most):
-    """The judgement of `score` on some rows, and why the `most` strangest of them are strange: a list of texts per row.
+    """Return the judgement of `score` on some rows, and why the `most` strangest of them are strange: a list of texts per row.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def judge_rows(model, features, arguments, console, most):
 
 
 def versions_of(model, features):
-    """The rows under each draw of the noise on rounded columns; the rows themselves where there is none."""
+    """Return the rows under each draw of the noise on rounded columns; the rows themselves where there is none."""
     import pandas as pd
 
     if features is None or model.noise is None:
@@ -78,7 +78,7 @@ def ask(method, features):
 
 
 def in_blocks_of(arguments, console):
-    """A function that applies another to blocks of rows, and tells how far it is."""
+    """Return a function that applies another to blocks of rows, and tells how far it is."""
 
     def in_blocks(versions, judge):
         blocks = [(rows, start) for rows in versions for start in range(0, max(len(rows), 1), _BLOCK)]
@@ -94,7 +94,7 @@ def in_blocks_of(arguments, console):
 
 
 def judged_rows(model, detector, versions, own, in_blocks):
-    """Scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
+    """Return scores, p-values and log-densities: of training rows (``own >= 0``) without themselves, of others as new rows.
 
     Those of new rows are means over the draws of the noise on rounded columns. The training rows' scores are of one draw
     each, so that the p-value of a draw is that of a training row.
@@ -134,7 +134,7 @@ def _judge_own_gaps(model, detector, own, judged):
 
 
 def _log_scale_of(model, n_features):
-    """The logarithm of the scale of each column that the density sees."""
+    """Return the logarithm of the scale of each column that the density sees."""
     from sklearn.preprocessing import StandardScaler
 
     scalers = [step for _, step in getattr(model.whole, "steps", [])[:-1] if isinstance(step, StandardScaler)]
@@ -142,7 +142,7 @@ def _log_scale_of(model, n_features):
 
 
 def _judged_as_new(model, detector, features):
-    """The same of rows that are all new; of what is known of them, where they have missing values."""
+    """Return the same of rows that are all new; of what is known of them, where they have missing values."""
     gaps = features.isna().to_numpy().any(axis=1)
     if gaps.any() and hasattr(model.estimator, "score_incomplete"):
         return _judged_with_gaps(model, detector, features, gaps)
@@ -155,7 +155,8 @@ def _judged_as_new(model, detector, features):
 
 
 def _judged_with_gaps(model, detector, features, gaps):
-    """The same where some rows have missing values: those are ranked by the columns that they have, the others as ever."""
+    """Return the same where some rows have missing values: those are ranked by the columns that they have, the others as
+    ever."""
     rows = features[gaps]
     for _, step in getattr(model.whole, "steps", [])[:-1]:
         rows = step.transform(rows)
@@ -199,7 +200,7 @@ def _is_detector(model):
 
 
 def _as_detector_sees(model, features):
-    """Rows as the detector takes them: after the steps before it, where it was saved as the end of a pipeline."""
+    """Return rows as the detector takes them: after the steps before it, where it was saved as the end of a pipeline."""
     import pandas as pd
     from sklearn.pipeline import Pipeline
 
@@ -209,7 +210,7 @@ def _as_detector_sees(model, features):
 
 
 def detector_of(model, contamination):
-    """The detector that was saved, or one of the density as it was fitted: nothing is fitted again."""
+    """Return the detector that was saved, or one of the density as it was fitted: nothing is fitted again."""
     from sklearn.exceptions import NotFittedError
 
     from vicinal import DensityOutlierDetector

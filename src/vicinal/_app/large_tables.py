@@ -51,7 +51,7 @@ class LargeTable(NamedTuple):
 
 
 def random_rows(blocks: Any, most: int, seed: int) -> tuple[Any, int]:
-    """A random sample of the rows of a table, in their order, and the number of all rows."""
+    """Return a random sample of the rows of a table, in their order, and the number of all rows."""
     import pandas as pd
 
     rng, kept, keys, seen = np.random.default_rng(seed), None, np.empty(0), 0
@@ -67,7 +67,7 @@ def random_rows(blocks: Any, most: int, seed: int) -> tuple[Any, int]:
 
 
 def prepare_large(blocks: Any, arguments: Any, console: Any, **options: Any) -> LargeTable:
-    """The features of a table in a temporary file.
+    """Return the features of a table in a temporary file.
 
     The kinds of the columns are those of the first block; rows after it that do not fit them are refused.
 
@@ -131,7 +131,8 @@ def _scale(rows: np.ndarray, scaler: Any, names: list[str]) -> Any:
 def _numbers(
     frame: Any, first_block: Any, arguments: Any, console: Any, **options: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The features of a block, of the kinds that the columns have in the first, and the positions of the rows that are kept."""
+    """Return the features of a block, of the kinds that the columns have in the first, and the positions of the rows that
+    are kept."""
     encoder, names = first_block.encoder, list(first_block.X.columns)
     empty = [name for name, kind in first_block.types.items() if kind.kind == "empty"]
     changed = [*encoder.broken_constants(frame), *(name for name in empty if frame[name].notna().any())]
@@ -161,7 +162,7 @@ def _numbers(
 
 
 def fit_large(estimator: Any, prepared: LargeTable, supervision: dict[str, Any], engine: Any, console: Any) -> Any:
-    """The fitted pipeline; the density of LCA keeps as many rows as were possible neighbours of each other."""
+    """Return the fitted pipeline; the density of LCA keeps as many rows as were possible neighbours of each other."""
     from sklearn.pipeline import Pipeline
 
     rows = prepared.X.rows

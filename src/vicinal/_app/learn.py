@@ -65,7 +65,7 @@ def learn(arguments, console):
 
 
 def _read(arguments, console):
-    """The table, the features that are learned from, and which of them follow from others."""
+    """Return the table, the features that are learned from, and which of them follow from others."""
     method = arguments.method
     blocks = open_table(arguments.data, TableOptions.from_arguments(arguments), console, _column_choice(arguments))
     options = {
@@ -95,7 +95,7 @@ def _read(arguments, console):
 
 
 def _whole(blocks, arguments):
-    """A table in memory, or the sample of a large one that ``--max-rows`` asks for; and the number of its rows."""
+    """Return a table in memory, or the sample of a large one that ``--max-rows`` asks for; and the number of its rows."""
     import pandas as pd
 
     if isinstance(blocks, list):
@@ -109,7 +109,7 @@ def _whole(blocks, arguments):
 
 
 def _fit_and_keep(estimator, prepared, supervision, engine, arguments, console):
-    """The fitted model. Passes are kept beside the output, told of, and not made again with --resume."""
+    """Return the fitted model. Passes are kept beside the output, told of, and not made again with --resume."""
     digest = hash_of(
         (
             type(estimator).__name__,
@@ -157,7 +157,7 @@ def _tell_of_passes(estimator, console):
 
 
 def _column_choice(arguments):
-    """Which columns are read, and how many the method can use."""
+    """Return which columns are read, and how many the method can use."""
     needed = arguments.target, arguments.groups, arguments.id
     if arguments.method not in _SQUARE:
         return ColumnChoice(arguments.columns, needed)
@@ -217,7 +217,7 @@ def _labels(method, labels, estimator, console):
 
 
 def _read_pairs(arguments, table, rows, console):
-    """Pairs of positions among the kept rows."""
+    """Return pairs of positions among the kept rows."""
     frame = read_table(arguments.pairs, TableOptions(max_unpacked=arguments.max_unpacked), console)
     if frame.shape[1] < 2:
         raise DataFailure(f"--pairs {arguments.pairs}: expected two columns, got one.")
@@ -264,7 +264,7 @@ def _look_up(frame, ids, arguments):
 
 
 def _fit(estimator, prepared, supervision, engine, arguments, console):
-    """The encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
+    """Return the encoder of the columns, the scaler and the estimator, fitted, as a pipeline from the raw columns."""
     if isinstance(prepared, large_tables.LargeTable):
         return large_tables.fit_large(estimator, prepared, supervision, engine_for(engine, len(prepared.X)), console)
     import pandas as pd

@@ -25,7 +25,7 @@ CLASSES = {
 
 
 def make_estimator(method, assignments, seed, *, class_name=None):
-    """An unfitted estimator of a method with the parameters of ``--set NAME=VALUE``."""
+    """Return an unfitted estimator of a method with the parameters of ``--set NAME=VALUE``."""
     import vicinal
 
     estimator = getattr(vicinal, class_name or CLASSES[method])()
@@ -59,7 +59,7 @@ def set_parameter(estimator, name, value):
 
 
 def _literal(text):
-    """A number, list, True, None ... or else the text itself."""
+    """Return a number, list, True, None ... or else the text itself."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -67,7 +67,7 @@ def _literal(text):
 
 
 def make_engine(arguments):
-    """The Engine of ``--threads``, ``--memory``, ``--workers`` and ``--cluster``."""
+    """Return the Engine of ``--threads``, ``--memory``, ``--workers`` and ``--cluster``."""
     from vicinal import Engine
 
     try:
@@ -78,7 +78,7 @@ def make_engine(arguments):
 
 
 def engine_for(engine, n_rows):
-    """The engine for a whole fit: many passes pay for compiled kernels sooner than one."""
+    """Return the engine for a whole fit: many passes pay for compiled kernels sooner than one."""
     from dataclasses import replace
 
     return replace(engine, kind="cpu") if engine.kind == "auto" and n_rows > 1_000 else engine
@@ -117,7 +117,7 @@ class Model(NamedTuple):
 
 
 def read_key(path: str | None) -> bytes | None:
-    """The key of ``--key-file``: the bytes of the file as they are; None where there is none."""
+    """Return the key of ``--key-file``: the bytes of the file as they are; None where there is none."""
     if path is None:
         return None
     try:

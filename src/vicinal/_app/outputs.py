@@ -31,7 +31,7 @@ def output_file(path):
 
 
 def output_failure(path, error):
-    """The failure for an OSError: `replacing` says in its own words which file and why, the system only says why."""
+    """Return the failure for an OSError: `replacing` says in its own words which file and why, the system only says why."""
     return OutputFailure(f"cannot write {path}: {error.strerror}." if error.strerror else one_line(error))
 
 
@@ -42,7 +42,7 @@ def write_text(path, text):
 
 
 def output_format(path):
-    """The format in which a table is written, by the ending of the file."""
+    """Return the format in which a table is written, by the ending of the file."""
     kind = format_of(path, what="output")
     if kind == "xlsx":
         raise UsageFailure(
@@ -109,7 +109,10 @@ def silence_stdout():
 
 
 def partial_file(arguments, output, option):
-    """Where what is done is kept, beside the output; None without an output. Without --resume the work begins anew."""
+    """Return where what is done is kept, beside the output; None without an output.
+
+    Without --resume the work begins anew.
+    """
     if output is None:
         if arguments.resume:
             raise UsageFailure(f"--resume needs {option}: what is done is kept beside it.")

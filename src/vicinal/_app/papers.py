@@ -72,14 +72,14 @@ def papers(arguments, console):
 
 
 def _listed(experiment):
-    """A line of ``--list``: names, heading, minutes on one core."""
+    """Return a line of ``--list``: names, heading, minutes on one core."""
     quick, full = experiment.module.MINUTES
     minutes = f"quick {quick:g} min, full {full:g} min of one core"
     return f"{experiment.paper:8} {experiment.module.COVERS[0]:14} {experiment.title} ({minutes})"
 
 
 def _measured(chosen, left):
-    """What ``--measure`` says at the end."""
+    """Return what ``--measure`` says at the end."""
     done = f"{len(chosen) - len(left)} of {count(len(chosen), 'experiment')} measured"
     return "\n".join([f"{done}.", *(f"{source}: {reason}" for source, reason in left.items())])
 

@@ -35,7 +35,7 @@ progress to stderr. An output that is also an input is refused. Exit codes: 0 do
 
 
 def make_parser():
-    """The parser of the whole command line."""
+    """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="vicinal", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -153,7 +153,7 @@ def _refuse(output, other, rule):
 
 
 def same_file(first, second):
-    """Whether two paths or descriptors lead to one file or folder, by whatever links, whether it exists or not.
+    """Return whether two paths or descriptors lead to one file or folder, by whatever links, whether it exists or not.
 
     Devices and pipes are never the same: they keep nothing that could be lost.
     """
@@ -171,7 +171,7 @@ def same_file(first, second):
 
 
 def is_special(path):
-    """Whether a path or descriptor leads to something that exists and is neither a file nor a folder."""
+    """Return whether a path or descriptor leads to something that exists and is neither a file nor a folder."""
     try:
         mode = os.stat(path).st_mode
     except OSError:

@@ -66,7 +66,7 @@ def _named_rows(arguments, table, picked):
 
 
 def _outliers(model, features, row_names, arguments, console):
-    """The least likely rows, as `vicinal score` judges them, with the reasons."""
+    """Return the least likely rows, as `vicinal score` judges them, with the reasons."""
     judged, reasons = judge_rows(model, features, arguments, console, _MOST_UNUSUAL)
     log_densities = judged["log_density"] - np.nan_to_num(model.log_scale)
     return {

@@ -63,7 +63,7 @@ class TableWriter:
 
 
 def _texts(frame: Any) -> list[str]:
-    """The columns that do not hold numbers."""
+    """Return the columns that do not hold numbers."""
     return [str(name) for name in frame if frame[name].dtype.kind not in "iufb"]
 
 

@@ -43,7 +43,7 @@ class TableOptions(NamedTuple):
 
     @classmethod
     def from_arguments(cls, arguments):
-        """The table options of a parsed command line."""
+        """Return the table options of a parsed command line."""
         return cls(**{name: getattr(arguments, name) for name in cls._fields})
 
 
@@ -62,7 +62,7 @@ class ColumnChoice(NamedTuple):
     refusal: str = ""
 
     def of(self, columns: list[str], name: str) -> list[str] | None:
-        """The columns to read, in the order of the table; None for all."""
+        """Return the columns to read, in the order of the table; None for all."""
         if self.options is None:
             if self.most is not None and len(columns) > self.most:
                 raise DataFailure(f"{name} has {count(len(columns), 'column')}: {self.refusal}")
@@ -76,7 +76,7 @@ _AS_NAMED, ALL_COLUMNS = TableOptions(), ColumnChoice()
 
 
 def format_of(path, *, what="file"):
-    """The format that a file's ending names."""
+    """Return the format that a file's ending names."""
     path = Path(path)
     ending = Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix
     try:
@@ -89,7 +89,7 @@ def format_of(path, *, what="file"):
 
 
 def table_format(source, options):
-    """The format of a source: as asked for, by its ending, or CSV on stdin."""
+    """Return the format of a source: as asked for, by its ending, or CSV on stdin."""
     if source == "-" or options.format:
         return options.format or "csv"
     if Path(source).is_dir():
@@ -193,7 +193,7 @@ def _read_text(file, name, kind, options, console, choice):
 
 
 def _read_excel(file, name, options):
-    """The first sheet of a workbook, or the one that ``--array`` names."""
+    """Return the first sheet of a workbook, or the one that ``--array`` names."""
     import pandas as pd
 
     need("openpyxl", "reading .xlsx", "xlsx")
@@ -241,7 +241,7 @@ def _read_numpy(file, name, kind, options):
 
 
 def _frame_of_arrays(arrays, name, wanted):
-    """The table of an NPZ file: the 2-D array `wanted` (or X, or the only one), and its row-wise companions."""
+    """Return the table of an NPZ file: the 2-D array `wanted` (or X, or the only one), and its row-wise companions."""
     tables = [key for key, value in arrays.items() if value.ndim == 2]
     if wanted is None:
         if "X" in tables:
@@ -274,7 +274,7 @@ def _frame_of_arrays(arrays, name, wanted):
 
 
 def frame_of_array(array, name, names=None):
-    """The table of an array of numbers, or of an array with named fields."""
+    """Return the table of an array of numbers, or of an array with named fields."""
     import pandas as pd
 
     if array.dtype.names:

@@ -58,7 +58,7 @@ class TextTable(NamedTuple):
             ) from error
 
     def named(self, frame: Any) -> Any:
-        """A table that was read, with the names of its columns."""
+        """Return a table that was read, with the names of its columns."""
         if self.columns is not None:
             frame.columns = self.columns
         frame.attrs["sep"] = self.sep
@@ -66,7 +66,7 @@ class TextTable(NamedTuple):
 
 
 def text_table(file: Any, name: str, kind: str, options: Any, console: Any, choice: Any) -> TextTable:
-    """How to read a text file that is open at its beginning, where it is left."""
+    """Return how to read a text file that is open at its beginning, where it is left."""
     import pandas as pd
 
     sep = {"\\t": "\t", "tab": "\t", None: None}.get(options.sep, options.sep)
@@ -112,7 +112,8 @@ def text_table(file: Any, name: str, kind: str, options: Any, console: Any, choi
 
 
 def _separator(file, encoding):
-    """The character that cuts the first lines into the same number of fields: a comma where it does, else the one of most."""
+    """Return the character that cuts the first lines into the same number of fields: a comma where it does, else the one
+    of most."""
     sample = file.read(_SAMPLE).decode(_decoder(encoding), errors="replace")
     file.seek(0)
     lines = sample.splitlines()[:50]
@@ -132,7 +133,7 @@ def _decoder(encoding):
 
 
 def _header(file, sep, encoding):
-    """The fields of the first line that is not blank, or None."""
+    """Return the fields of the first line that is not blank, or None."""
     text = io.TextIOWrapper(file, encoding=_decoder(encoding), newline="")
     try:
         for line in csv.reader(text, delimiter=sep):

@@ -45,7 +45,7 @@ class UnpackLimit:
 
 
 def _bytes_of(size: str) -> int:
-    """The number of bytes that a text such as "4 GB" stands for; the parser has looked at the text."""
+    """Return the number of bytes that a text such as "4 GB" stands for; the parser has looked at the text."""
     number, unit = re.findall(r"[0-9.]+|[KMGT](?=I?B?\s*$)|$", size.strip().upper())[:2]
     return int(float(number) * 1024 ** " KMGT".index(unit or " "))
 
@@ -69,7 +69,7 @@ def refuse_zip_bomb(file: BinaryIO, name: str, asked: str | None) -> None:
 
 
 def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> Any:
-    """Some columns of a Parquet file as an Arrow table; refused where they would fill the memory.
+    """Return some columns of a Parquet file as an Arrow table; refused where they would fill the memory.
 
     Parameters
     ----------
@@ -97,12 +97,12 @@ def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> A
 
 
 def text_columns(schema: Any) -> list[str]:
-    """The columns of texts, which are read as references first."""
+    """Return the columns of texts, which are read as references first."""
     return [field.name for field in schema if _is_text(field.type)]
 
 
 def with_plain_texts(table: Any, texts: list[str], limit: UnpackLimit) -> Any:
-    """An Arrow table with its texts written out, where that does not fill the memory."""
+    """Return an Arrow table with its texts written out, where that does not fill the memory."""
     from pyarrow import types
 
     read = [i for i, field in enumerate(table.schema) if field.name in texts and types.is_dictionary(field.type)]
@@ -120,7 +120,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _size_of_values(metadata: Any, chosen: list[str] | None) -> int:
-    """How many bytes the values of some columns take in memory; of texts the references."""
+    """Return how many bytes the values of some columns take in memory; of texts the references."""
     size = 0
     wanted = None if chosen is None else set(chosen)
     for i in range(metadata.num_row_groups):
@@ -137,7 +137,7 @@ def _size_of_values(metadata: Any, chosen: list[str] | None) -> int:
 
 
 def _size_of_texts(column: Any) -> int:
-    """How many bytes the texts of a dictionary column take when each row has its own."""
+    """Return how many bytes the texts of a dictionary column take when each row has its own."""
     from pyarrow import compute
 
     size = 0

@@ -76,7 +76,7 @@ def score(arguments, console):
 
 
 def _largest_discovery(p_values, rate):
-    """The largest p-value that is called a discovery at a false discovery rate; -1 where there is none."""
+    """Return the largest p-value that is called a discovery at a false discovery rate; -1 where there is none."""
     from scipy.stats import false_discovery_control
 
     return p_values[false_discovery_control(p_values) <= rate].max(initial=-1.0)
@@ -127,7 +127,7 @@ class _Scorer:
             yield _Judged(first + picked.rows, own, judged, told, table, picked)
 
     def frame(self, block, most=None):
-        """The rows of the output; `most` is the largest p-value of an outlier, where ``--fdr`` was settled before."""
+        """Return the rows of the output; `most` is the largest p-value of an outlier, where ``--fdr`` was settled before."""
         import pandas as pd
 
         model, detector, arguments, judged = self._model, self._detector, self._arguments, block.judged
@@ -159,7 +159,7 @@ class _Scorer:
 
 
 def _with_broken(reasons, name, differs, block):
-    """The reasons of rows, with that of another value than all training rows had."""
+    """Return the reasons of rows, with that of another value than all training rows had."""
     reason = f"{name}: expected {block.picked.constants[name]} as in all training rows, got "
     values = block.table[name].iloc[block.picked.rows].astype(str).to_numpy()
     return [
@@ -231,7 +231,7 @@ def _check_output(arguments):
 
 
 def open_model(arguments, console):
-    """The model, the table and the model's columns of it."""
+    """Return the model, the table and the model's columns of it."""
     model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     missing = _about_missing(arguments, model)
     table = read_table(arguments.data, TableOptions.from_arguments(arguments), console)
@@ -239,7 +239,7 @@ def open_model(arguments, console):
 
 
 def open_model_and_blocks(arguments, console):
-    """The model, and the blocks of the table (None for ``score --training``)."""
+    """Return the model, and the blocks of the table (None for ``score --training``)."""
     model = load_model(arguments.model, make_engine(arguments), read_key(arguments.key_file))
     if arguments.data is None:
         return model, None
@@ -254,7 +254,7 @@ def open_model_and_blocks(arguments, console):
 
 
 def _about_missing(arguments, model, *, marginalise=False):
-    """What is done about missing values: "refuse", "drop", or "keep" where the model can use such rows."""
+    """Return what is done about missing values: "refuse", "drop", or "keep" where the model can use such rows."""
     from vicinal import DensityImputer
 
     steps = getattr(model.whole, "steps", [])
@@ -274,14 +274,14 @@ def _about_missing(arguments, model, *, marginalise=False):
 
 
 def _method(model, name, otherwise):
-    """A method of the model, or a failure that says what it is instead."""
+    """Return a method of the model, or a failure that says what it is instead."""
     if not hasattr(model.whole, name):
         raise ModelFailure(f"the model is a {model.kind}: {otherwise}. It has no {name}.")
     return getattr(model.whole, name)
 
 
 def _kept(arguments, table, rows):
-    """The columns of ``--keep``."""
+    """Return the columns of ``--keep``."""
     names = split_names(arguments.keep, table.columns)
     check_columns(names, table.columns, "--keep")
     return table[names].iloc[rows].reset_index(drop=True)
@@ -346,7 +346,7 @@ class Results:
 
 
 def _records(frame):
-    """Rows as JSON objects with all digits; missing and infinite values as null, times as text."""
+    """Return rows as JSON objects with all digits; missing and infinite values as null, times as text."""
     columns = [[_plain(value) for value in frame[name].tolist()] for name in frame]
     return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 

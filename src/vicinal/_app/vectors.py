@@ -39,7 +39,7 @@ def read_vectors(path: str, console: Any, options: TableOptions, vector: str | N
 
 
 def _read_array(path: str, options: TableOptions, name: str | None) -> Any:
-    """The only array of an .npz file, or the one with a name."""
+    """Return the only array of an .npz file, or the one with a name."""
     try:
         return read_table(path, options._replace(array=name))
     except DataFailure as error:
@@ -47,7 +47,7 @@ def _read_array(path: str, options: TableOptions, name: str | None) -> Any:
 
 
 def _read_headed(path: str, console: Any, options: TableOptions) -> Any:
-    """A table whose first line may be data: row numbers count, so that a lost line would move all of them.
+    """Return a table whose first line may be data: row numbers count, so that a lost line would move all of them.
 
     Column names that are numbers are data, but for 0, 1, 2, ..., which pandas writes where columns have no names.
     """
@@ -92,7 +92,7 @@ def _of_frame(frame: Any, path: str, vector: str | None) -> np.ndarray:
 def read_column(
     path: str, console: Any, options: TableOptions, n_rows: int, option: str, whose: str = "the corpus"
 ) -> list[Any]:
-    """The first column of a table with one line per row of the corpus, or of the queries."""
+    """Return the first column of a table with one line per row of the corpus, or of the queries."""
     frame = read_table(path, options, console)
     if len(frame) == n_rows - 1 and table_format(path, options) in ("csv", "tsv"):  # its first line is no header
         frame = read_table(path, options._replace(no_header=True), console)
@@ -103,7 +103,7 @@ def read_column(
 
 
 def read_pairs(path: str, console: Any, options: TableOptions, sizes: tuple[int, int]) -> np.ndarray:
-    """Pairs of row numbers; the first column counts rows of a table of the first size, the second of the second."""
+    """Return pairs of row numbers; the first column counts rows of a table of the first size, the second of the second."""
     frame = _read_headed(path, console, options)
     if frame.shape[1] < 2:
         raise DataFailure(f"--pairs {path}: expected two columns, got one.")

@@ -9,7 +9,7 @@ _ADVICE = r"\b([Rr]aise|[Ll]ower|[Pp]ass|[Uu]se|[Ss]et|[Cc]hoose|[Cc]hange)"
 
 
 def in_command_words(text, estimator):
-    """A message of an estimator, with its parameters as ``--set`` takes them.
+    """Return a message of an estimator, with its parameters as ``--set`` takes them.
 
     Parameters
     ----------

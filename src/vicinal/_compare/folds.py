@@ -127,7 +127,7 @@ def metric_outcome(method, rows, n_neighbors, n_classes, fits):
 
 
 def images_of(metric, X):
-    """Rows where the metric is Euclidean, as float64; refuses an image without columns."""
+    """Return rows where the metric is Euclidean, as float64; refuses an image without columns."""
     with warnings.catch_warnings():
         # A model from a file may know the columns by name; here they are in its order.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
@@ -140,7 +140,10 @@ def images_of(metric, X):
 
 
 def nearest(points: np.ndarray, queries: np.ndarray | None, n_neighbors: int) -> np.ndarray:
-    """Positions of the nearest points of each query, nearest first; without queries, of the other points of each point."""
+    """Return positions of the nearest points of each query, nearest first.
+
+    Without queries, of the other points of each point.
+    """
     # All CPU backends find the same neighbours; "reference" is the one that loads no compiler.
     placed = prepare("reference", points, leave_one_out=queries is None).at()
     return placed.nearest(n_neighbors, queries).indices
@@ -176,7 +179,7 @@ def number_scores(neighbor_values, values, training_values):
 
 
 def usable_dimensions(X):
-    """How many principal components of the standardised columns a density can learn from these training rows."""
+    """Return how many principal components of the standardised columns a density can learn from these training rows."""
     correlations = np.atleast_2d(np.cov(StandardScaler().fit_transform(X).T, bias=True))
     eigenvalues = np.linalg.eigvalsh(correlations)
     rank = int((eigenvalues > (1.0 - ALL_VARIANCE) * eigenvalues.sum()).sum())
@@ -184,7 +187,8 @@ def usable_dimensions(X):
 
 
 def density_outcome(method, rows, fits):
-    """The mean log-density of the test rows, in the units of the data and averaged over the noise on rounded columns."""
+    """Return the mean log-density of the test rows, in the units of the data and averaged over the noise on rounded
+    columns."""
     start = time.perf_counter()
     try:
         density, which, converged = fits.of(method, rows.known_train[rows.fit])
@@ -199,7 +203,7 @@ def density_outcome(method, rows, fits):
 
 
 def _mean_score(density, X):
-    """The mean log-density of rows in the units of the data; where they have gaps, of what is known of them."""
+    """Return the mean log-density of rows in the units of the data; where they have gaps, of what is known of them."""
     if not np.isnan(X).any():
         return float(np.mean(draw_scores(density, X))) - log_volume(density)
     if not hasattr(steps_of(density)[-1], "score_incomplete"):
@@ -214,5 +218,5 @@ def _mean_score(density, X):
 
 
 def steps_of(estimator):
-    """The steps of a pipeline, or the estimator as the only one; the last one does the work."""
+    """Return the steps of a pipeline, or the estimator as the only one; the last one does the work."""
     return [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]

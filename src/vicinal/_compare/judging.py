@@ -49,7 +49,7 @@ def method_results(kind, chosen: list[Method], outcomes, share, discreteness=Non
 
 
 def _gather(outcomes):
-    """Scores by name over the folds, or the first reason why there are none."""
+    """Return scores by name over the folds, or the first reason why there are none."""
     failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
     seconds = sum(outcome.seconds for outcome in outcomes)
     if failures:

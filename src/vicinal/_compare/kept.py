@@ -55,7 +55,7 @@ class KeptOutcomes:
             self._path.write_text("".join(whole or [header + "\n"]), encoding="utf-8")
 
     def get(self, kind: str, name: str, fold: int) -> Outcome | None:
-        """What a method reached in a fold, where that is known."""
+        """Return what a method reached in a fold, where that is known."""
         return self._known.get((kind, name, fold))
 
     def add(self, kind: str, name: str, fold: int, outcome: Outcome) -> None:

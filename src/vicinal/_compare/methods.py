@@ -61,7 +61,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, types):
-        """The columns of these types."""
+        """Return the columns of these types."""
         measured = tuple(j for j, kind in enumerate(types) if kind.measured)
         return cls(len(types), measured, tuple(types[j].step or 0.0 for j in measured))
 
@@ -71,7 +71,7 @@ class Columns(NamedTuple):
         return tuple(j for j in range(self.n_features) if j not in self.measured)
 
     def first_steps(self, seed, *, training_only):
-        """What a density, or with `training_only` a metric that is learned as one, has before everything else."""
+        """Return what a density, or with `training_only` a metric that is learned as one, has before everything else."""
         choice = [ColumnTransformer([("measured", "passthrough", list(self.measured))])] if self.left_out else []
         if not any(self.steps):
             return choice
@@ -79,12 +79,12 @@ class Columns(NamedTuple):
 
 
 def metric_dimensions(n_features, n_rows):
-    """How many principal components of wide tables the costly metrics see, at most one for two training rows."""
+    """Return how many principal components of wide tables the costly metrics see, at most one for two training rows."""
     return n_features if n_features <= WIDE else max(1, min(WIDE, n_rows // 2))
 
 
 def metric_methods(columns, n_rows, seed, engine, task="classes"):
-    """All metrics by name, the plain ones first.
+    """Return all metrics by name, the plain ones first.
 
     columns : Columns
     n_rows : the number of rows that the costly ones are fitted to; by it and the number of columns these and whitening
@@ -138,7 +138,7 @@ def metric_methods(columns, n_rows, seed, engine, task="classes"):
 
 
 def density_methods(columns, n_dimensions, seed, engine):
-    """All densities by name, the plain ones first.
+    """Return all densities by name, the plain ones first.
 
     columns : Columns
     n_dimensions : how many principal components of the standardised columns they see; as many as are measured is no projection
@@ -171,17 +171,17 @@ def density_methods(columns, n_dimensions, seed, engine):
 
 
 def own_metric(name, estimator):
-    """A line for a metric of the caller, which sees the columns as they are."""
+    """Return a line for a metric of the caller, which sees the columns as they are."""
     return Method(name, name, True, False, (estimator,))
 
 
 def own_density(name, estimator, columns, n_dimensions, seed):
-    """A line for a density of the caller, which sees what the other densities see."""
+    """Return a line for a density of the caller, which sees what the other densities see."""
     return Method(name, name, True, False, (make_pipeline(*density_columns(columns, n_dimensions, seed), estimator),))
 
 
 def density_columns(columns, n_dimensions, seed):
-    """The first steps of the pipeline of a density: amounts, with noise on rounded ones, standardised."""
+    """Return the first steps of the pipeline of a density: amounts, with noise on rounded ones, standardised."""
     return (
         *columns.first_steps(seed, training_only=False),
         *prepared_columns(len(columns.measured), n_dimensions, seed),
@@ -189,7 +189,7 @@ def density_columns(columns, n_dimensions, seed):
 
 
 def prepared_columns(n_features, n_dimensions, seed):
-    """The first steps of a pipeline: standardised columns, or their leading principal components."""
+    """Return the first steps of a pipeline: standardised columns, or their leading principal components."""
     if n_dimensions == n_features:
         return (StandardScaler(),)
     return StandardScaler(), PCA(n_dimensions, random_state=seed)
@@ -199,12 +199,12 @@ _ONE = Columns(1, (0,), (0.0,))
 
 
 def metric_names():
-    """The names of all metrics, for classes and for numbers."""
+    """Return the names of all metrics, for classes and for numbers."""
     return tuple({name: None for task in ("classes", "numbers") for name in metric_methods(_ONE, 1, 0, None, task)})
 
 
 def density_names():
-    """The names of all densities."""
+    """Return the names of all densities."""
     return tuple(density_methods(_ONE, 1, 0, None))
 
 

@@ -129,7 +129,7 @@ class Plan:
         )
 
     def _rows_of(self, fold: int) -> Rows:
-        """The rows of a fold, without gaps but for densities that learn from gaps."""
+        """Return the rows of a fold, without gaps but for densities that learn from gaps."""
         train, test = self.splits[fold]
         codes = None if self.targets is None else self.targets.codes
         fit = np.arange(len(train))
@@ -201,7 +201,7 @@ def make_plan(X: Any, y: Any, options: Options) -> Plan:
 
 
 def _fit_engine(engine: Engine, n_train: int) -> Engine | None:
-    """The engine of the fits; None as in an estimator that nobody has set an engine for."""
+    """Return the engine of the fits; None as in an estimator that nobody has set an engine for."""
     if engine.kind == "auto" and n_train > _LOAD_COMPILED:
         engine = replace(engine, kind="cpu")
     return None if engine == Engine() else engine
@@ -230,7 +230,7 @@ def _choose_methods(plan: Plan, engine: Engine | None) -> int:
 
 
 def _choose(wanted, known, name, make_own):
-    """The methods to compare: all, some by name, or the plain ones besides the caller's own."""
+    """Return the methods to compare: all, some by name, or the plain ones besides the caller's own."""
     if wanted is None:
         return list(known.values())
     if isinstance(wanted, Mapping):
@@ -248,7 +248,7 @@ def _choose(wanted, known, name, make_own):
 
 
 def _wanted(wanted, chosen):
-    """The argument that chooses these methods again: names, or the caller's own estimators by name."""
+    """Return the argument that chooses these methods again: names, or the caller's own estimators by name."""
     if isinstance(wanted, Mapping) and chosen:
         return {str(name): clone(estimator) for name, estimator in wanted.items()}
     return [method.name for method in chosen]

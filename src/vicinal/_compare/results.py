@@ -18,7 +18,7 @@ MAIN = {"metric": ("accuracy", "r2"), "density": ("log_likelihood",)}
 
 
 def main_of(kind, by_name):
-    """The entry of the score that decides, or None."""
+    """Return the entry of the score that decides, or None."""
     return next((by_name[name] for name in MAIN[kind] if name in by_name), None)
 
 
@@ -142,7 +142,7 @@ class Comparison:
         return comparison_html(self)
 
     def result(self, kind: str, name: str) -> Any:
-        """The MethodResult of a kind ("metric" or "density") and name."""
+        """Return the MethodResult of a kind ("metric" or "density") and name."""
         for result in self.metrics if kind == "metric" else self.densities:
             if result.name == name:
                 return result
@@ -183,7 +183,7 @@ class Comparison:
         return make_pipeline(DensityImputer(), *steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values for JSON."""
+        """Return all of it as plain values for JSON."""
         return {
             "verdict": self.verdict,
             "helped": self.helped,
@@ -205,7 +205,7 @@ class Comparison:
 
 
 def _plain_setting(value):
-    """An argument of `compare` for JSON: estimators and an Engine as the code that makes them."""
+    """Return an argument of `compare` for JSON: estimators and an Engine as the code that makes them."""
     if isinstance(value, dict):
         return {name: item if isinstance(item, str) else CodeWriter().expression(item) for name, item in value.items()}
     return CodeWriter().expression(value) if isinstance(value, Engine) else value

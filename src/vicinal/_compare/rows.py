@@ -34,7 +34,7 @@ class ComparisonError(ValueError):
         return self.worded()
 
     def worded(self, y="y", task="task", keep="keep", metrics="metrics", densities="densities"):
-        """The message, with the names under which the caller knows the arguments."""
+        """Return the message, with the names under which the caller knows the arguments."""
         template, values = self.args
         return template.format(y=y, task=task, keep=keep, metrics=metrics, densities=densities, **dict(values))
 
@@ -68,7 +68,7 @@ class ComparedTargets(NamedTuple):
         return self.values if self.codes is None else self.codes
 
     def take(self, rows):
-        """The targets of some rows."""
+        """Return the targets of some rows."""
         return self._replace(
             codes=None if self.codes is None else self.codes[rows],
             values=None if self.values is None else self.values[rows],
@@ -155,7 +155,7 @@ def _read_classes(y, n_rows):
 
 
 def _texts(classes):
-    """The names of classes as texts that differ."""
+    """Return the names of classes as texts that differ."""
     if classes.dtype.kind == "f":
         classes = classes.astype(np.int64)
     names = [str(name) for name in (classes if classes.dtype == object else classes.astype(str))]
@@ -163,7 +163,7 @@ def _texts(classes):
 
 
 def sample_rows(n, codes, max_rows, seed, notes):
-    """Positions of at most `max_rows` rows, classes in proportion."""
+    """Return positions of at most `max_rows` rows, classes in proportion."""
     if n <= max_rows:
         return np.arange(n)
     notes.append(f"Compared on a random sample of {max_rows:,} of the {n:,} rows.")

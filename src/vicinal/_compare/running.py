@@ -65,7 +65,7 @@ class Run:
             progress(total, total, "done")
 
     def _in_order(self) -> Iterator[tuple[int, list[Task]]]:
-        """What takes seconds in all folds, then the rest fold by fold: after its first fold its duration is known."""
+        """Yield what takes seconds in all folds, then the rest fold by fold: after its first fold its duration is known."""
         for tasks in (self._quick, self._slow):
             if tasks:
                 yield from ((fold, tasks) for fold in range(len(self.plan.splits)))
@@ -85,7 +85,7 @@ class Run:
         return outcome
 
     def _what_is_done(self) -> Comparison | None:
-        """A comparison of the finished folds of all methods, or of the quick methods; None where there is neither."""
+        """Return a comparison of the finished folds of all methods, or of the quick methods; None where there is neither."""
         n_folds = len(self.plan.splits)
         for tasks, least in ((self._quick + self._slow, 2), (self._quick, n_folds)):
             # Folds are done in their order, so that those which are done come first.
@@ -101,7 +101,7 @@ class Run:
         return None
 
     def _time_left(self, fold: int, tasks: list[Task], place: int) -> str:
-        """How long the rest will take, where all that it holds has been done in some fold."""
+        """Return how long the rest will take, where all that it holds has been done in some fold."""
         rest = [*tasks[place:], *(len(self.plan.splits) - fold - 1) * tasks]
         if tasks is self._quick:
             rest += len(self.plan.splits) * self._slow
@@ -114,7 +114,7 @@ class Run:
         return f"; about {duration(seconds)} left"
 
     def _conclude(self, folds, methods: list[Method], *notes: str) -> Comparison:
-        """The comparison of some methods in some folds."""
+        """Return the comparison of some methods in some folds."""
         plan = self.plan
         train, test = plan.splits[0]
         chosen = {

@@ -7,7 +7,7 @@ _AFTER_ANOTHER = {**_SHORT, "unclear": "does not clearly"}  # where the sentence
 
 
 def headline(helped):
-    """What came out, in one short sentence without figures."""
+    """Return what came out, in one short sentence without figures."""
     judged = [(kind, helped[kind]) for kind in ("metric", "density") if helped[kind] is not None]
     if not judged:
         return _NOTHING
@@ -25,7 +25,7 @@ def headline(helped):
 
 
 def verdict_sentences(results, *, helped, reference, best, n_neighbors):
-    """What came out, in one sentence for metrics and one for densities, by kind."""
+    """Return what came out, in one sentence for metrics and one for densities, by kind."""
     found = {}
     for kind in ("metric", "density"):
         reasons = dict.fromkeys(result.not_judged for result in results.get(kind, ()) if result.not_judged)
@@ -56,13 +56,13 @@ def _gaussian_ahead(results):
 
 
 def verdict_sentence(results, *, left_out="", **judged):
-    """The same as one text, with the columns that densities and LCA do not see."""
+    """Return the same as one text, with the columns that densities and LCA do not see."""
     sentences = [" ".join(verdict_sentences(results, **judged).values()) or _NOTHING]
     return " ".join(sentences + ([left_out_sentence(left_out)] if left_out else []))
 
 
 def left_out_sentence(left_out):
-    """Which columns densities and LCA do not see."""
+    """Return which columns densities and LCA do not see."""
     return f"Densities and LCA learn from amounts and do not see these columns: {left_out}."
 
 
@@ -95,12 +95,12 @@ def _sentence(kind, helped, plain, learned, n_neighbors, results):
 
 
 def percent(value, digits=1):
-    """A share as a percentage."""
+    """Return a share as a percentage."""
     return f"{100 * value:.{digits}f} %"
 
 
 def score_name(scale, n_neighbors):
-    """The score that decides, in words."""
+    """Return the score that decides, in words."""
     return {
         "metric": f"{n_neighbors}-nearest-neighbour accuracy",
         "r2": f"{n_neighbors}-nearest-neighbour R²",
@@ -109,12 +109,13 @@ def score_name(scale, n_neighbors):
 
 
 def shown(scale, value):
-    """A main score: a share as a percentage, an R² to three digits, nats to two."""
+    """Return a main score: a share as a percentage, an R² to three digits, nats to two."""
     return percent(value) if scale == "metric" else f"{value:.{3 if scale == 'r2' else 2}f}"
 
 
 def signed(scale, interval, *, named=True):
-    """A difference with its interval, which is called so where `named`: in points of a percentage, of R², or in nats."""
+    """Return a difference with its interval, which is called so where `named`: in points of a percentage, of R², or in
+    nats."""
     factor, digits, unit = {"metric": (100, 1, " points"), "r2": (1, 3, ""), "density": (1, 2, " nats")}[scale]
     mean, low, high = (factor * value for value in interval)
     # An end that is not zero must not read as zero: on which side of it the interval lies is the verdict.
@@ -125,7 +126,7 @@ def signed(scale, interval, *, named=True):
 
 
 def comparison_table(comparison):
-    """The verdict, the tables and the notes, as text."""
+    """Return the verdict, the tables and the notes, as text."""
     parts = [comparison.verdict]
     if comparison.metrics:
         numbers = comparison.task == "numbers"
@@ -196,7 +197,7 @@ def _density_line(result, comparison):
 
 
 def difference_text(result, comparison):
-    """How a method differs from the best plain one, or why it is not judged."""
+    """Return how a method differs from the best plain one, or why it is not judged."""
     if result.not_judged:
         return f"not judged: {result.not_judged}"
     if result.name == comparison.reference[result.kind] and not result.learned:
@@ -209,7 +210,7 @@ def difference_text(result, comparison):
 
 
 def _table(head, lines):
-    """Columns aligned with spaces; only the last one may be long, and is cut."""
+    """Return columns aligned with spaces; only the last one may be long, and is cut."""
     lines = [[*line[:-1], line[-1] if len(line[-1]) <= _WIDEST else line[-1][: _WIDEST - 3] + "..."] for line in lines]
     widths = [max(len(row[i]) for row in [head, *lines]) for i in range(len(head))]
     rule = ["-" * width for width in widths]

@@ -15,7 +15,7 @@ _STATES = ("idle", "running", "hot", "failing")
 def make_slanted_bars(
     n_samples: int = 300, *, random_state: RandomState | int | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rows along four thin, parallel, slanted bars: far apart along a bar, close across it.
+    """Return rows along four thin, parallel, slanted bars: far apart along a bar, close across it.
 
     A kernel of one width must be narrow for the gaps and is then lonely along the bars; a covariance taken from
     the whole data set (Scott's rule) is as wide as the stack of bars. What fits is a thin, slanted kernel.

@@ -72,7 +72,7 @@ def make_face_pairs(
     background: float = 0.0,
     random_state: RandomState | int | None = None,
 ) -> Bunch:
-    r"""Pairs of pictures of different people that nearly agree in rotation and size (NCA paper, sec. 5).
+    r"""Return pairs of pictures of different people that nearly agree in rotation and size (NCA paper, sec. 5).
 
     The first picture is turned by an angle :math:`\theta \sim U(-45^\circ, 45^\circ)` and
     scaled to a height :math:`h \sim U(25, 35)` pixels.  The second, of somebody

@@ -19,7 +19,7 @@ from vicinal._datasets.toy_sets import make_balance_scale
 
 
 def available() -> dict[str, str]:
-    """Names that `load` knows, each with one line on what it is.
+    """Return names that `load` knows, each with one line on what it is.
 
     Returns
     -------

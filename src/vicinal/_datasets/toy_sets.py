@@ -15,7 +15,7 @@ from vicinal._checks import check_array, check_integer, check_magnitude, check_p
 def make_two_gaussians(
     n_samples: int = 500, *, random_state: RandomState | int | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Two round Gaussians of unit variance with means (-3, 0) and (3, 0) (LCA paper, Fig. 2, left).
+    """Return two round Gaussians of unit variance with means (-3, 0) and (3, 0) (LCA paper, Fig. 2, left).
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def make_two_gaussians(
 def make_two_circles(
     n_samples: int = 500, *, noise_std: float = 0.1, random_state: RandomState | int | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Two concentric circles of radii 1 and 2 with Gaussian noise (LCA paper, Fig. 2, centre).
+    """Return two concentric circles of radii 1 and 2 with Gaussian noise (LCA paper, Fig. 2, centre).
 
     Parameters
     ----------

@@ -123,7 +123,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         return gather(self)
 
     def _constant_variances(self, X, codes, weight):
-        """The variances of columns that the densities of classes ignore, (n_classes, n_features)."""
+        """Return the variances of columns that the densities of classes ignore, (n_classes, n_features)."""
         masses = np.bincount(codes, weights=weight)
         within = sum(
             masses[c] * scatter_of_rows(X[codes == c], None if weight is None else weight[codes == c]).diagonal()
@@ -138,7 +138,7 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         return found
 
     def _off_constants(self, X):
-        """What columns add to the log-densities of classes in which they are constant, (n_samples, n_classes)."""
+        """Return what columns add to the log-densities of classes in which they are constant, (n_samples, n_classes)."""
         added = np.zeros((len(X), len(self.densities_)))
         variances = getattr(self, "constant_variances_", None)  # files of version 1 have none
         if variances is None:
@@ -152,11 +152,11 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         return added
 
     def _inner_estimator(self):
-        """The density that is fitted, for `which_engine`."""
+        """Return the density that is fitted, for `which_engine`."""
         return as_density(self.density)
 
     def _class_priors(self, frequencies):
-        """The priors as an array that follows ``classes_``."""
+        """Return the priors as an array that follows ``classes_``."""
         n_classes = len(frequencies)
         if self.priors is None:
             return frequencies
@@ -231,6 +231,6 @@ def _fit_in_all_columns(density, rows, options):
 
 
 def _ignored_columns(density):
-    """The positions of the columns that a fitted density ignores because they were constant."""
+    """Return the positions of the columns that a fitted density ignores because they were constant."""
     constants = getattr(density, "_constants", None) if isinstance(density, MixtureDensityMixin) else None
     return np.array([], dtype=int) if constants is None else np.flatnonzero(~np.isnan(constants))

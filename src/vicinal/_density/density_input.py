@@ -30,13 +30,13 @@ def check_takes_weights(density, weight):
 
 
 def rows_as_passed(passed, X, chosen=None):
-    """Rows as passed where they carry column names, which a density's metric may know; else as checked."""
+    """Return rows as passed where they carry column names, which a density's metric may know; else as checked."""
     rows = passed if hasattr(passed, "columns") else X
     return rows if chosen is None else _safe_indexing(rows, chosen)
 
 
 def breaks_constants(rows: np.ndarray, constants: np.ndarray) -> np.ndarray:
-    """Where rows (m, d) differ from the values of columns that are constant in the training rows (NaN: varying columns).
+    """Return where rows (m, d) differ from the values of columns that are constant in the training rows (NaN: varying columns).
 
     One rounding is no difference: the constant may have gone through a scaler or through float32.
     """

@@ -79,7 +79,7 @@ class Explanation:
 def explain(
     detector: Any, X: Any, names: list[str], constants: np.ndarray, own: np.ndarray | None = None
 ) -> Explanation:
-    """The explanation of rows, or of the training rows, each left out.
+    """Return the explanation of rows, or of the training rows, each left out.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def explain(
 
 
 def _parts(density: Any) -> tuple[Any, Any]:
-    """The steps before a density (None without any) and the density itself."""
+    """Return the steps before a density (None without any) and the density itself."""
     if not isinstance(density, Pipeline):
         return None, density
     steps, last = density[:-1], density[-1]
@@ -141,24 +141,24 @@ def _parts(density: Any) -> tuple[Any, Any]:
 
 
 def acts_by_column(steps: Pipeline) -> bool:
-    """Whether all steps treat every column by itself and can be undone."""
+    """Return whether all steps treat every column by itself and can be undone."""
     return all(_is_left_alone(step) or isinstance(step, _COLUMNWISE) for _, step in steps.steps)
 
 
 def _is_left_alone(step: Any) -> bool:
-    """Whether a step leaves the known values of all columns as they are."""
+    """Return whether a step leaves the known values of all columns as they are."""
     return step == "passthrough" or getattr(step, "keeps_columns", False)
 
 
 def in_units_of_data(steps: Pipeline, table: np.ndarray) -> np.ndarray:
-    """What the steps made of rows, as the rows were."""
+    """Return what the steps made of rows, as the rows were."""
     for _, step in reversed(steps.steps):
         table = table if _is_left_alone(step) else step.inverse_transform(table)
     return table
 
 
 def _training_rows(density: Any, mixture: Any) -> np.ndarray:
-    """The rows that a density was fitted to, where its kernels may have moved away from them."""
+    """Return the rows that a density was fitted to, where its kernels may have moved away from them."""
     return getattr(density, "rows_", mixture.centres)
 
 
@@ -177,7 +177,10 @@ def _explaining_mixture(detector: Any, density: Any) -> SharedMixture | LocalFra
 
 
 def _reference(detector: Any, density: Any, mixture: SharedMixture | LocalFrameMixture) -> np.ndarray:
-    """The surprises of the training rows that count, each left out, (n, d); of an even sample where there are many."""
+    """Return the surprises of the training rows that count, each left out, (n, d).
+
+    Of an even sample where there are many.
+    """
     if detector not in _references:
         counted = np.flatnonzero(mixture.log_weights > -np.inf)
         some = counted[np.unique(np.linspace(0, len(counted) - 1, min(len(counted), MOST_REFERENCE_ROWS)).astype(int))]

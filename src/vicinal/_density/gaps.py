@@ -135,7 +135,7 @@ def expect(
 def _make_pass(
     X: np.ndarray, centres: np.ndarray, covariance: np.ndarray, weight: np.ndarray | None, engine: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The fields of an `Expectation`, of the rows only what is missing: a journal of passes keeps no known values."""
+    """Return the fields of an `Expectation`, of the rows only what is missing: a journal of passes keeps no known values."""
     n, d = X.shape
     w = np.ones(n) if weight is None else weight
     with np.errstate(divide="ignore"):
@@ -181,7 +181,7 @@ def _make_pass(
 
 
 def gaussian_start(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows whose missing entries are their expectation under the Gaussian of the known ones, and its covariance.
+    """Return rows whose missing entries are their expectation under the Gaussian of the known ones, and its covariance.
 
     EM for a Gaussian with missing values, a few passes of it, with a small ridge.
     """
@@ -260,5 +260,5 @@ def fit_gaps(
 
 
 def narrowed(covariance: np.ndarray, n: int) -> np.ndarray:
-    """The covariance of the data times Scott's factor: a kernel to start from."""
+    """Return the covariance of the data times Scott's factor: a kernel to start from."""
     return covariance * n ** (-2.0 / (len(covariance) + 4))

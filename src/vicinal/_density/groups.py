@@ -29,7 +29,7 @@ class ScoreScale(NamedTuple):
 
 
 def weighted_quantile(values: np.ndarray, weight: np.ndarray | None, share: float) -> float:
-    """The smallest value such that more than this share of the weight has at most that value."""
+    """Return the smallest value such that more than this share of the weight has at most that value."""
     order = np.argsort(values, kind="stable")
     cumulated = np.cumsum(np.ones(len(values)) if weight is None else weight[order])
     place = np.searchsorted(cumulated, share * cumulated[-1], side="right")
@@ -37,13 +37,14 @@ def weighted_quantile(values: np.ndarray, weight: np.ndarray | None, share: floa
 
 
 def scale_of_scores(scores: np.ndarray, weight: np.ndarray | None) -> ScoreScale:
-    """The median and the distance between the quartiles, by weight."""
+    """Return the median and the distance between the quartiles, by weight."""
     low, median, high = (weighted_quantile(scores, weight, share) for share in (0.25, 0.5, 0.75))
     return ScoreScale(median, high - low)
 
 
 def reference_rows(mixture: SharedMixture) -> np.ndarray:
-    """The positions of the centres that speak for all: all of them, or an even sample, in proportion to their weights."""
+    """Return the positions of the centres that speak for all: all of them, or an even sample, in proportion to their
+    weights."""
     shares = np.exp(mixture.log_weights)
     cumulated = np.cumsum(shares)
     n = min(int(np.count_nonzero(shares)), _MOST_REFERENCES)
@@ -53,7 +54,7 @@ def reference_rows(mixture: SharedMixture) -> np.ndarray:
 def group_scores(
     mixture: SharedMixture, reference: np.ndarray, largest_group: float, X: np.ndarray | None = None
 ) -> np.ndarray:
-    """The logarithm of the kernel at the k-th nearest reference row: minus half the squared distance, in units of the kernel.
+    """Return the logarithm of the kernel at the k-th nearest reference row: minus half the squared distance, in units of the kernel.
 
     Parameters
     ----------
@@ -80,7 +81,8 @@ def group_scores(
 
 
 def strangest_of(views: Sequence[np.ndarray], scales: Sequence[ScoreScale]) -> np.ndarray:
-    """The lowest score of each row, after all scores have been given the median and quartile distance of the first."""
+    """Return the lowest score of each row, after all scores have been given the median and quartile distance of the
+    first."""
     first = scales[0]
     return np.min(
         [

@@ -57,7 +57,7 @@ class MixtureDensityMixin(NotebookMixin):
         width: str,
         kept: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
-        """The columns of the training rows that vary, with a warning that names the others.
+        """Return the columns of the training rows that vary, with a warning that names the others.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class MixtureDensityMixin(NotebookMixin):
         return np.ascontiguousarray(X[:, ~constant])
 
     def _active(self, X: Any) -> Any:
-        """The columns that the mixture knows."""
+        """Return the columns that the mixture knows."""
         return X if self._constants is None else X[:, self.active_features_]
 
     @property
@@ -103,7 +103,7 @@ class MixtureDensityMixin(NotebookMixin):
         return None if names is None else names[self.active_features_]
 
     def _in_all_columns(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        """A matrix whose columns are the active features, with columns of zeros for the others."""
+        """Return a matrix whose columns are the active features, with columns of zeros for the others."""
         whole = np.zeros((len(matrix), self.n_features_in_))
         whole[:, self.active_features_] = matrix
         return whole
@@ -127,7 +127,7 @@ class MixtureDensityMixin(NotebookMixin):
         return np.any(np.abs(X - self._constants) > room, axis=1)  # False where NaN
 
     def _without_search(self) -> Any:
-        """An unfitted copy with the parameters that the fit chose, where leaving a row out of the sums alone is not honest.
+        """Return an unfitted copy with the parameters that the fit chose, where leaving a row out of the sums alone is not honest.
 
         None where the kernel has so few parameters that a row hardly shapes it.
         """
@@ -137,7 +137,7 @@ class MixtureDensityMixin(NotebookMixin):
     _incomplete_rows: np.ndarray  # the rows of such a fit, NaN where a value is missing
 
     def _scoring_work(self, n_queries, n_points, n_features, passes):
-        """The pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""
+        """Return the pair work of asking the fitted mixture about so many rows, so many times: what its placement states."""
         return Work(n_queries, n_points, n_features, passes)
 
     def _before_fit(self) -> None:
@@ -159,7 +159,8 @@ class MixtureDensityMixin(NotebookMixin):
         return gather(self)
 
     def _mixture(self):
-        """The fitted mixture, on the engine that the parameter names now: a model may be scored where it was not fitted."""
+        """Return the fitted mixture, on the engine that the parameter names now: a model may be scored where it was not
+        fitted."""
         check_is_fitted(self)
         self.mixture_.engine = self.engine
         return self.mixture_

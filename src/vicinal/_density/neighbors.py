@@ -49,7 +49,7 @@ def nearest_neighbors(Z, k, candidates=None, *, neighbor_search="exact", engine=
 
 
 def _sorted(Z, candidates, own, found, k):
-    """The k nearest of the neighbours found, themselves excluded, ties by index; and the rows with fewer than k."""
+    """Return the k nearest of the neighbours found, themselves excluded, ties by index; and the rows with fewer than k."""
     nearest = np.empty((len(Z), k), dtype=np.int64)
     lacking = np.zeros(len(Z), dtype=bool)
     batch = max(2**22 // (found.shape[1] * Z.shape[1]), 1)
@@ -64,7 +64,7 @@ def _sorted(Z, candidates, own, found, k):
 
 
 def _approximate(Z, candidates, wanted):
-    """Neighbours by pynndescent, -1 where it found too few."""
+    """Return neighbours by pynndescent, -1 where it found too few."""
     try:
         from pynndescent import NNDescent
     except ImportError as error:

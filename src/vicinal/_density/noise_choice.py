@@ -86,7 +86,7 @@ def noise_range(X, nearest):
 
 
 def _interpolated(candidates, scores, best):
-    """The top of the parabola through the best candidate and its neighbours, in log noise."""
+    """Return the top of the parabola through the best candidate and its neighbours, in log noise."""
     if best in (0, len(candidates) - 1):
         return float(candidates[best])
     x, y = np.log(candidates[best - 1 : best + 2]), scores[best - 1 : best + 2]

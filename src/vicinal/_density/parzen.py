@@ -185,7 +185,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         return path.parameters.centres.astype(X.dtype)
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of a fit, or of scoring its rows where it has none."""
+        """Return the pair work of a fit, or of scoring its rows where it has none."""
         searched = isinstance(self.bandwidth, str) and self.bandwidth == "loo"
         return Work(n_samples, n_samples, n_features, LOO_PASSES if searched else 1)
 

@@ -157,7 +157,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         return getattr(as_density(self.density), "engine", None)
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of the steps."""
+        """Return the pair work of the steps."""
         density = as_density(self.density)
         work = density._scoring_work if isinstance(density, MixtureDensityMixin) else Work
         return work(n_samples, n_samples, n_features, SEEKING_PASSES)

@@ -77,7 +77,7 @@ class Selection(Record):
         return self.criterion != "log_likelihood"
 
     def splits(self, X: np.ndarray, codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The positions of the training and of the held-out rows of each split; none where too few rows differ.
+        """Return the positions of the training and of the held-out rows of each split; none where too few rows differ.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ def _some(positions: np.ndarray, most: int) -> np.ndarray:
 
 
 def fixed_folds(X: np.ndarray, n_folds: int = 5, most_rows: int | None = None) -> list[np.ndarray]:
-    """The positions of the rows of each fold, at most `most_rows` in all; equal rows are never split.
+    """Return the positions of the rows of each fold, at most `most_rows` in all; equal rows are never split.
 
     The folds depend on the set of rows and on the order of the values in each column only: not on the order of the
     rows, on units, or on a random state. There are none where fewer than 5 rows differ.

@@ -80,12 +80,12 @@ class PlacedCovariances(Placed):
         )
 
     def _bound(self, block: "_Block", tile: slice) -> float:
-        """The largest ``|R_j|^2 (|q_i| + |x_j|)^2`` of a block and a tile."""
+        """Return the largest ``|R_j|^2 (|q_i| + |x_j|)^2`` of a block and a tile."""
         with np.errstate(over="ignore"):
             return float((self._steepness[tile] * (block.reach + self._reach[tile]) ** 2).max(initial=0.0))
 
     def _scores(self, block: "_Block", tile: slice) -> np.ndarray:
-        """The scores of a block of queries and a tile of points."""
+        """Return the scores of a block of queries and a tile of points."""
         if products_are_accurate(self._bound(block, tile), np.float64):
             scores = block.features @ self._terms[tile].T
             scores += self._constants[tile]
@@ -140,7 +140,7 @@ class PlacedCovariances(Placed):
         return np.hstack([rows, np.ones((len(rows), 1))])
 
     def _gather(self, queries: Queries, values: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Each query's largest score t, ``sum_j exp(s_ij - t_i)`` and ``sum_j exp(s_ij - t_i) values_j``."""
+        """Return each query's largest score t, ``sum_j exp(s_ij - t_i)`` and ``sum_j exp(s_ij - t_i) values_j``."""
         m = queries.count(len(self._rows))
         n_rows, threads = self._sizes()
         blocks, tiles = _slices(m, n_rows), self._tiles()
@@ -253,7 +253,7 @@ def _log(top: np.ndarray, total: np.ndarray) -> np.ndarray:
 
 
 def _quiet(work: Callable[[slice], _Result]) -> Callable[[slice], _Result]:
-    """The same work without warnings of underflow: NumPy's error state belongs to a thread."""
+    """Return the same work without warnings of underflow: NumPy's error state belongs to a thread."""
 
     def quietly(item: slice) -> _Result:
         with np.errstate(under="ignore"):

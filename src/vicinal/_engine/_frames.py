@@ -74,7 +74,7 @@ class Skips:
 
     @classmethod
     def of(cls, queries: Queries, n_queries: int, more: tuple[Any, Any] | None = None) -> "Skips | None":
-        """The positions that the queries must not see, and more pairs; None where there are none."""
+        """Return the positions that the queries must not see, and more pairs; None where there are none."""
         pairs = [np.empty((2, 0), dtype=np.int64)]
         if queries.left_out is not None:
             some = np.flatnonzero(queries.left_out >= 0)
@@ -85,12 +85,12 @@ class Skips:
         return cls(left, right, n_queries) if len(left) else None
 
     def block(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in the block and points of the pairs of a slice of queries."""
+        """Return positions in the block and points of the pairs of a slice of queries."""
         start, stop = np.searchsorted(self.queries, [rows.start, rows.stop])
         return self.queries[start:stop] - rows.start, self.points[start:stop]
 
     def take(self, picked: np.ndarray) -> "Skips":
-        """The pairs of some queries, renumbered."""
+        """Return the pairs of some queries, renumbered."""
         position = np.full(self.n_queries, -1)
         position[picked] = np.arange(len(picked))
         kept = position[self.queries] >= 0
@@ -206,13 +206,13 @@ class PlacedFrames(BlockScores):
         return lambda rows, skips: self._sums(rows, skips, how)
 
     def are_accurate(self, rows: np.ndarray) -> np.ndarray:
-        """Whether scores by products are accurate, for each of some query rows."""
+        """Return whether scores by products are accurate, for each of some query rows."""
         with np.errstate(over="ignore"):  # where the quotient overflows, products are not accurate
             sizes = self._largest_squares(rows) / (self.noises.min() * self._slack)
         return products_are_accurate(sizes, rows.dtype)
 
     def product_errors(self, rows: np.ndarray) -> np.ndarray:
-        """How far scores by products may be off, in nats: rounding of d + 1 dot products of D terms."""
+        """Return how far scores by products may be off, in nats: rounding of d + 1 dot products of D terms."""
         with np.errstate(over="ignore"):
             sizes = self._largest_squares(rows) / self.noises.min()
             terms = math.sqrt(rows.shape[1]) * (2.0 + math.sqrt(len(self._variances)))
@@ -393,7 +393,10 @@ class PlacedFrames(BlockScores):
         return residuals, squares
 
     def _by_kernel(self, q: Array, tile: slice, project: Callable[..., None]) -> tuple[Array, Array]:
-        """The same by a kernel on tiles whose last axis is the points: its inner loops run over them; in q's precision."""
+        """Return the same by a kernel on tiles whose last axis is the points: its inner loops run over them.
+
+        In q's precision.
+        """
         points = _last_axes_swapped(like(self._rows[tile], q))
         frames = _last_axes_swapped(like(self._frames[:, tile], q))
         residuals = empty_like((self.shape[0], len(q), points.shape[1]), q)
@@ -404,7 +407,7 @@ class PlacedFrames(BlockScores):
         return residuals, squares
 
     def _scores_by_removal(self, rows: np.ndarray, query: np.ndarray, point: np.ndarray) -> np.ndarray:
-        """Scores of listed pairs in float64, less the shift, of the one depth and noise."""
+        """Return scores of listed pairs in float64, less the shift, of the one depth and noise."""
         scores = np.empty(len(query))
         noise, points = self.noises[0], self.points.rows
         for part in listed_parts(len(query), 2 * rows.shape[1]):
@@ -434,6 +437,6 @@ def _log_sums_of(tops: Array, totals: Array) -> np.ndarray:
 
 
 def _last_axes_swapped(array: Array) -> Array:
-    """A contiguous copy with the last two axes swapped."""
+    """Return a contiguous copy with the last two axes swapped."""
     swapped = array.swapaxes(-1, -2)
     return np.ascontiguousarray(swapped) if isinstance(array, np.ndarray) else swapped.contiguous()

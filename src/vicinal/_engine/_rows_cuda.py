@@ -153,7 +153,7 @@ class RowByRow(ArrayPlaced):
         return self._common if accurate else self._by_differences
 
     def _asked(self, queries: Queries) -> tuple[Tensor, Tiles | None]:
-        """The images of the queries, and tiles for them; None where torch's operations serve."""
+        """Return the images of the queries, and tiles for them; None where torch's operations serve."""
         images = self._query_images(queries)
         if len(images) == 0 or not self._fused:
             return images, None
@@ -207,7 +207,7 @@ class RowByRow(ArrayPlaced):
         entropy: bool = False,
         lists: TileLists | None = None,
     ) -> Softmax:
-        """The softmax of queries with these images.
+        """Return the softmax of queries with these images.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class RowByRow(ArrayPlaced):
         return LogSums(there((pruned or self._softmax(tiles, images, queries.left_out)).log_sums))
 
     def _pruned_softmax(self, images: Tensor, left_out: Any, entropy: bool = False) -> Softmax | None:
-        """The softmax of queries over the tiles of points that matter to them; None where that would save little."""
+        """Return the softmax of queries over the tiles of points that matter to them; None where that would save little."""
         if len(images) < GPU_PRUNED_QUERIES or not self._may_prune:
             return None
         tiles = self._by_differences
@@ -451,7 +451,7 @@ class _Blocks:
         self._index = tiles.index.reshape(self.n_blocks, self.size)
 
     def tops(self, some: slice) -> Tensor:
-        """The best score of each block for some queries, (queries, blocks), in float64."""
+        """Return the best score of each block for some queries, (queries, blocks), in float64."""
         tiles, placed = self._tiles, self._placed
         count = some.stop - some.start
         block, n_blocks, chunk, parts = placed._cut(count, tiles)
@@ -466,13 +466,13 @@ class _Blocks:
         return found if tiles.local else found - 0.5 * self._squares[some, None]
 
     def exact(self, some: slice, blocks: Tensor) -> Tensor:
-        """The scores in float64 of the points of some blocks (queries, t) for each query: (queries, t * size)."""
+        """Return the scores in float64 of the points of some blocks (queries, t) for each query: (queries, t * size)."""
         rows = torch.arange(some.start, some.stop, device=blocks.device)
         found = self._exact_of(rows.repeat_interleave(blocks.shape[1]), blocks.reshape(-1))
         return found.reshape(len(rows), -1)
 
     def _exact_of(self, query: Tensor, block: Tensor) -> Tensor:
-        """The scores in float64 of listed queries and all points of a block each: (pairs, size)."""
+        """Return the scores in float64 of listed queries and all points of a block each: (pairs, size)."""
         point = self._index[block]
         places = block[:, None] * self.size + torch.arange(self.size, device=block.device)
         difference = self._images[query, None] - self._placed._exact[point.clamp(min=0)]
@@ -482,7 +482,7 @@ class _Blocks:
         return torch.where((point < 0) | (places == self._skipped[query, None]), -torch.inf, scores)
 
     def pairs_above(self, some: slice, tops: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
-        """Pairs whose score is at least what is given for each query, and a little less."""
+        """Return pairs whose score is at least what is given for each query, and a little less."""
         floor = torch.where(torch.isfinite(least), least, -torch.inf)
         reached = tops >= (floor - self._error(some, floor, self._tiles.dtype))[:, None]
         query, block = torch.nonzero(reached & (tops > -torch.inf), as_tuple=True)
@@ -498,7 +498,7 @@ class _Blocks:
         return torch.cat(queries), torch.cat(points)
 
     def _error(self, some: slice, least: Tensor, dtype: Any) -> Tensor:
-        """How far scores of some queries that reach `least` may be off, in a precision."""
+        """Return how far scores of some queries that reach `least` may be off, in a precision."""
         placed, squares = self._placed, self._squares[some]
         real = FLOAT64 if dtype == torch.float64 else FLOAT32
         if not self._tiles.local:

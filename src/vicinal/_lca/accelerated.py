@@ -81,7 +81,7 @@ def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, me
 
 
 def _line_search(evaluate, move, parameters, objective, displacement, direction, trials):
-    """The first point along the direction that does not lower the objective, or None."""
+    """Return the first point along the direction that does not lower the objective, or None."""
     slope, fraction = np.vdot(displacement, direction), 1.0
     for _ in range(trials):
         there, made = move(parameters, fraction * direction)

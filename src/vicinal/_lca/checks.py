@@ -84,7 +84,7 @@ def check_answerable(X, covariance, rank=None, *, names=None, remedies=LCA_REMED
 
 
 def is_answerable(X, covariance, rank=None):
-    """Whether the rows span enough for a covariance of this structure when the penalty is zero."""
+    """Return whether the rows span enough for a covariance of this structure when the penalty is zero."""
     try:
         check_answerable(X, covariance, rank)
     except ValueError:
@@ -125,7 +125,7 @@ def check_two_rows(weight):
 
 
 def _rank(X, covariance):
-    """The number of dimensions that the rows span, and which columns depend linearly on columns before them."""
+    """Return the number of dimensions that the rows span, and which columns depend linearly on columns before them."""
     second_moments = scatter_of_rows(X)
     variances = np.diag(second_moments)
     # Full covariances do not depend on the units of the columns, so neither does the check.
@@ -165,7 +165,7 @@ def check_twins(X, remedies=LCA_REMEDIES):
 
 
 def collapse_message(X, weight, covariance, remedies=LCA_REMEDIES):
-    """What to say when the covariance becomes singular during the fit."""
+    """Return what to say when the covariance becomes singular during the fit."""
     counted = X if weight is None else X[weight > 0]
     n, d = counted.shape
     twins = count_twins(counted)

@@ -44,7 +44,7 @@ def shared_searches() -> Iterator[None]:
 def search_penalty(
     X: np.ndarray, weight: np.ndarray | None, structure: Structure, engine: Engine | str | None
 ) -> Choice | None:
-    """The choice for ``reg="auto"``; None where too few rows differ to hold any out."""
+    """Return the choice for ``reg="auto"``; None where too few rows differ to hold any out."""
     kept = _KEPT.get()
     if kept is None:
         return _search(X, weight, structure, engine)
@@ -155,7 +155,7 @@ class LCAGaussFold:
         self._reduce, self._engine = reduce, engine
 
     def score(self, penalty: Penalties) -> float:
-        """The mean log-density of the held-out rows after a fit with two penalties to the training rows."""
+        """Return the mean log-density of the held-out rows after a fit with two penalties to the training rows."""
         weight, test_weight = self._weights
         gaussian = scatter_of_rows(self._train, weight) + penalty.gaussian(self._train, weight)
         reg = penalty.local(self._train, weight)

@@ -58,7 +58,7 @@ class _DrawnPairs:
         self._largest_error = 0.0
 
     def some(self, positions: np.ndarray) -> Problem:
-        """The rows at some positions as a problem of their own."""
+        """Return the rows at some positions as a problem of their own."""
         if self._drawn is None or self._drawn[0] is not positions:
             self._largest_error, self._drawn = self.certified_row_error, None
             weights = None if self._weight is None else np.log(self._weight[positions])
@@ -126,7 +126,7 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
 
 
 def _problem(rows: _SourceRows, weight: np.ndarray | None, estimator: Any, most: int, reg: np.ndarray) -> LeaveOneOut:
-    """The leave-one-out problem of all rows; where they weigh the same, of each vector one number is held."""
+    """Return the leave-one-out problem of all rows; where they weigh the same, of each vector one number is held."""
     n, d = rows.shape
     work = Work(estimator._pair_work(n, d).n_queries, most, d, PASSES)
     pairs: Any = _DrawnPairs(rows, weight, resolved_engine(fit_engine(estimator), work))

@@ -45,7 +45,7 @@ class Split(NamedTuple):
 
 
 def whitened(X, weight, engine, reg, gaussian, passes):
-    """The rows in coordinates where the Gaussian's covariance is the identity, and the problem there.
+    """Return the rows in coordinates where the Gaussian's covariance is the identity, and the problem there.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def transfer(split, moved):
 
 
 def local_metric(split):
-    """What maps whitened rows to local coordinates, where the kernel's covariance is the identity; shape (d2, d).
+    """Return what maps whitened rows to local coordinates, where the kernel's covariance is the identity; shape (d2, d).
 
     Without a local direction all rows are equally near: a map to zero.
     """
@@ -101,12 +101,12 @@ def local_metric(split):
 
 
 def directions(split, root):
-    """The Gaussian and the local directions in the coordinates of the data: the rows of B_G' and of B_L'."""
+    """Return the Gaussian and the local directions in the coordinates of the data: the rows of B_G' and of B_L'."""
     return split.gaussian.T @ root, local_metric(split)[: len(split.variances)] @ root
 
 
 def em_step(problem, split):
-    """The penalised objective per row at a split, and the next split.
+    """Return the penalised objective per row at a split, and the next split.
 
     .. math::
 
@@ -126,14 +126,14 @@ def em_step(problem, split):
 
 @journaled()
 def _neighbors(problem, metric):
-    """The neighbours' term of F, and the local scatter per unit of weight."""
+    """Return the neighbours' term of F, and the local scatter per unit of weight."""
     sums, scatter = problem.pairs.at(metric).scatter(problem.weight, space="rows")
     mass = problem.weight.sum()
     return float(problem.weight @ (sums - problem.log_others) / mass), scatter / mass
 
 
 def stretched(split, following, factor):
-    """The split beyond EM's next one: its move from `split`, on the geodesic of covariances, made `factor` times as long.
+    """Return the split beyond EM's next one: its move from `split`, on the geodesic of covariances, made `factor` times as long.
 
     Only where as many directions stay local as EM keeps; else EM's own.
     """
@@ -153,7 +153,7 @@ def stretched(split, following, factor):
 
 
 def _kernel_covariance(split):
-    """The kernel's covariance in whitened coordinates, 1 along Gaussian directions."""
+    """Return the kernel's covariance in whitened coordinates, 1 along Gaussian directions."""
     return np.eye(len(split.local)) - (split.local * (1.0 - split.variances)) @ split.local.T
 
 
@@ -199,7 +199,7 @@ def gaussian_part(problem, split):
 
 
 def left_out_scores(problem, split, rows, counted):
-    """The log-density of each training row, its own kernel left out.
+    """Return the log-density of each training row, its own kernel left out.
 
     Parameters
     ----------
@@ -270,18 +270,18 @@ def search_directions(run, path, tol, n, rounds=None, move=None):
 
 
 def _n_parameters(split):
-    """The free parameters of the local directions: a subspace and a metric on it."""
+    """Return the free parameters of the local directions: a subspace and a metric on it."""
     local, d = len(split.variances), max(split.local.shape)
     return local * (d - local) + local * (local + 1) / 2
 
 
 def _golden_round(run, path, record, worth, move):
-    """The best of the runs that golden sections over the number of transferred directions ask for."""
+    """Return the best of the runs that golden sections over the number of transferred directions ask for."""
     split = path.parameters
     tried = {0: path}
 
     def ended():
-        """The last reason; after an end by the user there are no further runs."""
+        """Return the last reason; after an end by the user there are no further runs."""
         return [*tried.values()][-1].reason
 
     def value(moved):
@@ -304,7 +304,8 @@ def _golden_round(run, path, record, worth, move):
 
 
 def _run_or_keep(run, path):
-    """A run's path; or, if it is interrupted before its first pass ends, the path that is known, marked as interrupted."""
+    """Return a run's path; or, if it is interrupted before its first pass ends, the path that is known, marked as
+    interrupted."""
     try:
         return run()
     except KeyboardInterrupt:

@@ -165,7 +165,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return np.ptp(self.density_.mixture_.centres, axis=0) == 0
 
     def _inner_estimator(self) -> Any:
-        """The density that is fitted, for `which_engine`."""
+        """Return the density that is fitted, for `which_engine`."""
         return LCA() if self.density is None else self.density
 
     def transform(self, X: Any) -> np.ndarray:
@@ -225,7 +225,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return check_rows(self, X, reset=False, gaps=True)
 
     def _parts(self, rows: np.ndarray) -> Any:
-        """What the density says of the missing entries of rows in its units, for each pattern with some."""
+        """Return what the density says of the missing entries of rows in its units, for each pattern with some."""
         mixture = self.density_.mixture_
         weights = None if np.ptp(mixture.log_weights) == 0 else mixture.log_weights
         centres = mixture.centres.astype(np.float64)
@@ -246,7 +246,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return filled
 
     def _means_of(self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
-        """The conditional means of the missing entries of the rows of a pattern."""
+        """Return the conditional means of the missing entries of the rows of a pattern."""
         mine = part.positions
         if part.placed is None:
             weights = np.exp(self.density_.mixture_.log_weights)

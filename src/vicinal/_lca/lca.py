@@ -345,7 +345,7 @@ class LCA(
         return path
 
     def _check_input(self, X, sample_weight):
-        """The rows, their weights and the structure."""
+        """Return the rows, their weights and the structure."""
         X = check_rows(self, X, reset=True, min_rows=2)
         weight = check_two_rows(check_weights(sample_weight, X))
         structure = self._check_parameters(X.shape[1])
@@ -354,7 +354,7 @@ class LCA(
         return X, weight, structure
 
     def _penalty(self, X, weight, structure, remedies=LCA_REMEDIES, varies=None):
-        """The columns that vary, and the penalty on them; refuses what has no answer, and searches for "auto".
+        """Return the columns that vary, and the penalty on them; refuses what has no answer, and searches for "auto".
 
         `varies` says which columns vary in rows of which X is a sample.
         """
@@ -379,7 +379,7 @@ class LCA(
         return X, given[np.ix_(self.active_features_, self.active_features_)]
 
     def _search(self, X, weight, structure, remedies):
-        """The penalty for ``reg="auto"``, from rows that count."""
+        """Return the penalty for ``reg="auto"``, from rows that count."""
         self.reg_search_ = None
         if has_plenty(X, structure):
             answerable = is_answerable(X, *structure)
@@ -401,7 +401,7 @@ class LCA(
         return clone(self).set_params(reg=self.reg_, callback=None, verbose=0)
 
     def _check_parameters(self, n_features):
-        """The structure; refuses bad parameters."""
+        """Return the structure; refuses bad parameters."""
         check_choice(self.covariance_type, "covariance_type", _COVARIANCES)
         as_record(self.solver, StochasticEM, "solver", _SOLVERS)
         rank = None
@@ -417,7 +417,7 @@ class LCA(
         return Structure(self.covariance_type, rank)
 
     def _initial_metric(self, data_covariance, reg, structure):
-        """The metric to start from: the inverse root of a covariance of the structure."""
+        """Return the metric to start from: the inverse root of a covariance of the structure."""
         if not isinstance(self.init, str):
             covariance = bandwidth_covariance(self.init, self.n_features_in_, name="init")
             covariance = covariance[np.ix_(self.active_features_, self.active_features_)]
@@ -426,7 +426,7 @@ class LCA(
         return self._metric_of_data(data_covariance, reg, structure)
 
     def _metric_of_data(self, covariance, reg, structure):
-        """The metric of the data's own covariance."""
+        """Return the metric of the data's own covariance."""
         structured = nearest_structured(covariance + reg, *structure)
         if reg.any():
             check_representable(structured, "reg", self.reg)

@@ -273,7 +273,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         return path
 
     def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """The rows and their weights; refuses bad parameters."""
+        """Return the rows and their weights; refuses bad parameters."""
         X = check_rows(self, X, reset=True, min_rows=2, gaps=True)
         weight = check_two_rows(check_weights(sample_weight, X))
         if not isinstance(self.reduce, (bool, np.bool_)):
@@ -284,7 +284,10 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         return X, weight
 
     def _penalties(self, X, weight):
-        """The columns that vary, and the two penalties on them; refuses what has no answer, and searches for "auto"."""
+        """Return the columns that vary, and the two penalties on them.
+
+        Refuses what has no answer, and searches for "auto".
+        """
         reg, reg_gauss = (check_reg(getattr(self, name), X.shape[1], name) for name in ("reg", "reg_gauss"))
         both = reg is not None and reg_gauss is not None
         # Penalties give both parts a width along constant columns, so that these stay.
@@ -313,7 +316,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         return X, *self._search(rows, weight, reg, reg_gauss)
 
     def _search(self, X, weight, reg, reg_gauss):
-        """The penalties that are not given (None), from rows that count."""
+        """Return the penalties that are not given (None), from rows that count."""
         structure, answerable = Structure("full"), is_answerable(X, "full")
         gaussians = gaussian_rules(X, weight, answerable) if reg_gauss is None else [given_rule(reg_gauss)]
         if has_plenty(X, structure):
@@ -330,7 +333,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
         return chosen.local(X, weight), chosen.gaussian(X, weight)
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of a fit."""
+        """Return the pair work of a fit."""
         return Work(n_samples, n_samples, n_features, _PASSES)
 
     def _keep(self, X, weight, rows, problem, split):

@@ -31,7 +31,7 @@ _COLLAPSED = (
 
 
 def gap_limits(estimator: Any) -> dict[str, Any]:
-    """The user's max_iter and tol, or those of fits to rows with gaps."""
+    """Return the user's max_iter and tol, or those of fits to rows with gaps."""
     given = {"max_iter": estimator.max_iter, "tol": estimator.tol}
     return {name: standard if given[name] is None else given[name] for name, standard in _LIMITS.items()}
 
@@ -40,7 +40,7 @@ _LIMITS = {"max_iter": MAX_PASSES, "tol": TOL}
 
 
 def _check_collapse(covariance: np.ndarray, data_covariance: np.ndarray) -> np.ndarray:
-    """The covariance, where its smallest variance in units of the data's spread is not lost in rounding."""
+    """Return the covariance, where its smallest variance in units of the data's spread is not lost in rounding."""
     whitened = np.linalg.solve(data_covariance, covariance)
     if not np.isfinite(covariance).all() or not np.linalg.eigvals(whitened).real.min() > COLLAPSE:
         raise CollapseError

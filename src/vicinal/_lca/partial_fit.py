@@ -92,7 +92,8 @@ class PartialFitMixin:
         return self
 
     def _open_stream(self, X, reg, structure, size, fresh):
-        """The stream before the rows of X (a start, what `fit` left, or what the last call left), and its objectives."""
+        """Return the stream before the rows of X (a start, what `fit` left, or what the last call left), and its
+        objectives."""
         if fresh:
             seed = self._seed()
             problem = leave_one_out(X, None, self.engine, reg=reg, passes=_PASSES)

@@ -85,7 +85,7 @@ def check_semidefinite(reg: np.ndarray, name: str = "reg") -> None:
 
 
 def free_parameters(structure: Structure, n_features: int) -> int:
-    """The number of free parameters of a covariance of this structure."""
+    """Return the number of free parameters of a covariance of this structure."""
     d = n_features
     if structure.covariance == "full":
         return d * (d + 1) // 2
@@ -96,13 +96,13 @@ def free_parameters(structure: Structure, n_features: int) -> int:
 
 
 def has_plenty(X: np.ndarray, structure: Structure) -> bool:
-    """Whether rows are so plentiful that the search is skipped; a row with an exact twin does not count."""
+    """Return whether rows are so plentiful that the search is skipped; a row with an exact twin does not count."""
     enough = max(PLENTY * free_parameters(structure, X.shape[1]), _PLENTY_IN_ALL)
     return len(X) >= enough and len(X) - count_twins(X) >= enough
 
 
 def shrinkage(X: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The weight of the diagonal that Ledoit and Wolf estimate, in units of the columns' standard deviations."""
+    """Return the weight of the diagonal that Ledoit and Wolf estimate, in units of the columns' standard deviations."""
     rows = X - mean_of_rows(X, weight)
     variances = np.average(np.square(rows), axis=0, weights=weight)
     if not variances.all():  # one row has all the weight: there is nothing to estimate
@@ -114,7 +114,7 @@ def shrinkage(X: np.ndarray, weight: np.ndarray | None = None) -> float:
 
 
 def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: float | None = None) -> np.ndarray:
-    """The covariance of the rows, drawn to its diagonal in units of the columns' standard deviations.
+    """Return the covariance of the rows, drawn to its diagonal in units of the columns' standard deviations.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: fl
 
 
 def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """The matrix of a family at the factor 1, from the training rows."""
+    """Return the matrix of a family at the factor 1, from the training rows."""
     if family != "diagonal":
         return shrunk_covariance(X, weight, None if family == "shrunk" else _LEAST_SHRINKAGE)
     centred = X - mean_of_rows(X, weight)
@@ -141,7 +141,7 @@ def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) 
 
 
 def least_penalty(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """What is used where no penalty is needed but for directions in which the rows do not differ."""
+    """Return what is used where no penalty is needed but for directions in which the rows do not differ."""
     return _SMALLEST["shrunk"] * family_matrix("shrunk", X, weight)
 
 
@@ -162,7 +162,7 @@ class Choice(NamedTuple):
     at_edge: bool
 
     def best_of(self, family: str) -> float | None:
-        """The best factor of one family, or None where none of them has a finite score."""
+        """Return the best factor of one family, or None where none of them has a finite score."""
         mine = self.table["family"] == family
         scores = self.table["mean_test_score"][mine]
         return float(self.table["factor"][mine][scores.argmax()]) if np.isfinite(scores).any() else None
@@ -197,7 +197,7 @@ def search(folds: Sequence[Fold], families: Sequence[str], *, largest: float = 1
 
 
 def _follow(folds: Sequence[Fold], family: str, largest: float) -> list[tuple[str, float, np.ndarray]]:
-    """The factors of one family with their held-out scores per fold, in decreasing order of the factor."""
+    """Return the factors of one family with their held-out scores per fold, in decreasing order of the factor."""
     down = [largest / _STEP**e for e in range(40) if largest / _STEP**e >= 0.99 * _SMALLEST[family]]
     tried = list(_path(folds, family, down))
     if len(tried) and max(range(len(tried)), key=lambda t: tried[t][2].mean()) == 0:
@@ -226,7 +226,7 @@ def _path(folds: Sequence[Fold], family: str, factors: Sequence[float]):
 
 
 def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:
-    """The top of the parabola through the best factor of a family and its neighbours, in logarithms."""
+    """Return the top of the parabola through the best factor of a family and its neighbours, in logarithms."""
     tried = sorted(tried)
     at = [f for f, _ in tried].index(factor)
     if at in (0, len(tried) - 1):
@@ -240,7 +240,7 @@ def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:
 
 
 def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarray, Any, np.ndarray, Any]]:
-    """The fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones.
+    """Return the fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones.
 
     Rows that alone make a column vary are never held out: without them the column would have no scale.
     """
@@ -260,7 +260,7 @@ def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarr
 
 
 def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None:
-    """The choice for ``reg="auto"``; None without folds, where too few rows differ to hold any out."""
+    """Return the choice for ``reg="auto"``; None without folds, where too few rows differ to hold any out."""
     if not folds:
         return None
     # The other structures see no more of R than its diagonal, or its trace.

@@ -52,7 +52,7 @@ class SolverChoiceMixin:
             print(f"[LCA] {text}", file=sys.stderr, flush=True)
 
     def _stochastic_options(self):
-        """The options of minibatches: those of the solver if it is stochastic, else the defaults."""
+        """Return the options of minibatches: those of the solver if it is stochastic, else the defaults."""
         return self.solver if isinstance(self.solver, StochasticEM) else StochasticEM()
 
     def _seed(self):
@@ -66,14 +66,14 @@ class SolverChoiceMixin:
         return "accelerated" if float(n) ** 2 <= _EXACT_PAIRS else "stochastic"
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of a fit: all pairs in each pass, or those of a sweep."""
+        """Return the pair work of a fit: all pairs in each pass, or those of a sweep."""
         queries = n_samples
         if self._pick_solver(n_samples) == "stochastic":
             queries = min(n_samples, self._stochastic_options().n_candidates or rows_per_sweep(n_samples, n_features))
         return Work(queries, n_samples, n_features, PASSES)
 
     def _limits(self, max_iter, tol):
-        """The user's max_iter and tol, or these."""
+        """Return the user's max_iter and tol, or these."""
         return {
             "max_iter": max_iter if self.max_iter is None else check_integer(self.max_iter, "max_iter"),
             "tol": tol if self.tol is None else check_positive(self.tol, "tol", strict=False),

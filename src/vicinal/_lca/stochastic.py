@@ -34,7 +34,7 @@ def blend(local, estimate, discount, share):
 
 
 def metric_of(local, reg, structure):
-    """The metric of a local covariance: the inverse root of its M-step."""
+    """Return the metric of a local covariance: the inverse root of its M-step."""
     sigma = nearest_structured(local + reg, *structure)
     try:
         metric = inverse_root(0.5 * (sigma + sigma.T))
@@ -47,7 +47,7 @@ def metric_of(local, reg, structure):
 
 @journaled()
 def sampled_covariance(problem, metric, queries, points=None):
-    """The objective of some rows at a metric and their local covariance, seeing some rows as neighbours.
+    """Return the objective of some rows at a metric and their local covariance, seeing some rows as neighbours.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def sampled_covariance(problem, metric, queries, points=None):
 
 
 def minibatches(n, n_neighbors, n_rows, batch_size, rng):
-    """One sweep: (terms, neighbours) for each step, as row positions; neighbours None where all rows serve.
+    """Yield one sweep: (terms, neighbours) for each step, as row positions; neighbours None where all rows serve.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ _START_PASSES = 50
 
 
 def sampled_start(problem, start, structure, size, rng):
-    """The exact fit to a sample of rows (all, where there are no more), or None where that would be too few.
+    """Return the exact fit to a sample of rows (all, where there are no more), or None where that would be too few.
 
     Departure 3 (LCA): the paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
     """
@@ -157,7 +157,7 @@ def sampled_start(problem, start, structure, size, rng):
 
 
 def unbiased_start(problem, start, structure, size, n_neighbors, rng):
-    """The fit to a sample of terms that see *all* rows as neighbours (or as many as can be held), from a start.
+    """Return the fit to a sample of terms that see *all* rows as neighbours (or as many as can be held), from a start.
 
     A kernel learned with N neighbours is too wide for n (sec. 5.2); this one is not.
     """
@@ -228,7 +228,7 @@ def rows_per_sweep(n, d):
 
 
 def _last(fits, start):
-    """The metric of the last fit that has one, or the start."""
+    """Return the metric of the last fit that has one, or the start."""
     return next((fit.parameters for fit in reversed(fits) if fit is not None), start)
 
 

@@ -63,7 +63,7 @@ def held_out_log_density(X, neighbors, frames, variances, noises, *, rows, weigh
 
 
 def _rebuilt_scores(X, neighbors, points, slots, n_components, noises, weight, engine, slack):
-    """Scores of (x_i, x_j) under C_j rebuilt without i, the neighbour `slot` of point j, shape (noises, pairs)."""
+    """Return scores of (x_i, x_j) under C_j rebuilt without i, the neighbour `slot` of point j, shape (noises, pairs)."""
     k, D = neighbors.shape[1] - 1, X.shape[1]
     threads = available_threads(engine.threads)
     batch = int(np.clip(engine.memory_bytes // (threads + 1) // (8 * 6 * k * (D + k)), 1, 1024))

@@ -30,7 +30,7 @@ def clone_but_keep_metric(estimator):
 
 
 def rows_under_metric(metric, rows, X):
-    """The rows where the metric's distances are Euclidean.
+    """Return the rows where the metric's distances are Euclidean.
 
     `rows` are as the user passed them (perhaps with column names, which the metric may know), X the checked
     array.
@@ -57,7 +57,7 @@ def rows_under_metric(metric, rows, X):
 
 
 def in_bandwidths(Z, bandwidth):
-    """Rows in units of the bandwidth: where the weight is exp(-|z_i - z_j|^2 / 2)."""
+    """Return rows in units of the bandwidth: where the weight is exp(-|z_i - z_j|^2 / 2)."""
     lower = cholesky(bandwidth_covariance(bandwidth, Z.shape[1]), lower=True)
     centred = (Z - robust_centre(Z)).T
     return np.ascontiguousarray(solve_triangular(lower, centred.astype(np.float64), lower=True).T)

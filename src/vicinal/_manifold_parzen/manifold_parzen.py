@@ -246,7 +246,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return clone(self).set_params(n_components=d, n_neighbors=k, noise=noise, selection=None)
 
     def _check_input(self, X: Any, sample_weight: Any) -> tuple[NDArray[Any], Any]:
-        """The rows and their weights; refuses bad parameters, and finds the columns that vary."""
+        """Return the rows and their weights; refuses bad parameters, and finds the columns that vary."""
         # Plain Parzen windows of a given width need no second row.
         given = isinstance(self.noise, numbers.Real)
         alone = given and not isinstance(self.n_components, str) and self.n_components == 0
@@ -267,7 +267,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return isinstance(self.n_components, str) or isinstance(self.n_neighbors, str) or self.selection is not None
 
     def _search(self):
-        """The search for the parameters that are "auto"."""
+        """Return the search for the parameters that are "auto"."""
         options = Selection() if self.selection is None else self.selection
         names = ("n_components", "n_neighbors", "noise")
         own = [getattr(options, n) if isinstance(getattr(self, n), str) else getattr(self, n) for n in names]
@@ -291,7 +291,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return found.params["n_components"], found.params["n_neighbors"], found.params["noise"], found.engine
 
     def _make_mixture(self, X, frames, variances):
-        """The density; without directions plain Parzen windows (sec. 2), to the last bit."""
+        """Return the density; without directions plain Parzen windows (sec. 2), to the last bit."""
         with np.errstate(divide="ignore"):
             log_weights = None if self._weight is None else np.log(self._weight)
         if len(frames) == 0:
@@ -300,13 +300,13 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return FrameMixture(X.copy(), frames, variances, self.noise_, log_weights, self.engine, self._active_names)
 
     def _pair_work(self, n_samples, n_features):
-        """The pair work of a fit, or of scoring its rows where it has none; that of the search where there is one."""
+        """Return the pair work of a fit, or of scoring its rows where it has none; that of the search where there is one."""
         if self._searches:
             return self._search().work(n_samples, n_features)
         return self._fit_work(n_samples, n_features, 1 if isinstance(self.n_components, str) else self.n_components)
 
     def _fit_work(self, n_samples, n_features, d, noise=None):
-        """The pair work of a fit with d directions."""
+        """Return the pair work of a fit with d directions."""
         auto = isinstance(self.noise if noise is None else noise, str)
         if d == 0:
             return Work(n_samples, n_samples, n_features, LOO_PASSES if auto else 1)
@@ -346,7 +346,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
         return choice.noise
 
     def _held_out(self, X, frames, variances, noises, rows, engine, slack=1.0):
-        """Log-densities (noises, rows) of training rows under the estimate built without them."""
+        """Return log-densities (noises, rows) of training rows under the estimate built without them."""
         options = {"rows": rows, "weight": self._weight, "engine": engine, "slack": slack}
         if self._neighbors is not None:
             return held_out_log_density(X, self._neighbors, frames, variances, noises, **options)

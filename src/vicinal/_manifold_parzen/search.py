@@ -83,7 +83,7 @@ class ParameterSearch:
         return Found(results["params"][best], float(results["mean_test_score"][best]), results, engine.kind)
 
     def work(self, n_samples, n_features):
-        """The pair work of the search: every k of every split is one pass, for all depths and noises together."""
+        """Return the pair work of the search: every k of every split is one pass, for all depths and noises together."""
         neighbors = _NEIGHBORS if isinstance(self.n_neighbors, str) else np.ravel(self.n_neighbors)
         components = _powers(n_features) if isinstance(self.n_components, str) else np.ravel(self.n_components)
         n_noises = _AUTO_NOISES if isinstance(self.noise, str) else np.size(self.noise)
@@ -130,7 +130,7 @@ class ParameterSearch:
         return smallest
 
     def _grid(self, data, smallest, engine):
-        """The values of d, k and the noise, in increasing order."""
+        """Return the values of d, k and the noise, in increasing order."""
         D = data.X.shape[1]
         if isinstance(self.n_neighbors, str):
             neighbors = [k for k in _NEIGHBORS if k < smallest] or [max(smallest - 1, 1)]
@@ -171,7 +171,7 @@ class ParameterSearch:
         }
 
     def _split_scores(self, data, train, test, grid, engine):
-        """The score of every (d, k, noise) of the grid on one split; NaN where d > k."""
+        """Return the score of every (d, k, noise) of the grid on one split; NaN where d > k."""
         depths, neighbors, noises = grid["n_components"], grid["n_neighbors"], grid["noise"]
         scores = np.full((len(depths), len(neighbors), len(noises)), np.nan)
         train = data.alive(train)
@@ -196,7 +196,7 @@ class ParameterSearch:
         return scores
 
     def _criterion(self, joint, codes):
-        """The term of each test row, greater is better, shape (depths, noises, test rows)."""
+        """Return the term of each test row, greater is better, shape (depths, noises, test rows)."""
         if not self.selection.classifies:
             return joint[0]
         if self.selection.criterion == "error":
@@ -213,7 +213,7 @@ class _Data:
         self.X, self.Z, self.codes, self.weight, self.n_classes = X, Z, codes, weight, n_classes
 
     def alive(self, rows):
-        """Those of the rows that weigh something."""
+        """Return those of the rows that weigh something."""
         return rows if self.weight is None else rows[self.weight[rows] > 0]
 
 
@@ -237,7 +237,7 @@ def _powers(most):
 
 
 def _results(grid, scores):
-    """Scores (splits, d, k, noise) as GridSearchCV's ``cv_results_``, in the order of ParameterGrid."""
+    """Return scores (splits, d, k, noise) as GridSearchCV's ``cv_results_``, in the order of ParameterGrid."""
     params = [p for p in ParameterGrid(grid) if p["n_components"] <= p["n_neighbors"]]
     tried = np.less_equal.outer(grid["n_components"], grid["n_neighbors"])
     flat = scores[:, tried].reshape(len(scores), -1)

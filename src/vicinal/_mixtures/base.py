@@ -54,25 +54,25 @@ class MixtureBase(ABC):
 
     @abstractmethod
     def _kernel(self) -> Kernel:
-        """The kernel of the components, as `Problem.at` takes it."""
+        """Return the kernel of the components, as `Problem.at` takes it."""
 
     @abstractmethod
     def _work(self, n_queries: int, passes: int) -> Work:
-        """The pair work of asking about so many rows, so many times."""
+        """Return the pair work of asking about so many rows, so many times."""
 
     @abstractmethod
     def _draw(self, chosen: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """A row from each of the chosen components."""
+        """Return a row from each of the chosen components."""
 
     @abstractmethod
     def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> "MixtureBase":
-        """The mixture of the features at some positions."""
+        """Return the mixture of the features at some positions."""
 
     @abstractmethod
     def _conditional(
         self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
     ) -> "MixtureBase":
-        """The mixture of the features at the positions `rest`, given the values of those at `fixed`."""
+        """Return the mixture of the features at the positions `rest`, given the values of those at `fixed`."""
 
     @abstractmethod
     def mean_shift(self, X: np.ndarray, placed: Placement | None = None) -> np.ndarray:
@@ -112,11 +112,11 @@ class MixtureBase(ABC):
         return problem.at(self._kernel())
 
     def _as_placed(self, rows: Any) -> Any:
-        """Rows in the coordinates in which the engine holds the centres; by default those of the data."""
+        """Return rows in the coordinates in which the engine holds the centres; by default those of the data."""
         return rows
 
     def _log_weights_of_points(self) -> np.ndarray | None:
-        """The log-weights that the engine adds to the scores of a component; None for none."""
+        """Return the log-weights that the engine adds to the scores of a component; None for none."""
         return self.log_weights
 
     @property

@@ -77,7 +77,7 @@ def column_conditionals(
 
 
 def _row_blocks(mixture: Any, m: int) -> Iterator[slice]:
-    """Some rows at a time, within the engine's memory."""
+    """Return some rows at a time, within the engine's memory."""
     step = max(as_engine(mixture.engine).memory_bytes // (8 * 8 * len(mixture.centres)), 1)
     return (slice(start, start + step) for start in range(0, m, step))
 
@@ -89,7 +89,7 @@ def _without_own(scores: np.ndarray, left_out: np.ndarray | None, rows: slice) -
 
 
 def _shared_blocks(mixture: Any, X: np.ndarray, left_out: np.ndarray | None) -> Iterator[_Block]:
-    """Scores ``log w_j - q_ij / 2`` of components that share P."""
+    """Yield scores ``log w_j - q_ij / 2`` of components that share P."""
     units = mixture.kernel_units
     units = np.diag(units) if units.ndim == 1 else units
     precision = units.T @ units
@@ -108,7 +108,10 @@ def _shared_blocks(mixture: Any, X: np.ndarray, left_out: np.ndarray | None) -> 
 
 
 def _frame_blocks(mixture: Any, X: np.ndarray, left_out: np.ndarray | None) -> Iterator[_Block]:
-    """Scores with the determinants of components that have frames; ``P_j = A' (I - sum_l g_l V_l V_l') A`` with A = L^-1."""
+    """Yield scores with the determinants of components that have frames.
+
+    ``P_j = A' (I - sum_l g_l V_l V_l') A`` with A = L^-1.
+    """
     units, frames, variances = mixture.kernel_units, mixture.frames, mixture.variances
     gains, log_dets = variances / (1.0 + variances), 0.5 * np.log1p(variances).sum(axis=0)
     centres, queries = mixture._as_placed(mixture.centres), mixture._as_placed(np.asarray(X, dtype=np.float64))

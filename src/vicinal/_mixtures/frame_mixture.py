@@ -91,13 +91,16 @@ class FrameMixture(MixtureBase):
         return rows
 
     def _marginal(self, kept: np.ndarray, names: np.ndarray | None) -> "FrameMixture":
-        """A component keeps the rows of its frame that belong to the features; `_rebuilt` makes them orthonormal again."""
+        """Return a component keeps the rows of its frame that belong to the features.
+
+        `_rebuilt` makes them orthonormal again.
+        """
         return self._rebuilt(kept, names, lambda part, factors: (self.centres[part][:, kept], factors[:, :, kept]), 0.0)
 
     def _conditional(
         self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
     ) -> "FrameMixture":
-        """Every component given the values is of the same form.
+        """Return every component given the values is of the same form.
 
         With ``F_j`` the rows ``sqrt(v_jl) V_jl`` a component is ``x = c_j + z F_j + noise``, z standard
         normal.  The given values are explained best by ``z_j = M_j^-1 F_jB (b - c_jB) / sigma^2``, ``M_j = I
@@ -130,7 +133,7 @@ class FrameMixture(MixtureBase):
         change: Callable[[slice, np.ndarray], tuple[np.ndarray, np.ndarray]],
         log_likelihoods: np.ndarray | float,
     ) -> "FrameMixture":
-        """The mixture on some features; ``change(part, factors)`` gives new centres and factors."""
+        """Return the mixture on some features; ``change(part, factors)`` gives new centres and factors."""
         d, n, _ = self.frames.shape
         depth = min(d, len(kept))
         centres = np.empty((n, len(kept)), dtype=self.centres.dtype)
@@ -147,7 +150,7 @@ class FrameMixture(MixtureBase):
 
 
 def frame_work(n_queries: int, shape: tuple[int, ...], n_tables: int = 1, passes: int = 1) -> Work:
-    """The pair work of queries against frames of shape (d, n, D), with so many combinations of depth and noise.
+    """Return the pair work of queries against frames of shape (d, n, D), with so many combinations of depth and noise.
 
     Stated in passes of plain distances that cost NumPy as much: a product per direction and the arithmetic around it,
     and the exponentials of every combination.

@@ -16,7 +16,7 @@ def neighbor_steps(
     X: np.ndarray,
     step_of_row: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """The step of each row of X from the components that have a share in it.
+    """Return the step of each row of X from the components that have a share in it.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ class SharedMixture(MixtureBase):
     def _conditional(
         self, fixed: np.ndarray, values: np.ndarray, rest: np.ndarray, names: np.ndarray | None
     ) -> "SharedMixture":
-        """All components keep one conditional covariance and move their centres by the regression on the values."""
+        """Return all components keep one conditional covariance and move their centres by the regression on the values."""
         cross = self.covariance[np.ix_(rest, fixed)]
         factor = (cholesky(self.covariance[np.ix_(fixed, fixed)], lower=True), True)
         gain = cho_solve(factor, cross.T).T

@@ -30,7 +30,7 @@ class MapStep(NamedTuple):
 
 
 def map_steps(estimator: Any) -> list[MapStep]:
-    """The steps of a fitted metric or pipeline."""
+    """Return the steps of a fitted metric or pipeline."""
     steps = _steps(estimator)
     if not steps or all(step.is_unit_length for step in steps):
         raise TypeError(_refusal(estimator))

@@ -68,7 +68,7 @@ def write_arrays(path, model, arrays, key=None):
 
 
 def _header_of(model: str, arrays: dict[str, np.ndarray], *, signed: bool) -> bytes:
-    """The bytes of a header, with zeros for the digests."""
+    """Return the bytes of a header, with zeros for the digests."""
     metadata = {"sha256": "0" * 64, **({"hmac": "0" * 64} if signed else {})}
     metadata |= {"format": FORMAT, "version": str(VERSION), "model": model}
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -94,7 +94,7 @@ def _header_of(model: str, arrays: dict[str, np.ndarray], *, signed: bool) -> by
 
 
 def _checksum(start: bytes | bytearray, data: list[Any]) -> bytes:
-    """The digits of the checksum: of all bytes but these digits."""
+    """Return the digits of the checksum: of all bytes but these digits."""
     checksum = hashlib.sha256(memoryview(start)[:_DIGEST_AT])
     for part in (memoryview(start)[_DIGEST_END:], *data):
         checksum.update(part)
@@ -102,7 +102,7 @@ def _checksum(start: bytes | bytearray, data: list[Any]) -> bytes:
 
 
 def _signature(key: bytes, start: bytes | bytearray, data: list[Any]) -> bytes:
-    """The digits of the signature: of all bytes but the digits of the checksum, with zeros for its own."""
+    """Return the digits of the signature: of all bytes but the digits of the checksum, with zeros for its own."""
     signature = hmac.new(key, memoryview(start)[:_DIGEST_AT], "sha256")
     for part in (memoryview(start)[_DIGEST_END:_SIGNATURE_AT], b"0" * 64, memoryview(start)[_SIGNATURE_END:], *data):
         signature.update(part)
@@ -145,7 +145,7 @@ class _MalformedError(ValueError):
 
 
 def _read_verified(path, key):
-    """The length and header, and the data, once the checksum (and with a key, the signature) agrees."""
+    """Return the length and header, and the data, once the checksum (and with a key, the signature) agrees."""
     # Asked before opening: opening a named pipe would wait for ever.
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -207,7 +207,7 @@ def _physical_memory():
 
 
 def _decoded(start: bytes) -> str:
-    """The text of a header, without a copy of its bytes."""
+    """Return the text of a header, without a copy of its bytes."""
     try:
         return str(memoryview(start)[8:], "ascii")
     except UnicodeDecodeError as error:
@@ -271,7 +271,7 @@ def _check_metadata(metadata):
 
 
 def _cut(header, data):
-    """The arrays by name; together they must make up the data exactly, one after the other."""
+    """Return the arrays by name; together they must make up the data exactly, one after the other."""
     if not all(isinstance(entry, dict) for entry in header.values()):
         raise _MalformedError("an array has no description.")
     arrays, end = {}, 0
@@ -296,7 +296,7 @@ def _cut(header, data):
 
 
 def check_shape(shape):
-    """A list of sizes as a tuple; refuses what NumPy could not hold."""
+    """Return a list of sizes as a tuple; refuses what NumPy could not hold."""
     whole = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
     if not whole or len(shape) > 32 or math.prod(max(size, 1) for size in shape) >= 2**56:
         raise _MalformedError(f"an array has the impossible shape {_short(shape)}.")

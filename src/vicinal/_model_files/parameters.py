@@ -26,7 +26,7 @@ _DEVICE = re.compile(r"(?:cpu|cuda|mps|xpu)(?::[0-9]{1,3})?")
 
 
 def find_fault(class_name, parameters):
-    """The first parameter of an estimator that a model file may not hold, or None.
+    """Return the first parameter of an estimator that a model file may not hold, or None.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def find_fault(class_name, parameters):
 
 @cache
 def _declared(class_name):
-    """The constraints by name for a class of the closed set."""
+    """Return the constraints by name for a class of the closed set."""
     cls: Any = find_class(class_name)
     general = getattr(cls, "_parameter_constraints", {}) if class_name.startswith("sklearn.") else _SHARED
     declared = {name: general.get(name, ()) for name in parameters_of(cls)} | _OWN.get(class_name, {})
@@ -55,7 +55,7 @@ def _declared(class_name):
 
 
 def _as_constraint(declared):
-    """What checks a value; None for a constraint that would let through more than plain values."""
+    """Return what checks a value; None for a constraint that would let through more than plain values."""
     constraint = declared.constraint if isinstance(declared, Hidden) else declared
     if isinstance(constraint, str) and constraint == "array-like":
         return NUMBERS  # the array-likes of scikit-learn may hold anything, estimators too

@@ -59,7 +59,7 @@ class Reader:
         self._n_objects, self._most_objects = 0, MOST_OBJECTS + n_characters // CHARACTERS_PER_OBJECT
 
     def estimator(self, tree, depth=0):
-        """The estimator of a tree."""
+        """Return the estimator of a tree."""
         _expect(tree, "estimator", {"class", "parameters", "attributes"}, optional={"metadata_request"})
         cls = find_class(tree["class"])
         if cls is None or not issubclass(cls, BaseEstimator):
@@ -95,7 +95,7 @@ class Reader:
                 warnings.warn(warning, stacklevel=callers_line())
 
     def value(self, tree, depth=0):
-        """The value of a tree."""
+        """Return the value of a tree."""
         if depth > 4 * MAX_DEPTH:  # the writer counts an item of a dict once, here it is three lists deep
             raise ValueError("its values are nested too deeply.")
         if tree is None or isinstance(tree, (bool, int, float, str)):
@@ -154,7 +154,8 @@ class Reader:
         return array
 
     def _copied_array(self, tree: Any) -> Any:
-        """An array of which a copy will be made: nothing else may refer to it, so that copies take what the file does."""
+        """Return an array of which a copy will be made: nothing else may refer to it, so that copies take what the file
+        does."""
         if isinstance(tree, dict) and isinstance(tree.get("name"), str):
             self._copied.add(tree["name"])
         return self._array(tree, 0)
@@ -237,7 +238,7 @@ class Reader:
         return record
 
     def _fields(self, class_name, trees, depth, what):
-        """The values of declared fields by name; others are refused before their values are looked at."""
+        """Return the values of declared fields by name; others are refused before their values are looked at."""
         declared = state_of(class_name).fields
         for name, _ in _named(trees):
             if name not in declared:
@@ -277,7 +278,7 @@ def _refuse(class_name, fault):
 
 
 def _by_attribute(class_name, values):
-    """What an object keeps, by the names of its attributes."""
+    """Return what an object keeps, by the names of its attributes."""
     attributes = state_of(class_name).attributes
     return {attributes[name]: value for name, value in values.items()}
 
@@ -289,7 +290,7 @@ def _named(trees):
 
 
 def _random_state() -> np.random.RandomState:
-    """A random state to be set."""
+    """Return a random state to be set."""
     return np.random.RandomState(0)
 
 
@@ -305,7 +306,7 @@ def _from_bits(bits, dtype):
 
 
 def _restored(plain, tree):
-    """The array in its own dtype, with its axes in the order in which they lay in memory."""
+    """Return the array in its own dtype, with its axes in the order in which they lay in memory."""
     dtype = read_dtype(tree["dtype"]) if "dtype" in tree else plain.dtype
     array = from_plain(plain, dtype) if "dtype" in tree else plain
     # At most one copy is made, for all reasons together.

@@ -49,7 +49,8 @@ def replacing(path):
 
 
 def _open_locked(folder: str, prefix: str) -> tuple[str, int]:
-    """A new temporary file, held by a lock for as long as it is open: one without a lock was left by a killed process."""
+    """Return a new temporary file, held by a lock for as long as it is open: one without a lock was left by a killed
+    process."""
     while True:
         temporary = os.path.join(folder, f"{prefix}{secrets.token_hex(8)}.tmp")
         # Not tempfile.mkstemp: its files are readable by the owner only, whatever the umask says.
@@ -61,7 +62,7 @@ def _open_locked(folder: str, prefix: str) -> tuple[str, int]:
 
 
 def _locked(descriptor: int) -> bool:
-    """Whether a lock could be taken; True also where the file system has none."""
+    """Return whether a lock could be taken; True also where the file system has none."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

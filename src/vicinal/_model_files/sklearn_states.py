@@ -32,7 +32,7 @@ MOST_THREADS = 4096
 
 
 def _steps_fit(steps):
-    """Whether every step but the last transforms, and fitted ones take as many columns as the one before gives."""
+    """Return whether every step but the last transforms, and fitted ones take as many columns as the one before gives."""
     estimators = [step for _, step in steps if not (step is None or isinstance(step, str))]
     last = steps[-1][1]  # IndexError: there is none
     ahead = [step for step in estimators if step is not last]
@@ -45,7 +45,7 @@ def _steps_fit(steps):
 
 
 def _can_transform(_, solver, directions, centre):
-    """Whether the solver's own attributes of LinearDiscriminantAnalysis are there; "lsqr" has none."""
+    """Return whether the solver's own attributes of LinearDiscriminantAnalysis are there; "lsqr" has none."""
     return solver == "lsqr" or (directions is not None and (solver == "eigen" or centre is not None))
 
 
@@ -54,7 +54,7 @@ def _column(**options):
 
 
 def _needs(switch, name):
-    """A column of numbers is there where a parameter switches its use on."""
+    """Return a column of numbers is there where a parameter switches its use on."""
     return relation(
         f"{name}, {switch}", f"numbers, where {switch} is True", lambda found, on: not on or found is not None
     )

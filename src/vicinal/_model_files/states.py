@@ -56,7 +56,7 @@ from vicinal._model_files.sklearn_states import ROWS, SKLEARN_STATES
 
 
 def state_of(class_name):
-    """The declaration of a class of the closed set."""
+    """Return the declaration of a class of the closed set."""
     if class_name.startswith("sklearn."):
         return SKLEARN_STATES[class_name]
     return OPTION_STATES[class_name] if class_name in OPTION_STATES else STATES[class_name]
@@ -80,7 +80,7 @@ def _is_cv_results(value, sizes, params=None):
 
 
 def _is_local_results(value, sizes):
-    """The same for the members of the family of Local LCA, of which the centre is a text."""
+    """Return the same for the members of the family of Local LCA, of which the centre is a text."""
     if not _is_cv_results(value, sizes, _LOCAL_MEMBER):
         return False
     centers = value.get("param_center")

@@ -63,7 +63,7 @@ _DTYPE = re.compile(r"[<>|](?:b1|[iu][1248]|f[248]|c8|c16|[US][0-9]{1,8}|[Mm]8(?
 
 
 def find_class(name):
-    """The class of the closed set that has this name in a file, or None."""
+    """Return the class of the closed set that has this name in a file, or None."""
     if not isinstance(name, str):
         return None
     try:
@@ -77,7 +77,7 @@ def find_class(name):
 
 
 def name_of_class(cls: type) -> str | None:
-    """The name under which a class of the closed set stands in a file, or None for other classes."""
+    """Return the name under which a class of the closed set stands in a file, or None for other classes."""
     return _name_of_class(cls)
 
 
@@ -88,12 +88,12 @@ def _name_of_class(cls):
 
 
 def foreign_estimators():
-    """The estimators of scikit-learn that a file can hold, as text."""
+    """Return the estimators of scikit-learn that a file can hold, as text."""
     return ", ".join(name for name in _CLASSES if name.startswith("sklearn."))
 
 
 def parameters_of(cls: type) -> tuple[str, ...]:
-    """The names of an estimator's constructor parameters."""
+    """Return the names of an estimator's constructor parameters."""
     return _parameters_of(cls)
 
 
@@ -115,17 +115,17 @@ def default_parameters(cls, given):
 
 
 def fields_of(cls):
-    """The fields of a dataclass or a named tuple; none for other classes."""
+    """Return the fields of a dataclass or a named tuple; none for other classes."""
     return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else getattr(cls, "_fields", ())
 
 
 def can_hold(dtype):
-    """Whether a file can hold arrays and numbers of this dtype."""
+    """Return whether a file can hold arrays and numbers of this dtype."""
     return _DTYPE.fullmatch(dtype.str) is not None and dtype.fields is None and dtype.subdtype is None
 
 
 def read_dtype(name):
-    """The dtype of a name; ValueError for names out of the closed set."""
+    """Return the dtype of a name; ValueError for names out of the closed set."""
     if not isinstance(name, str) or not _DTYPE.fullmatch(name):
         raise ValueError(f"it holds numbers of the unknown dtype {name!r}.")
     try:
@@ -135,12 +135,12 @@ def read_dtype(name):
 
 
 def is_plain(dtype):
-    """Whether the file's own dtypes say all about this one."""
+    """Return whether the file's own dtypes say all about this one."""
     return dtype.kind in _PLAIN_KINDS and dtype == dtype.newbyteorder("<")
 
 
 def as_plain(array):
-    """The array in C order and in a dtype of the file, with one more axis where its own dtype needs it.
+    """Return the array in C order and in a dtype of the file, with one more axis where its own dtype needs it.
 
     Texts become code points, complex numbers pairs, times integers.
     """

@@ -51,7 +51,10 @@ _OF_EVERY_CLASS = {"_sklearn_output_config": "set_output"}
 
 
 def as_version_2(tree):
-    """The description of version 2 that a description of version 1 stands for, at any depth; the latter is overwritten."""
+    """Return the description of version 2 that a description of version 1 stands for, at any depth.
+
+    The latter is overwritten.
+    """
     if not isinstance(tree, (dict, list)):
         return tree
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
@@ -74,7 +77,7 @@ def as_version_2(tree):
 
 
 def _searched(tree):
-    """What a ManifoldParzenCV stands for now: its best estimator, or an unfitted ManifoldParzen with a selection."""
+    """Return what a ManifoldParzenCV stands for now: its best estimator, or an unfitted ManifoldParzen with a selection."""
     best = tree["attributes"].get("best_estimator_")
     if isinstance(best, dict):
         return best

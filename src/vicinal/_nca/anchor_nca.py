@@ -230,7 +230,7 @@ class AnchorNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return options.set_params(early_stopping=True) if isinstance(self.solver, str) else options
 
     def _read(self, X: Any, *, reset: bool) -> Array:
-        """A table of rows; of a memory map, only rows that are used are looked at."""
+        """Return a table of rows; of a memory map, only rows that are used are looked at."""
         mapped = isinstance(X, np.memmap)
         rows = validate_data(
             self, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=2 if reset else 1,
@@ -305,11 +305,11 @@ class _Rows:
         self.dtype = np.result_type(X.dtype, anchors.dtype)
 
     def of(self, batch: Batch) -> tuple[Array, Array]:
-        """The anchors and the candidates of a batch."""
+        """Return the anchors and the candidates of a batch."""
         return self.gather(self.anchors, batch.anchors), self.gather(self.X, batch.candidates)
 
     def gather(self, table: Array, positions: Array) -> Array:
-        """Some rows, refusing what is not finite."""
+        """Return some rows, refusing what is not finite."""
         rows = np.asarray(table[positions], dtype=self.dtype)
         if self.unread and not np.isfinite(rows).all():
             raise ValueError("X or queries contain NaN or infinity in rows that pairs name. Drop or fill such rows.")
@@ -372,7 +372,7 @@ class _Moments:
         self._first, self._second, self._age = np.zeros_like(A), np.zeros_like(A), 0
 
     def direction(self, gradient: Array) -> Array:
-        """The step of unit size per entry, up the gradient."""
+        """Return the step of unit size per entry, up the gradient."""
         self._age += 1
         self._first += (1.0 - _MOMENTUM) * (gradient - self._first)
         self._second += (1.0 - _MEMORY) * (gradient**2 - self._second)
@@ -381,7 +381,7 @@ class _Moments:
 
 
 def _held_out(anchored: AnchorPairs, options: Adam, random: RandomState) -> tuple[Array, Array | None]:
-    """Pairs to learn from, and those to look at; None where too few would be held out."""
+    """Return pairs to learn from, and those to look at; None where too few would be held out."""
     everything = np.arange(len(anchored.pairs))
     if not options.early_stopping:
         return everything, None
@@ -406,7 +406,7 @@ class _HeldOutPairs:
         self._similarity = similarity
 
     def score(self, A: Array) -> float:
-        """How well the held-out anchors find their positives."""
+        """Return how well the held-out anchors find their positives."""
         batch = self._batch
         return held_out_gain(
             A, self._anchors, self._candidates, batch.positives, batch.masked, self._similarity, batch.weights
@@ -433,7 +433,7 @@ def _hard_negatives(rows: _Rows, anchored: AnchorPairs, A: Array, estimator: Anc
 
 
 def _images(rows: _Rows, table: Array, positions: Array, A: Array, similarity: str) -> Array:
-    """The images of some rows, gathered in parts: the rows of a memory map may not fit into memory."""
+    """Return the images of some rows, gathered in parts: the rows of a memory map may not fit into memory."""
     Z = np.concatenate(
         [
             rows.gather(table, positions[start : start + _GATHERED]) @ A.T

@@ -29,7 +29,7 @@ def anchor_objective(
     temperature: float,
     weights: Array | None = None,
 ) -> Evaluation:
-    """The objective of a batch and its gradient by A.
+    """Return the objective of a batch and its gradient by A.
 
     Parameters
     ----------
@@ -85,7 +85,8 @@ def held_out_gain(
     similarity: str,
     weights: Array | None = None,
 ) -> float:
-    """The weighted mean of ``1 / log2(1 + rank)`` of the positives among the candidates: nDCG with one relevant row."""
+    """Return the weighted mean of ``1 / log2(1 + rank)`` of the positives among the candidates: nDCG with one relevant
+    row."""
     queries, points = anchors @ A.T, candidates @ A.T
     if similarity == "cosine":
         scores = queries @ (points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-30)).T

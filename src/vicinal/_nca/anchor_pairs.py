@@ -70,7 +70,7 @@ class AnchorPairs:
         return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
     def batches(self, chosen: Array, size: int, random: np.random.RandomState, mined: Array | None) -> Iterator[Batch]:
-        """One pass over some pairs in random order; `mined` holds hard negatives of each pair, -1 for none."""
+        """Yield one pass over some pairs in random order; `mined` holds hard negatives of each pair, -1 for none."""
         order = random.permutation(chosen)
         for start in range(0, len(order), size):
             some = order[start : start + size]
@@ -88,7 +88,7 @@ class AnchorPairs:
             )
 
     def batch(self, anchors: Array, positives: Array, more: Array, weights: Array | None = None) -> Batch:
-        """The batch of some anchors, with their positives and further rows as candidates."""
+        """Return the batch of some anchors, with their positives and further rows as candidates."""
         candidates = np.unique(np.concatenate([positives, more[more >= 0]]))
         self._place[candidates] = np.arange(len(candidates))
         masked = np.zeros((len(anchors), len(candidates)), dtype=bool)
@@ -103,7 +103,7 @@ class AnchorPairs:
         return Batch(anchors, candidates, own, masked, weights)
 
     def are_positives(self, anchors: Array, rows: Array) -> Array:
-        """Which of some rows (m, c) each of m anchors is known to belong to, itself included."""
+        """Return which of some rows (m, c) each of m anchors is known to belong to, itself included."""
         if self.codes is not None:
             return self.codes[rows] == self.codes[anchors][:, None]
         n_rows = self.shape[1]
@@ -112,7 +112,7 @@ class AnchorPairs:
         return np.append(keys, -1)[np.searchsorted(keys, wanted)] == wanted
 
     def _some_negatives(self, anchors: Array, random: np.random.RandomState) -> Array:
-        """One of the given negatives of each anchor that has any."""
+        """Return one of the given negatives of each anchor that has any."""
         starts, counts = self.negatives.indptr[anchors], np.diff(self.negatives.indptr)[anchors]
         have = counts > 0
         return self.negatives.indices[starts[have] + (random.rand(have.sum()) * counts[have]).astype(np.int64)]
@@ -188,7 +188,7 @@ def _weights(pair_weight: Any, n_pairs: int, groups: bool) -> Array | None:
 
 
 def _positions(values: Any, sizes: tuple[int, ...], name: str, width: int) -> Array:
-    """Positions of shape (p, width), each column within its own table."""
+    """Return positions of shape (p, width), each column within its own table."""
     if values is None:
         return np.empty((0, width), dtype=np.int64)
     table = np.asarray(values)
@@ -206,7 +206,7 @@ def _positions(values: Any, sizes: tuple[int, ...], name: str, width: int) -> Ar
 
 
 def _mates(codes: Array, random: np.random.RandomState) -> Array:
-    """Each row of a group with the next one in a random circle through its group."""
+    """Return each row of a group with the next one in a random circle through its group."""
     order = random.permutation(len(codes))
     order = order[np.argsort(codes[order], kind="stable")]
     order = order[codes[order] >= 0]
@@ -217,7 +217,7 @@ def _mates(codes: Array, random: np.random.RandomState) -> Array:
 
 
 def _lists(pairs: Array, shape: tuple[int, int]) -> csr_array:
-    """The second positions by the first ones, each once and in their order."""
+    """Return the second positions by the first ones, each once and in their order."""
     lists = csr_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=shape)
     lists.sum_duplicates()
     return lists

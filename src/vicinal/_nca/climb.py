@@ -35,7 +35,7 @@ def climb(evaluate, start, estimator, *, solver, iterations=None):
 
 
 def climb_briefly(evaluate, start, n_iter, solver):
-    """The matrix after a few iterations from a start."""
+    """Return the matrix after a few iterations from a start."""
 
     def objective_and_gradient(B):
         found = evaluate(B * start.units)
@@ -54,12 +54,12 @@ def climb_briefly(evaluate, start, n_iter, solver):
 
 
 def as_matrix(A):
-    """A square matrix for a diagonal that is held as a vector; a matrix as it is."""
+    """Return a square matrix for a diagonal that is held as a vector; a matrix as it is."""
     return np.diag(A) if A.ndim == 1 else A
 
 
 def relevance(A, spread):
-    """Each feature's share of the mean squared distance under a diagonal A."""
+    """Return each feature's share of the mean squared distance under a diagonal A."""
     share = (A * spread) ** 2
     total = share.sum()
     return share / total if total > 0 else np.full(len(A), 1.0 / len(A))

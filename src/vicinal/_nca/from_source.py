@@ -50,7 +50,7 @@ class DrawnRows:
         return self._targets if self._counted is None else self._targets[self._counted]
 
     def draw(self) -> tuple[np.ndarray, Rows]:
-        """Some rows as the source has them, and those that count with their targets.
+        """Return some rows as the source has them, and those that count with their targets.
 
         A row that is the only one of its class in a draw has nobody to agree with there, and is left out.
         """
@@ -73,7 +73,7 @@ class DrawnRows:
         return X, prepare_rows(X, self._targets[positions], weight, match, scale)
 
     def rounds(self, estimator: Any, n_queries: int, n_points: int, n_dims: int, passes: int) -> Callable[[], Rows]:
-        """A function that returns other rows for each round, handed to the engine for such `Work`."""
+        """Return a function that returns other rows for each round, handed to the engine for such `Work`."""
 
         def draw() -> Rows:
             return self.draw()[1].resident(fit_engine(estimator), Work(n_queries, n_points, n_dims, passes))

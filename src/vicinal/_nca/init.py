@@ -39,7 +39,7 @@ class Start(NamedTuple):
 
 
 def as_starts(init, names):
-    """The starts that ``init`` stands for; refuses what is neither a name, an array nor a `MultiStart`."""
+    """Return the starts that ``init`` stands for; refuses what is neither a name, an array nor a `MultiStart`."""
     if not isinstance(init, MultiStart):
         init = MultiStart.named(init)
     _check_init(init.first, names)
@@ -60,7 +60,7 @@ def _check_init(init, names):
 
 
 def check_size(n_components, n_features, diagonal=False):
-    """The number of rows of A."""
+    """Return the number of rows of A."""
     if n_components is None:
         return n_features
     if n_components > n_features:
@@ -77,7 +77,7 @@ def check_size(n_components, n_features, diagonal=False):
 
 
 def image_width(estimator, n_features):
-    """The number of rows of A, as far as the parameters tell."""
+    """Return the number of rows of A, as far as the parameters tell."""
     if estimator.n_components is not None:
         return estimator.n_components
     init = getattr(estimator.init, "first", estimator.init)
@@ -85,7 +85,7 @@ def image_width(estimator, n_features):
 
 
 def user_start(init, X, classes, n_components, diagonal, random_state):
-    """The start for a name other than "auto", or for an array."""
+    """Return the start for a name other than "auto", or for an array."""
     n_features = X.shape[1]
     if not isinstance(init, str):
         start = given_start(init, n_features, diagonal)
@@ -108,7 +108,7 @@ def user_start(init, X, classes, n_components, diagonal, random_state):
 
 
 def given_start(given, n_features, diagonal=False, name="init"):
-    """The start for an array; a diagonal one may be given as a vector."""
+    """Return the start for an array; a diagonal one may be given as a vector."""
     A = check_array(given, dtype=np.float64, ensure_2d=False, input_name=name)
     if A.ndim == 1 and diagonal:
         A = np.diag(A)
@@ -126,7 +126,7 @@ def given_start(given, n_features, diagonal=False, name="init"):
 
 
 def named_start(init, X, classes, n_components, random_state):
-    """The start of scikit-learn's NeighborhoodComponentsAnalysis for the same arguments, to the last bit."""
+    """Return the start of scikit-learn's NeighborhoodComponentsAnalysis for the same arguments, to the last bit."""
     n_features = X.shape[1]
     if init == "identity":
         return np.eye(n_components, n_features)
@@ -168,7 +168,7 @@ def _lda(X, classes, n_components):
 
 
 def given_units(components):
-    """The units in which to climb from a start that the user chose.
+    """Return the units in which to climb from a start that the user chose.
 
     SciPy's first step has length one. A start of ordinary size is climbed in its own units, which is
     scikit-learn's path; one that is far from that size (its data are in other units) is first brought to
@@ -183,7 +183,7 @@ def given_units(components):
 
 
 def sample_rows(n, n_queries=_QUERIES, n_points=_POINTS):
-    """Positions of the queries and of the points to search the scale on: evenly spaced, so a pure function
+    """Return positions of the queries and of the points to search the scale on: evenly spaced, so a pure function
     of n.
 
     The queries are among the points; rows that are sorted by class give each class its share.
@@ -222,7 +222,7 @@ def auto_units(X, spread, score):
 
 
 def auto_start(X, spread, score, units, *, kind, n_components, classes=None, diagonal=False, random_state=None):
-    """A start that is the same, up to the scale of X, whatever the units of X.
+    """Return a start that is the same, up to the scale of X, whatever the units of X.
 
     1. Directions, in the units of `auto_units`: `kind` is "lda", "rca", "whitening", "pca", "identity" or "random".
     2. Scale: the one with the highest score.
@@ -263,7 +263,7 @@ def auto_start(X, spread, score, units, *, kind, n_components, classes=None, dia
 
 
 def _variance_is_shared(spread):
-    """Whether the columns look as if they had one unit: the variance is not in a few of them.
+    """Return whether the columns look as if they had one unit: the variance is not in a few of them.
 
     The participation ratio of the variances, 0 for one column and 1 for equal ones. Measured: images,
     spectra and scores have 0.33 or more; tables in mixed units have 0.26 or less.
@@ -275,7 +275,7 @@ def _variance_is_shared(spread):
 
 
 def auto_kind(n_components, n_features, n_rows, n_classes):
-    """Which directions to start with, by the shape of the problem.
+    """Return which directions to start with, by the shape of the problem.
 
     scikit-learn's rule, with one departure: LDA on few rows per column separates any labelling
     almost perfectly, and the fit would end where it starts; principal components are used there.
@@ -287,7 +287,7 @@ def auto_kind(n_components, n_features, n_rows, n_classes):
 
 
 def auto_kinds(n_components, n_features, n_rows, n_classes):
-    """All directions that are worth a trial of a few iterations, by the shape of the problem.
+    """Return all directions that are worth a trial of a few iterations, by the shape of the problem.
 
     Where the objective has many maxima the start decides: on wine, vehicle and image segmentation the within-class
     whitening of RCA leads to far lower errors than the directions of `auto_kind`, on iris these are better.
@@ -316,7 +316,10 @@ def _directions(X, kind, n_components, classes, random_state):
 
 
 def _whitened(X, classes):
-    """Rows that whiten the shrunk covariance of X, or within classes; those of largest total variance for it first."""
+    """Return rows that whiten the shrunk covariance of X, or within classes.
+
+    Those of largest total variance for it first.
+    """
     X = X.astype(np.float64)
     centred = X - X.mean(axis=0)
     total = centred.T @ centred / len(X)

@@ -248,7 +248,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             solver = "stochastic" if drawn else self._choose_solver(rows, first)
 
         def evaluate(A):
-            """The p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
+            """Return the p_ij of all pairs (Eq. 1), the objective (Eq. 3 or 6) and its gradient (Eq. 5 or 7)."""
             found = neighbor_objective(A, rows.problem, objective=objective.kind, weight=rows.weight)
             return with_penalty(found, A, penalty)
 
@@ -272,7 +272,10 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return self
 
     def _read(self, X: Any, y: Any, sample_weight: Any, objective: Objective) -> tuple[NDArray[Any], Rows, Any]:
-        """The checked rows, and those that count with their targets; of a large source, a draw, and what draws more."""
+        """Return the checked rows, and those that count with their targets.
+
+        Of a large source, a draw, and what draws more.
+        """
         source = large_source(X, self.engine)
         self.random_state_ = check_random_state(self.random_state)
         if source is not None and self._pick_solver(source.shape[0]) == "stochastic":
@@ -297,7 +300,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return "stochastic" if n_rows > _EXACT_ROWS else "lbfgs"
 
     def _choose_solver(self, rows, start):
-        """The solver; "auto" is exact where few of the pairs have to be visited, counted on a sample of rows."""
+        """Return the solver; "auto" is exact where few of the pairs have to be visited, counted on a sample of rows."""
         n, solver = len(rows.X), self._pick_solver(len(rows.X))
         if self.solver == "auto" and solver == "stochastic":
             share = placed_at(rows.problem, start.components).expected_share
@@ -305,11 +308,11 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return solver
 
     def _stochastic_options(self):
-        """The options of minibatches: those of the solver if it is stochastic, else the defaults."""
+        """Return the options of minibatches: those of the solver if it is stochastic, else the defaults."""
         return self.solver if isinstance(self.solver, StochasticGradient) else StochasticGradient()
 
     def _objective(self):
-        """The objective as a record."""
+        """Return the objective as a record."""
         found = as_record(self.objective, Objective, "objective", _OBJECTIVES)
         check_choice(found.kind, "the kind of objective", _OBJECTIVES)
         return found
@@ -344,7 +347,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         return path.ended_by(again.reason)
 
     def _is_saturated(self, path, rows, sample, objective):
-        """Whether a climb ended on a plateau below the best conceivable value."""
+        """Return whether a climb ended on a plateau below the best conceivable value."""
         if not path.converged or not rows.spread.any() or rows.targets.all_equal():
             return False
         best = 1.0 - rows.targets.alone().mean() if objective == "accuracy" else 0.0

@@ -25,7 +25,7 @@ class NeighborSource:
         self.weight = np.ones(len(targets.values)) if weight is None else weight
 
     def split(self, share, random):
-        """Rows to train on and rows set aside."""
+        """Return rows to train on and rows set aside."""
         order = random.permutation(len(self.weight))
         count = max(round(share * len(order)), 2) if share else 0
         aside = np.sort(order[:count])
@@ -55,7 +55,7 @@ class NeighborSource:
         return _on_device(torch, batches, device)
 
     def objective_of(self, torch, z, batch):
-        """The objective of a batch, and what it weighs, as tensors."""
+        """Return the objective of a batch, and what it weighs, as tensors."""
         weight, values = (known[batch] for known in self._there)
         terms, has_mate = neighbor_terms(z, agreement(self.targets.kind, values), self.objective, weight.log())
         counted = weight * has_mate if self.objective == "likelihood" else weight
@@ -123,7 +123,7 @@ class PairSource:
         )
 
     def placed(self, torch, batches, device):
-        """Rows, pairs, and where the pairs' rows are among the rows."""
+        """Return rows, pairs, and where the pairs' rows are among the rows."""
         places = [np.searchsorted(rows, self._pairs[chosen]) for rows, chosen in batches]
         rows, chosen = zip(*batches, strict=True)
         return list(zip(*(_on_device(torch, part, device) for part in (rows, chosen, places)), strict=True))

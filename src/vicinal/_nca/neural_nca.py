@@ -219,7 +219,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         return self
 
     def transform(self, X: ArrayLike) -> Any:
-        """The outputs of the network.
+        """Return the outputs of the network.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
     def _read(
         self, X: Any, y: Any, pairs: Any, pair_weight: Any, sample_weight: Any, objective: Objective
     ) -> tuple[NDArray[Any], Any]:
-        """The rows that count and what is known about them."""
+        """Return the rows that count and what is known about them."""
         if objective.kind == "pairs":
             X = check_rows(self, X, reset=True, min_rows=2)
             check_spread(X)
@@ -276,7 +276,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         return X, NeighborSource(targets, weight, objective.kind)
 
     def _initial_network(self, torch, rows, source):
-        """The network to begin with, and the scale of its outputs at which neighbours count neither all nor one."""
+        """Return the network to begin with, and the scale of its outputs at which neighbours count neither all nor one."""
         if self.warm_start and hasattr(self, "module_"):
             return copy.deepcopy(self.module_), float(np.log(self.scale_))
         if self.network is None or isinstance(self.network, Integral):
@@ -320,7 +320,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
         return network, float(np.log(scale))
 
     def _check_parameters(self):
-        """The objective and the options of the solver; refuses bad parameters."""
+        """Return the objective and the options of the solver; refuses bad parameters."""
         for name in ("n_components", "max_iter"):
             check_integer(getattr(self, name), name)
         for name in ("standardize", "warm_start"):
@@ -344,7 +344,7 @@ class NeuralNCA(NotebookMixin, RecordParametersMixin, ClassNamePrefixFeaturesOut
 
 
 def _outputs(torch, network, rows, batch=4096):
-    """The network's outputs for rows, where they are, a few rows at a time."""
+    """Return the network's outputs for rows, where they are, a few rows at a time."""
     network.eval()
     with torch.no_grad():
         parts = [network(torch.as_tensor(rows[k : k + batch])) for k in range(0, len(rows), batch)]

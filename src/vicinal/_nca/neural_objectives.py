@@ -43,7 +43,7 @@ def neighbor_terms(z, match, objective, log_weights):
 
 
 def pair_term(z, pairs, pair_weight, log_weights):
-    """The negative of Eq. 8 for the pairs of a batch, per unit of pair weight; c != d over the rows of the batch."""
+    """Return the negative of Eq. 8 for the pairs of a batch, per unit of pair weight; c != d over the rows of the batch."""
     squares = square_distances(z)
     attraction = (pair_weight * squares[pairs[:, 0], pairs[:, 1]]).sum() / pair_weight.sum()
     scores = log_weights[:, None] + log_weights[None, :] - squares

@@ -41,12 +41,12 @@ class _Epochs:
         self._graph: Any = None
 
     def objective(self, batch: Any) -> tuple[Any, Any]:
-        """The objective of a batch, and what it weighs, as tensors."""
+        """Return the objective of a batch, and what it weighs, as tensors."""
         z = self._scale.exp() * self._network(self._rows[self._source.rows(batch)])
         return self._source.objective_of(self._torch, z, batch)
 
     def train(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
-        """One epoch; the values and weights of the batches that had a slope."""
+        """Return one epoch; the values and weights of the batches that had a slope."""
         before = self._state()
         found = [self._step(batch) for batch in batches]
         values, weights = self.collected(found)
@@ -57,13 +57,13 @@ class _Epochs:
         return values, weights
 
     def judge(self, batches: list) -> tuple[np.ndarray, np.ndarray]:
-        """The values and weights of batches, without a step."""
+        """Return the values and weights of batches, without a step."""
         self._network.eval()
         with self._torch.no_grad():
             return self.collected([self.objective(batch) for batch in batches])
 
     def collected(self, found: list[tuple[Any, Any]]) -> tuple[np.ndarray, np.ndarray]:
-        """Values and weights on the host, by one copy."""
+        """Return values and weights on the host, by one copy."""
         if not found:
             return np.empty(0), np.empty(0)
         both = self._torch.stack([self._torch.stack(pair).double() for pair in found]).cpu().numpy()
@@ -106,7 +106,7 @@ class _Epochs:
             self._value, self._weight = self._climbed(*self.objective(self._index))
 
     def _state(self) -> Any:
-        """What an epoch changes, as copies on the device."""
+        """Return what an epoch changes, as copies on the device."""
         tensors = [*self._network.state_dict().values(), self._scale.data]
         moments = [entry for state in self._optimiser.state.values() for entry in state.values()]
         return [tensor.clone() for tensor in tensors], [copy.deepcopy(entry) for entry in moments]

@@ -235,7 +235,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
     def _read(
         self, X: Any, y: Any, pairs: Any, pair_weight: Any, sample_weight: Any
     ) -> tuple[NDArray[Any], Any, NDArray[Any] | None]:
-        """The checked rows, the close pairs, and the weights of the rows."""
+        """Return the checked rows, the close pairs, and the weights of the rows."""
         X = check_rows(self, X, reset=True, min_rows=2)
         check_spread(X)
         weight = check_weights(sample_weight, X)
@@ -272,7 +272,7 @@ class PairNCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         )
 
     def _check_parameters(self):
-        """The objective and the starts; refuses bad parameters."""
+        """Return the objective and the starts; refuses bad parameters."""
         if self.n_components is not None:
             check_integer(self.n_components, "n_components")
         check_choice(self.structure, "structure", STRUCTURES)

@@ -24,7 +24,7 @@ class Rows(NamedTuple):
     problem: Problem | None = None
 
     def resident(self, engine, work):
-        """The rows where the engine wants them for such `Work`, and X as they are there: about a centre."""
+        """Return the rows where the engine wants them for such `Work`, and X as they are there: about a centre."""
         problem = prepare(
             engine,
             self.X,
@@ -59,21 +59,21 @@ class Sample:
         return self.value(A, "likelihood", self._queries)
 
     def value(self, A, kind, queries):
-        """The objective per row of these that has a mate."""
+        """Return the objective per row of these that has a mate."""
         queries = queries[self._has_mate[queries]]
         if len(queries) == 0:
             return 0.0
         return neighbor_value(A, self._problem, objective=kind, weight=self._weight, rows=queries)
 
     def objective(self, A, kind):
-        """The objective of all points of the sample, and its gradient."""
+        """Return the objective of all points of the sample, and its gradient."""
         return neighbor_objective(A, self._problem, objective=kind, weight=self._weight)
 
     def effective_neighbors(self, A):
         return placed_at(self._problem, A).perplexities(self._queries)
 
     def folds(self, n_folds):
-        """Positions that are held out, and a `Sample` of the others; empty where too few rows have mates for that.
+        """Return positions that are held out, and a `Sample` of the others; empty where too few rows have mates for that.
 
         The rows are sorted by class, so that every third of them, say, has its share of each class. Rows that lose their
         last mate with the fold are left out of the others, because no matrix gives them a likelihood.

@@ -51,7 +51,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         return order, None if weight is None else weight[order]
 
     def _images(self, given, X):
-        """The rows where the metric is Euclidean, in its own units."""
+        """Return the rows where the metric is Euclidean, in its own units."""
         if self.metric_ is None:
             return X
         if isinstance(self.metric_, np.ndarray):
@@ -61,7 +61,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         return np.ascontiguousarray(Z, dtype=np.float32 if Z.dtype == np.float32 else np.float64)
 
     def _own_bandwidth(self, metric):
-        """The kernel's standard deviation where none is searched for: the user's, or the metric's own."""
+        """Return the kernel's standard deviation where none is searched for: the user's, or the metric's own."""
         if self.bandwidth is not None:
             return check_positive(self.bandwidth, "bandwidth")
         if isinstance(metric, NeighborhoodComponentsAnalysis):
@@ -105,7 +105,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         self.bandwidth_ = _ROOT_HALF / float(found[0])
 
     def _asked(self, X):
-        """Where the training rows are placed for the rows to predict, and these as the engine wants them."""
+        """Return where the training rows are placed for the rows to predict, and these as the engine wants them."""
         check_is_fitted(self, "points_")
         if X is None:
             if len(self.points_) == 1:
@@ -132,7 +132,7 @@ class _SoftNeighbors(NotebookMixin, RecordParametersMixin, BaseEstimator):
         return resident(self, self.engine, work, place), queries
 
     def effective_neighbors(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """How many training rows a prediction really rests on: the perplexity of the softmax.
+        """Return how many training rows a prediction really rests on: the perplexity of the softmax.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
         return Match("class", self._codes[rows])
 
     def _score_of_scales(self, problem, points, queries, weight):
-        """The leave-one-out likelihood of the labels."""
+        """Return the leave-one-out likelihood of the labels."""
         codes = self._codes[points]
         queries = queries[np.bincount(codes)[codes[queries]] > 1]
         if len(queries) == 0:
@@ -257,14 +257,14 @@ class SoftNeighborsClassifier(ClassifierMixin, _SoftNeighbors):
 
     @answers_collections(lambda self: len(self.classes_), float_numbers)
     def predict_log_proba(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """The logarithm of `predict_proba`; -inf for a class without a neighbour."""
+        """Return the logarithm of `predict_proba`; -inf for a class without a neighbour."""
         placed, queries = self._asked(X)
         log_shares = placed.class_log_shares(queries)
         return log_shares - logsumexp(log_shares, axis=1, keepdims=True)
 
     @answers_collections(dtype=lambda self: self.classes_.dtype)
     def predict(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """The most probable class.
+        """Return the most probable class.
 
         Parameters
         ----------
@@ -370,7 +370,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         return score
 
     def predict(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """The softmax mean of the training targets.
+        """Return the softmax mean of the training targets.
 
         Parameters
         ----------
@@ -386,7 +386,7 @@ class SoftNeighborsRegressor(RegressorMixin, _SoftNeighbors):
         return mean[:, 0] if self._one_output else mean
 
     def predict_std(self, X: ArrayLike | None = None) -> NDArray[Any]:
-        """The standard deviation of the training targets under the softmax of `predict`: how much the neighbours disagree.
+        """Return the standard deviation of the training targets under the softmax of `predict`: how much the neighbours disagree.
 
         Parameters
         ----------

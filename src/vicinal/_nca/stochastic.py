@@ -94,7 +94,7 @@ def climb_by_batches(rows, start, estimator, options, *, objective, penalty, dra
 
 
 def default_batch(n_features):
-    """Rows in a batch: enough that pair work outweighs the two products with X that each step costs."""
+    """Return rows in a batch: enough that pair work outweighs the two products with X that each step costs."""
     return int(np.clip(n_features, 256, 2048))
 
 
@@ -103,12 +103,12 @@ def _batch_size(options, n_rows, n_features):
 
 
 def rows_in_round(options, n_rows, n_features):
-    """The rows i that a round visits."""
+    """Return the rows i that a round visits."""
     return min(_STEPS_IN_ROUND * _batch_size(options, n_rows, n_features), n_rows)
 
 
 def _batches(n, size, random):
-    """Rows in random order, without repetition inside a pass over them; a last short batch is left out."""
+    """Yield rows in random order, without repetition inside a pass over them; a last short batch is left out."""
     while True:
         order = random.permutation(n)
         for start in range(0, n - size + 1, size):
@@ -123,7 +123,7 @@ class _AllNeighbors:
         self._options = {"objective": objective, "weight": rows.weight}
 
     def of(self, rows):
-        """The same of other rows."""
+        """Return the same of other rows."""
         return _AllNeighbors(rows, self._objective)
 
     def find(self, A, needed):
@@ -152,7 +152,7 @@ class _KeptNeighbors:
         self._count = min(n_neighbors, len(rows.X) - 1)
 
     def of(self, rows):
-        """The same of other rows."""
+        """Return the same of other rows."""
         return _KeptNeighbors(rows, self._objective, self._n_neighbors)
 
     def find(self, A, needed):
@@ -164,7 +164,7 @@ class _KeptNeighbors:
         self._needed, self._found = needed, found
 
     def _missing_mates(self, A, needed, found, codes):
-        """The nearest class mate of rows that have none among those found; -1 for the others."""
+        """Return the nearest class mate of rows that have none among those found; -1 for the others."""
         lacking = np.flatnonzero((codes[found] != codes[needed, None]).all(axis=1))
         mates = np.full(len(needed), -1)
         for code in np.unique(codes[needed[lacking]]):
@@ -191,7 +191,7 @@ class _KeptNeighbors:
         return Evaluation(float(value / weight.sum()), ROOT2 * found.pull / weight.sum())
 
     def dropped_mass(self, A, seen):
-        """The mean probability of the neighbours that are not kept."""
+        """Return the mean probability of the neighbours that are not kept."""
         self.find(A, seen)
         kept = self._placed(A, seen).log_sums()
         whole = placed_at(self._rows.problem, A).log_sums(seen)

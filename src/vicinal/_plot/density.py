@@ -13,7 +13,7 @@ from vicinal._plot.parts import short
 
 
 def prepared_density(density, X, features):
-    """A function that scores plain rows, the names of the features, rows that span them, and its kernel."""
+    """Return a function that scores plain rows, the names of the features, rows that span them, and its kernel."""
     if not hasattr(density, "score_samples"):
         raise TypeError(
             f"density must have score_samples, got {type(density).__name__}. Pass a fitted density: LCA, "

@@ -89,7 +89,7 @@ def _draw(ax: Any, points: NDArray[Any], ellipses: Any) -> None:
 
 
 def _plane(density: Any, rows: NDArray[Any], features: Any) -> tuple[NDArray[Any], tuple[str, str]]:
-    """What maps rows to the picture, shape (2, d), and the names of its axes."""
+    """Return what maps rows to the picture, shape (2, d), and the names of its axes."""
     d, known = rows.shape[1], getattr(density, "feature_names_in_", None)
     if features is None and d > 2:
         pca = PCA(2, random_state=0).fit(rows)
@@ -103,7 +103,7 @@ def _plane(density: Any, rows: NDArray[Any], features: Any) -> tuple[NDArray[Any
 
 
 def _spread_out(points: NDArray[Any], most: int) -> NDArray[Any]:
-    """The positions of points far from each other: the next one is always the farthest from those before."""
+    """Return the positions of points far from each other: the next one is always the farthest from those before."""
     some = np.arange(len(points))
     if len(some) > _MOST_ROWS:
         some = np.sort(np.random.default_rng(0).choice(some, _MOST_ROWS, replace=False))
@@ -130,7 +130,7 @@ def _ellipses(centres: NDArray[Any], covariances: NDArray[Any]) -> Any:
 
 
 def _named(rows: NDArray[Any], names: NDArray[Any]) -> Any:
-    """Rows with the names of their columns, as the density was fitted on."""
+    """Return rows with the names of their columns, as the density was fitted on."""
     import pandas as pd
 
     return pd.DataFrame(rows, columns=names)

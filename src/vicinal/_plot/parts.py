@@ -27,7 +27,7 @@ def matplotlib_or_explain():
 
 
 def axes_or_new(ax, figure_size=_FIGURE_SIZE):
-    """The axes to draw on: the given ones, or those of a new figure."""
+    """Return the axes to draw on: the given ones, or those of a new figure."""
     plt = matplotlib_or_explain()
     from matplotlib.axes import Axes
 
@@ -49,7 +49,7 @@ def label_axes(ax, x, y):
 
 
 def sign_of(code):
-    """The colour and marker of a class; grey without a class."""
+    """Return the colour and marker of a class; grey without a class."""
     if code < 0:
         return {"color": GREY, "marker": MARKERS[0]}
     return {"color": COLOURS[code % len(COLOURS)], "marker": MARKERS[code % len(MARKERS)]}
@@ -74,7 +74,7 @@ def add_legend(ax, handles, names, *, title=None, outside=False):
 
 
 def short(name, longest=24):
-    """A name in few characters and on one line."""
+    """Return a name in few characters and on one line."""
     text = " ".join(str(name).split()) or repr(name)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 

@@ -101,6 +101,6 @@ class BinnedTargetMetric(LinearMetricMixin, BaseEstimator):
 
 
 def quantile_edges(y, n_bins):
-    """The different quantiles between bins of equal size, of at least four rows each where two bins allow it."""
+    """Return the different quantiles between bins of equal size, of at least four rows each where two bins allow it."""
     n_bins = max(2, min(n_bins, len(y) // _FEWEST_ROWS))
     return np.unique(np.quantile(y, np.arange(1, n_bins) / n_bins))

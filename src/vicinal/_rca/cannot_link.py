@@ -58,7 +58,7 @@ class CannotLinks:
         self._free = np.flatnonzero(~linked)
 
     def can_be_kept(self) -> bool:
-        """Whether there are enough components to keep all pairs apart."""
+        """Return whether there are enough components to keep all pairs apart."""
         n_groups = len(self._free) + sum(part.groups.size for part in self._parts)
         return bool(np.isfinite(self.log_sum(np.zeros((n_groups, self.n_components)))[0]))
 
@@ -88,7 +88,7 @@ class CannotLinks:
         return total, shares
 
     def best(self, potentials: NDArray[Any]) -> NDArray[Any]:
-        """The admitted assignment of largest weight: a component for each group."""
+        """Return the admitted assignment of largest weight: a component for each group."""
         labels = potentials.argmax(axis=1)
         for part in self._parts:
             tables, _ = _eliminate(part, potentials, np.max)
@@ -101,7 +101,7 @@ class CannotLinks:
 
 
 def _eliminate(part: _Part, potentials: NDArray[Any], reduce: Any) -> tuple[list[Any], list[Any]]:
-    """The table of each step over its group (axis 1) and separator, and what is left of it without the group."""
+    """Return the table of each step over its group (axis 1) and separator, and what is left of it without the group."""
     k = potentials.shape[1]
     messages: list[Any] = []
     tables: list[Any] = []
@@ -123,7 +123,7 @@ def _eliminate(part: _Part, potentials: NDArray[Any], reduce: Any) -> tuple[list
 
 
 def _kept(belief: NDArray[Any], step: _Step, separator: tuple[int, ...]) -> NDArray[Any]:
-    """The sum of a belief over those of its groups that are not in the separator; the first is its own group."""
+    """Return the sum of a belief over those of its groups that are not in the separator; the first is its own group."""
     gone = [axis for axis, place in enumerate(step.separator, start=2) if place not in separator]
     return belief.sum(axis=tuple(gone))
 
@@ -147,7 +147,7 @@ def _parts_by_shape(pairs: NDArray[Any], part_of: NDArray[Any], k: int) -> list[
 
 
 def _elimination(edges: list[list[int]]) -> tuple[list[int], tuple[_Step, ...]]:
-    """An order that keeps separators small (the group with fewest neighbours goes first), and its steps."""
+    """Return an order that keeps separators small (the group with fewest neighbours goes first), and its steps."""
     joined: dict[int, set[int]] = {}
     for left, right in edges:
         joined.setdefault(left, set()).add(right)

@@ -197,14 +197,14 @@ def chunklet_means(X, y):
 
 
 def _run(kmeans, means, sizes):
-    """All runs of scikit-learn's k-means at once; a `FitPath` with the fitted KMeans as its parameters."""
+    """Return all runs of scikit-learn's k-means at once; a `FitPath` with the fitted KMeans as its parameters."""
     kmeans.fit(means, sample_weight=sizes)
     rests = kmeans.n_iter_ < kmeans.max_iter or _is_at_rest(kmeans, means, sizes, kmeans.tol)
     return FitPath(kmeans, np.array([-kmeans.inertia_]), kmeans.n_iter_, *_end(kmeans, rests))
 
 
 def _run_by_steps(kmeans, means, sizes, random, record):
-    """One run, an iteration at a time: scikit-learn's k-means has no callback. The same answer up to rounding."""
+    """Return one run, an iteration at a time: scikit-learn's k-means has no callback. The same answer up to rounding."""
     least = kmeans.tol * float(means.var(axis=0).mean())
     step = clone(kmeans).set_params(n_init=1, max_iter=1, tol=0.0, random_state=random)
     labels: list = []  # after each iteration
@@ -235,7 +235,7 @@ def _end(kmeans, rests):
 
 
 def _is_at_rest(kmeans, means, sizes, tol):
-    """Whether one more round would leave the centres where they are, within the tolerance."""
+    """Return whether one more round would leave the centres where they are, within the tolerance."""
     weights = np.ones(len(means)) if sizes is None else sizes
     members = csr_array((weights, (kmeans.labels_, np.arange(len(means)))), shape=(kmeans.n_clusters, len(means)))
     moved = (members @ means) / members.sum(axis=1)[:, None] - kmeans.cluster_centers_

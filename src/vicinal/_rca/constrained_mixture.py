@@ -207,7 +207,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
         )
 
     def _first_covariances(self, X: NDArray[Any], y: ArrayLike | None) -> NDArray[Any] | None:
-        """The covariances of the start where a metric gives them, in the form of ``covariances_``."""
+        """Return the covariances of the start where a metric gives them, in the form of ``covariances_``."""
         if isinstance(self.init, str):
             return None
         if y is None:
@@ -266,7 +266,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
 
 
 def _covariance_of_metric(M: NDArray[Any], X: NDArray[Any]) -> NDArray[Any]:
-    """The inverse of a Mahalanobis matrix; along directions that it does not see, the covariance of the rows."""
+    """Return the inverse of a Mahalanobis matrix; along directions that it does not see, the covariance of the rows."""
     weights, directions = eigh(M)
     seen = weights > len(M) * np.finfo(np.float64).eps * weights[-1]
     blind = directions[:, ~seen]
@@ -277,7 +277,7 @@ def _covariance_of_metric(M: NDArray[Any], X: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_links(cannot_link: ArrayLike | None, group: NDArray[Any], k: int) -> CannotLinks | None:
-    """The pairs that differ as pairs of groups; None where there is none."""
+    """Return the pairs that differ as pairs of groups; None where there is none."""
     if cannot_link is None:
         return None
     pairs = group[check_pairs(cannot_link, len(group), "cannot_link")]
@@ -333,7 +333,7 @@ class _Groups:
         return (total - self.links.log_sum(self.counts * np.log(parameters[0]))[0]) / len(self.X), shares
 
     def assign(self, parameters: tuple[Any, ...]) -> NDArray[Any]:
-        """The most likely component of each group, all of them together."""
+        """Return the most likely component of each group, all of them together."""
         log_joint = self._log_joint(parameters)
         return log_joint.argmax(axis=1) if self.links is None else self.links.best(log_joint)
 
@@ -347,7 +347,7 @@ class _Groups:
         return weights, means, _covariances(self.X, shares, totals, means, self.reg, self.kind)
 
     def _weights(self, expected: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
-        """The mixing weights under which the admitted assignments have the expected counts.
+        """Return the mixing weights under which the admitted assignments have the expected counts.
 
         An assignment has prior probability (product of weights) / Z, and Z, the share of assignments that keep the
         pairs apart, depends on the weights. In their logarithms the objective is concave.

@@ -224,7 +224,7 @@ def _ascend(sum_of_distances, d, diagonal, record, max_iter, gap_tol):
 
 
 def _root(L, diagonal):
-    """Rows A with ``A' A = L L'``; directions without weight are dropped."""
+    """Return rows A with ``A' A = L L'``; directions without weight are dropped."""
     if diagonal:
         return L.T[np.diag(L) ** 2 > np.finfo(np.float64).eps * np.diag(L).max() ** 2]
     weights, directions = eigh(L @ L.T)
@@ -241,7 +241,7 @@ def _distances_of_pairs(differences, L, nearest):
 
 
 def _distances_of_all_others(Z, chunklets, L, nearest):
-    """The same over all pairs that are not within one chunklet; each pair is met twice.
+    """Return the same over all pairs that are not within one chunklet; each pair is met twice.
 
     ``sum over pairs of w_ij (z_i - z_j)(z_i - z_j)' = Z' (D - W) Z``, with D the row sums of W: no
     difference is formed.

@@ -85,7 +85,7 @@ def sums_of_collection(estimator: Any, X: Any, y: Any) -> tuple[ChunkletScatter,
 
 
 def _shares(entries: ChunkletRows, lengths: np.ndarray, d: int) -> tuple[list[Share], int, int]:
-    """What each partition is asked for, the number of large chunklets, and that of the meetings of small ones."""
+    """Return what each partition is asked for, the number of large chunklets, and that of the meetings of small ones."""
     starts = np.concatenate([[0], np.cumsum(lengths)])
     of_part = np.searchsorted(starts, entries.rows, side="right") - 1
     n_chunklets = int(entries.ids.max(initial=-1)) + 1
@@ -150,7 +150,7 @@ def _rows_of_meetings(part: Any, small: list[ChunkletRows]) -> tuple[np.ndarray,
 
 
 def _sums_of_meeting(rows: list[np.ndarray], ids: np.ndarray) -> ChunkletScatter:
-    """The sums of chunklets that are whole here; their rows were counted where they came from."""
+    """Return the sums of chunklets that are whole here; their rows were counted where they came from."""
     points, order = np.concatenate(rows), np.argsort(ids, kind="stable")
     codes = np.unique(ids[order], return_inverse=True)[1]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -184,7 +184,7 @@ def _merged(
 def _without_rows(
     n_points: int, n_chunklets: int, within: np.ndarray, fourth: np.ndarray, resolution: float
 ) -> ChunkletScatter:
-    """The sums of chunklets alone, to be added to those of the rows."""
+    """Return the sums of chunklets alone, to be added to those of the rows."""
     d = len(within)
     none, nowhere = np.zeros((d, d)), np.zeros(d)
     return ChunkletScatter(0, nowhere, nowhere, none, n_points, n_chunklets, within, fourth, resolution)

@@ -134,7 +134,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
         return X, *read_chunklets(y, len(X))
 
     def _advance(self, state, X, entries, report):
-        """The state after one more block of chunklets (None while W has not started), and the report."""
+        """Return the state after one more block of chunklets (None while W has not started), and the report."""
         starts = np.flatnonzero(np.diff(entries.ids, prepend=-1))
         chunklets = [_centred(X[rows]) for rows in np.split(entries.rows, starts[1:])] if len(starts) else []
         state = _with_started_columns(state, chunklets, X.shape[1])

@@ -84,7 +84,7 @@ def choose_raw_shrinkage(X: Array, entries: ChunkletRows) -> ShrinkageChoice:
 
 
 def held_out_score(X: Array, entries: ChunkletRows, fitted: Callable[[ChunkletRows], Array]) -> float:
-    """The same cross-validated score for any linear map ``A = fitted(train)`` of shape (k, d)."""
+    """Return the same cross-validated score for any linear map ``A = fitted(train)`` of shape (k, d)."""
     cosine, scores = _are_directions(X), []
     for fold in chunklet_folds(entries, len(X)):
         A = fitted(fold.train)
@@ -129,7 +129,7 @@ class _Products(NamedTuple):
 
 
 def _scores_of_shares(X: Array, centre: Array, fold: Fold, cosine: bool) -> Array:
-    """Scores of the held-out chunklets (rows) for every share (columns)."""
+    """Return scores of the held-out chunklets (rows) for every share (columns)."""
     Q, F = X[fold.queries] - centre, X[fold.found] - centre
     directions, variances, mu = _spectrum(X, fold.train)
     raw = _Products(Q @ F.T, np.square(Q).sum(axis=1), np.square(F).sum(axis=1))
@@ -166,7 +166,7 @@ def _spectrum(X: Array, train: ChunkletRows) -> tuple[Array, Array, float]:
 
 
 def _mate_scores(products: _Products, fold: Fold, cosine: bool) -> Array:
-    """The mean of ``1 / log2(1 + rank)`` over the mates in each held-out chunklet."""
+    """Return the mean of ``1 / log2(1 + rank)`` over the mates in each held-out chunklet."""
     if cosine:
         near = products.between / np.sqrt(np.maximum(products.found, 1e-300))  # the query's own length changes no rank
     else:
@@ -196,5 +196,5 @@ def _are_directions(X: Array) -> bool:
 
 
 def _centre_of(X: Array) -> Array:
-    """A centre for distances by products; differences do not depend on it."""
+    """Return a centre for distances by products; differences do not depend on it."""
     return X[:: max(len(X) // 1000, 1)].mean(axis=0)

@@ -159,7 +159,7 @@ def report(
 
 
 def model_report(model: Any, X: np.ndarray, y: Any = None, **words: Any) -> Report:
-    """What a fitted model learned, and some rows as it sees them; see `vicinal._report.of_model.summarise_model`."""
+    """Return what a fitted model learned, and some rows as it sees them; see `vicinal._report.of_model.summarise_model`."""
     from vicinal._report.of_model import summarise_model
 
     return Report(summarise_model(model, X, y, **words))

@@ -16,7 +16,7 @@ from vicinal._version import __version__
 
 
 def summarise_model(model, X, y, *, title, feature_names, row_names, outliers, notes, code, seed=0):
-    """The summary of a model and some rows, for `vicinal._report.render`.
+    """Return the summary of a model and some rows, for `vicinal._report.render`.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def summarise_model(model, X, y, *, title, feature_names, row_names, outliers, n
 
 
 def _verdict(estimator, n_rows):
-    """What the model is, and whether its fit converged."""
+    """Return what the model is, and whether its fit converged."""
     facts = []
     converged = getattr(estimator, "converged_", None)
     if converged is not None:
@@ -129,7 +129,7 @@ def _data(X, targets, feature_names, notes):
 
 
 def _curve(name, metric, X, codes, learned):
-    """The share of right neighbours among the first k of the other rows, k = 1, 2, ..."""
+    """Return the share of right neighbours among the first k of the other rows, k = 1, 2, ..."""
     found = nearest(images_of(metric, X), None, min(LONGEST_CURVE, len(X) - 1))
     right = (codes[found] == codes[:, None]).mean(axis=0)
     curve = right.cumsum() / np.arange(1, len(right) + 1)

@@ -27,7 +27,7 @@ best of several methods after seeing the scores does not make it look better tha
 
 
 def render(summary):
-    """The HTML document."""
+    """Return the HTML document."""
     folder = files("vicinal._report")
     script, style, template = (
         folder.joinpath(name).read_text(encoding="utf-8") for name in ("report.js", "style.css", "template.html")
@@ -68,7 +68,7 @@ def _safe_json(value):
 
 
 def _printable(value: Any) -> Any:
-    """The value with `printable` texts: the script would show what JSON only escapes."""
+    """Return the value with `printable` texts: the script would show what JSON only escapes."""
     if isinstance(value, dict):
         return {key: _printable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -82,7 +82,7 @@ def _verdict(verdict):
 
 
 def _one_minus(document):
-    """The same minus sign before all numbers of a document, as wide as a plus sign; code stays as it is."""
+    """Return the same minus sign before all numbers of a document, as wide as a plus sign; code stays as it is."""
 
     def with_minus(match):
         return re.sub(r"(?<![\w.\-])-(?=[0-9])", "\u2212", match.group())
@@ -115,7 +115,7 @@ def _facts(data):
 
 
 def _scale(scores, kind):
-    """A common scale for the intervals of scores."""
+    """Return a common scale for the intervals of scores."""
     lows = [score["mean"] if score["low"] is None else score["low"] for score in scores]
     highs = [score["mean"] if score["high"] is None else score["high"] for score in scores]
     low, high = min(lows), max(highs)
@@ -188,7 +188,7 @@ def _methods(summary):
 
 
 def _table(label, caption, columns, body, css=""):
-    """A table that the script makes sortable, and whose rows become cards on a phone."""
+    """Return a table that the script makes sortable, and whose rows become cards on a phone."""
     heads = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label, quote=True)}"><table class="methods sortable">'
@@ -197,7 +197,7 @@ def _table(label, caption, columns, body, css=""):
 
 
 def _cell(content, column, css="", value=None):
-    """A cell that knows the name of its column, for phones, and the value by which it is sorted."""
+    """Return a cell that knows the name of its column, for phones, and the value by which it is sorted."""
     sort = "" if value is None else f' data-value="{value:.10g}"'
     return f'<td class="{css}" data-column="{escape(column, quote=True)}"{sort}>{content}</td>'
 
@@ -255,7 +255,7 @@ def _views(views):
 
 
 def _figure(views, side):
-    """One plane, with a list of the methods that it can show."""
+    """Return one plane, with a list of the methods that it can show."""
     at = views["planes"][views[side]]
     options = "".join(
         f'<option value="{place}"{" selected" if place == views[side] else ""}>{escape(plane["label"])}'
@@ -293,7 +293,7 @@ def _purity(purity, row):
 
 
 def _said_curves(curves):
-    """The ends of the curves in words, for those who do not see the chart."""
+    """Return the ends of the curves in words, for those who do not see the chart."""
     return "; ".join(
         f"{curve['label']} {_percent(curve['values'][0])} at k = 1, {_percent(curve['values'][-1])} at k = {len(curve['values'])}"
         for curve in curves

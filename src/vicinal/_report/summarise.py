@@ -15,7 +15,7 @@ _STATES = {"helped": "good", "unclear": "even", "hurt": "bad", None: "even"}
 
 
 def summarise(X, y, comparison, *, title, feature_names, row_names, notes, loading, engine):
-    """The summary; see `vicinal._report` for the way from here to HTML."""
+    """Return the summary; see `vicinal._report` for the way from here to HTML."""
     kept = comparison.rows
     names = np.arange(len(X)) if row_names is None else np.asarray(row_names)
     if len(names) != len(X):
@@ -77,7 +77,7 @@ def _verdict(comparison):
 
 
 def _left_out(comparison):
-    """The columns that densities and LCA do not see, as one text in a list; an empty list where they see all."""
+    """Return the columns that densities and LCA do not see, as one text in a list; an empty list where they see all."""
     left_out = [(name, kind) for name, kind in comparison.types.items() if not kind.measured]
     return [describe_types(left_out)] if left_out else []
 
@@ -121,13 +121,13 @@ def _data(comparison, targets, feature_names, notes):
 
 
 def before_metric(comparison):
-    """The metric in use before anything is learned: the better of Euclidean and z-scored."""
+    """Return the metric in use before anything is learned: the better of Euclidean and z-scored."""
     plain = [result for result in comparison.metrics if result.name in ("euclidean", "z-scored") and result.judged]
     return max(plain, key=lambda result: result.main.mean, default=None)
 
 
 def _headline(comparison):
-    """Scores before, of the best plain and of the best learned method, with the difference of the last two."""
+    """Return scores before, of the best plain and of the best learned method, with the difference of the last two."""
     cards = []
     k = comparison.n_neighbors
     wanted = [
@@ -269,7 +269,7 @@ def _add_views(summary, X, targets, names, feature_names, comparison, metrics, f
 
 
 def _names_to_show(comparison, targets):
-    """The metric before, the best plain one, and the learned one to show; without a target, z-scored and LCA."""
+    """Return the metric before, the best plain one, and the learned one to show; without a target, z-scored and LCA."""
     if targets is not None:
         plain = next((result for result in comparison.metrics if not result.learned and result.failure is None), None)
         return comparison.reference["metric"] or (plain and plain.name), comparison.best["metric"]
@@ -278,7 +278,7 @@ def _names_to_show(comparison, targets):
 
 
 def plane_summary(found, method):
-    """One plane: the points, and the neighbours of each."""
+    """Return one plane: the points, and the neighbours of each."""
     points, explained, images = found
     return {
         "name": method.name,

@@ -27,7 +27,7 @@ _STEPS = 1_000  # columns that are moved at a time to find a linear map
 
 
 def split_rows(n, codes, fit_rows, seed):
-    """Positions of training rows (at most `fit_rows`) and of held-out rows."""
+    """Return positions of training rows (at most `fit_rows`) and of held-out rows."""
     stratify = (
         codes if codes is not None and np.bincount(codes).min() >= 2 and n * _HELD_OUT >= codes.max() + 1 else None
     )
@@ -46,7 +46,7 @@ def shown_rows(n, test, seed, wanted=()):
 
 
 def fitted_metrics(methods, X, y, train):
-    """The methods fitted to the training rows, by name; those that cannot be are left out."""
+    """Return the methods fitted to the training rows, by name; those that cannot be are left out."""
     found, fits = {}, Fits()
     with shared_searches():
         for method in methods:
@@ -71,7 +71,7 @@ def plane(metric, X, rows, train):
 
 
 def views_summary(planes, before, after, rows, held_out, unusual, targets, X, feature_names, names):
-    """What the script of the page draws.
+    """Return what the script of the page draws.
 
     Parameters
     ----------
@@ -102,12 +102,12 @@ def views_summary(planes, before, after, rows, held_out, unusual, targets, X, fe
 
 
 def neighbors_among(images):
-    """The nearest of the other rows for each row, nearest first."""
+    """Return the nearest of the other rows for each row, nearest first."""
     return nearest(images, None, min(_NEIGHBORS_SHOWN, len(images) - 1))
 
 
 def linear_map(metric, X):
-    """The metric's map in standard deviations of the columns: (k, d), or None when it is not linear."""
+    """Return the metric's map in standard deviations of the columns: (k, d), or None when it is not linear."""
     mean, spread = X.mean(axis=0), X.std(axis=0)
     try:
         origin, away = images_of(metric, np.vstack([mean, mean - 2.0 * spread]))
@@ -126,7 +126,7 @@ def linear_map(metric, X):
 
 
 def learned_metric(matrix, before, names, label):
-    """How much each column moves a row, and how columns work together.
+    """Return how much each column moves a row, and how columns work together.
 
     With A the map in standard deviations and M = A'A, the share of column j is M_jj / tr M: the squared distance
     that one standard deviation of it makes.  The heatmap is M divided by its largest entry.
@@ -148,7 +148,7 @@ def learned_metric(matrix, before, names, label):
 
 
 def shares_before(name, X):
-    """The same shares under a plain metric: by variance (Euclidean) or equal (z-scored)."""
+    """Return the same shares under a plain metric: by variance (Euclidean) or equal (z-scored)."""
     variance = X.var(axis=0)
     if name == "euclidean":
         return variance / variance.sum()
@@ -156,7 +156,7 @@ def shares_before(name, X):
 
 
 def path_of(metric, label):
-    """The objective after each pass, where the fit has passes."""
+    """Return the objective after each pass, where the fit has passes."""
     objectives = getattr(steps_of(metric)[-1], "objectives_", None)
     if objectives is None or len(objectives) < 2:
         return None
@@ -168,7 +168,7 @@ def path_of(metric, label):
 
 
 def outliers(method, X, names, row_names, fit_rows, seed, measured, most=10):
-    """The least likely rows, each scored under the density of the others, which sees the columns at `measured`."""
+    """Return the least likely rows, each scored under the density of the others, which sees the columns at `measured`."""
     rows = np.arange(len(X))
     if len(X) > fit_rows:
         rows = np.sort(np.random.default_rng(seed).choice(len(X), fit_rows, replace=False))
@@ -205,7 +205,7 @@ def outliers(method, X, names, row_names, fit_rows, seed, measured, most=10):
 
 
 def _detector(density, candidate, X):
-    """A detector of the fitted density, or by folds where the density cannot leave single rows out."""
+    """Return a detector of the fitted density, or by folds where the density cannot leave single rows out."""
     from vicinal import DensityOutlierDetector
 
     try:
@@ -215,7 +215,7 @@ def _detector(density, candidate, X):
 
 
 def _reasons(detector, X, strangest, names, measured):
-    """The columns that make each of some rows strange given its others, with what was expected and found.
+    """Return the columns that make each of some rows strange given its others, with what was expected and found.
 
     Where the density cannot tell, an LCA of the columns that it sees, standardised, does: its kernel knows the correlations. Its
     penalty is given: a search would take longer than everything else here.
@@ -249,6 +249,6 @@ def _reasons(detector, X, strangest, names, measured):
 
 
 def number(value, digits=_DIGITS):
-    """A number for JSON, to some significant digits; None when it is not finite."""
+    """Return a number for JSON, to some significant digits; None when it is not finite."""
     value = float(value)
     return float(f"{value:.{digits}g}") if np.isfinite(value) else None

@@ -84,7 +84,7 @@ class Evaluation:
 def summarise(
     per_query: dict[str, Array], queries: Array, n_without_relevant: int, confidence: float, draws: Array
 ) -> Evaluation:
-    """Means and percentile bootstrap intervals of measures per query.
+    """Return means and percentile bootstrap intervals of measures per query.
 
     Parameters
     ----------

@@ -48,5 +48,5 @@ def measures_of(found: Array, relevance: Relevance, ks: tuple[int, ...], depth: 
 
 
 def discounted(grades: Array) -> Array:
-    """The discounted cumulative gain of each row of grades."""
+    """Return the discounted cumulative gain of each row of grades."""
     return grades @ (1.0 / np.log2(np.arange(2, grades.shape[1] + 2)))

@@ -19,13 +19,13 @@ class Relevance(Protocol):
     totals: Array  # relevant rows per query, of shape (m,)
 
     def grades(self, found: Array) -> Array:
-        """The grades of the rows that a search found, of shape (m, depth); 0 for rows that are not relevant."""
+        """Return the grades of the rows that a search found, of shape (m, depth); 0 for rows that are not relevant."""
 
     def ideal(self, most: int) -> Array:
-        """The grades of the best possible answer, of shape (m, most): largest first, 0 past the last relevant row."""
+        """Return the grades of the best possible answer, of shape (m, most): largest first, 0 past the last relevant row."""
 
     def of(self, some: Array) -> "Relevance":
-        """The same for some of the queries, by number in ascending order."""
+        """Return the same for some of the queries, by number in ascending order."""
 
 
 class LabelRelevance:

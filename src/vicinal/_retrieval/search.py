@@ -45,7 +45,7 @@ class Space(NamedTuple):
     similarity: str
 
     def images(self, rows: Any, name: str) -> Array:
-        """The rows as they are compared: finite, mapped by the model; for cosines none of them is zero."""
+        """Return the rows as they are compared: finite, mapped by the model; for cosines none of them is zero."""
         rows = _in_single(rows)
         images = check_array(rows, dtype=[np.float64, np.float32], input_name=name)
         if self.model is not None:
@@ -62,12 +62,12 @@ class Space(NamedTuple):
 
 
 def _in_single(rows: Any) -> Any:
-    """Rows in half precision as float32, which holds them exactly."""
+    """Return rows in half precision as float32, which holds them exactly."""
     return rows.astype(np.float32) if getattr(rows, "dtype", None) == np.float16 else rows
 
 
 def search_blocks(queries: Array, corpus: Any, k: int, space: Space, left_out: Array | None, engine: Any) -> Found:
-    """The k best rows of the corpus for each query.
+    """Return the k best rows of the corpus for each query.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def _blocks(corpus: Any, n_dims: int, k: int, engine: Engine) -> Iterator[tuple[
 
 
 def _merged(best: Found, more: Found, k: int, largest: bool) -> Found:
-    """The k best of two lists per query; ties go by the order of the rows, and those of `best` come first."""
+    """Return the k best of two lists per query; ties go by the order of the rows, and those of `best` come first."""
     indices = np.concatenate([best.indices, more.indices], axis=1)
     scores = np.concatenate([best.scores, more.scores], axis=1)
     order = np.argsort(-scores if largest else scores, axis=1, kind="stable")[:, :k]
@@ -152,7 +152,7 @@ def _merged(best: Found, more: Found, k: int, largest: bool) -> Found:
 
 
 def _with_listed(best: Found, query: Array, point: Array, squares: Array) -> Found:
-    """The best with further rows that a block lists; the pairs of a query come together."""
+    """Return the best with further rows that a block lists; the pairs of a query come together."""
     if not len(query):
         return best
     starts = np.flatnonzero(np.append(True, query[1:] != query[:-1]))

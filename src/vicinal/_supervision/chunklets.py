@@ -169,7 +169,7 @@ def chunklets_from_pairs(
 
 
 def _read_pairs(pairs, n_samples, cannot_link, labels):
-    """The chunklets of pairs, and the report on them; warns about contradictions."""
+    """Return the chunklets of pairs, and the report on them; warns about contradictions."""
     n_samples = check_integer(n_samples, "n_samples")
     entries, report = _from_edges(check_pairs(pairs, n_samples, "pairs"), n_samples)
     chunklets, conflicts = as_array(entries, n_samples), []
@@ -368,14 +368,14 @@ def _collect(rows, codes, n_samples):
 
 
 def _is_listlike(value):
-    """Whether it holds entries: lists, sets, arrays, pandas columns; strings and numbers do not."""
+    """Return whether it holds entries: lists, sets, arrays, pandas columns; strings and numbers do not."""
     if isinstance(value, (Sequence, set, frozenset)):
         return not isinstance(value, (str, bytes))
     return hasattr(value, "__array__") and np.ndim(value) > 0
 
 
 def _looks_like_labels(y, n_samples):
-    """Whether a table of numbers holds one-hot labels, or all ids in one row, and not row positions."""
+    """Return whether a table of numbers holds one-hot labels, or all ids in one row, and not row positions."""
     try:
         table = np.asarray(y)
     except ValueError:  # lists of different lengths

@@ -125,7 +125,7 @@ def _check_numbers(values, name, instead):
 
 
 def _code(values, name):
-    """The different values in sorted order, and the position of each value among them."""
+    """Return the different values in sorted order, and the position of each value among them."""
     if values.dtype == object:
         return _code_objects(values, name)
     if values.dtype.kind in "iu" and len(values):

@@ -8,7 +8,7 @@ from vicinal._tensors import as_host
 
 
 def is_missing(value):
-    """Whether a label or a number is missing: None, NaN, NaT or ``pandas.NA``."""
+    """Return whether a label or a number is missing: None, NaN, NaT or ``pandas.NA``."""
     if value is None:
         return True
     try:
@@ -63,7 +63,7 @@ def refuse_missing(missing, name="y", what="labels", remedy="Drop these rows, or
 
 
 def _loses_something(y, values):
-    """Whether NumPy changed entries: other things among texts of a list, nullable integers of pandas."""
+    """Return whether NumPy changed entries: other things among texts of a list, nullable integers of pandas."""
     if isinstance(y, np.ndarray):
         return False
     if hasattr(y, "dtype"):
@@ -75,7 +75,7 @@ def _loses_something(y, values):
 
 
 def _as_numbers(values, missing):
-    """An array of numbers in place of one of Python objects, if all that is not missing are numbers."""
+    """Return an array of numbers in place of one of Python objects, if all that is not missing are numbers."""
     present = values[~missing]
     if not len(present) or not all(isinstance(value, (numbers.Real, np.bool_)) for value in present):
         return values

@@ -35,15 +35,15 @@ class Targets(NamedTuple):
     scale: np.ndarray | None = None
 
     def take(self, rows):
-        """The targets of some rows, in that order."""
+        """Return the targets of some rows, in that order."""
         return self._replace(values=self.values[rows])
 
     def match(self):
-        """The agreement of all rows with all rows."""
+        """Return the agreement of all rows with all rows."""
         return Match(self.kind, self.values)
 
     def alone(self):
-        """Whether each row agrees with no other row at all: its ``a_i`` is 0 whatever the metric."""
+        """Return whether each row agrees with no other row at all: its ``a_i`` is 0 whatever the metric."""
         if self.kind == "class":
             return np.bincount(self.values)[self.values] == 1
         if self.kind == "dot":
@@ -56,7 +56,7 @@ class Targets(NamedTuple):
         return 0.5 * nearest.scores[:, 0] > _FARTHEST
 
     def all_equal(self):
-        """Whether all rows agree equally, so that no metric is better than another."""
+        """Return whether all rows agree equally, so that no metric is better than another."""
         return bool((self.values == self.values[0]).all())
 
 
@@ -171,7 +171,7 @@ def _continuous(values, match_scale, weight):
 
 
 def _scale_of_targets(values, match_scale, unit, weight):
-    """One standard deviation an output, in its unit; 0 marks an output that does not vary."""
+    """Return one standard deviation an output, in its unit; 0 marks an output that does not vary."""
     n_outputs = values.shape[1]
     mean = np.average(values, axis=0, weights=weight)
     spread = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weight))
@@ -192,5 +192,5 @@ def _scale_of_targets(values, match_scale, unit, weight):
 
 
 def _least_scale(scale):
-    """A scale that vanishes beside the targets would read as "does not vary": it is refused for what it is."""
+    """Return a scale that vanishes beside the targets would read as "does not vary": it is refused for what it is."""
     return np.maximum(scale, np.finfo(np.float64).tiny)

@@ -99,7 +99,7 @@ class ColumnType(NamedTuple):
 
 
 def number_type(values: np.ndarray, name: str = "", resolution: float | None = None) -> ColumnType:
-    """The kind of a column of numbers.
+    """Return the kind of a column of numbers.
 
     Parameters
     ----------
@@ -136,14 +136,14 @@ def number_type(values: np.ndarray, name: str = "", resolution: float | None = N
 
 
 def _counts_rows(values: np.ndarray, known: np.ndarray) -> bool:
-    """Whether whole numbers count the rows of the table; some of them may be missing."""
+    """Return whether whole numbers count the rows of the table; some of them may be missing."""
     first = values[known] - np.flatnonzero(known)
     few = 3 if first[0] in (0, 1) else _FEWEST_ROWS
     return len(first) >= few and bool((first == first[0]).all())
 
 
 def _names_rows(name: str, found: np.ndarray, distinct: np.ndarray) -> bool:
-    """Whether whole numbers are called an id, or never repeat and fill a range without gaps (or have such a name)."""
+    """Return whether whole numbers are called an id, or never repeat and fill a range without gaps (or have such a name)."""
     if len(found) < _FEWEST_ROWS:
         return False
     name = _WORD_BREAK.sub("_", name.strip()).casefold()
@@ -154,7 +154,7 @@ def _names_rows(name: str, found: np.ndarray, distinct: np.ndarray) -> bool:
 
 
 def asked_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> ColumnType:
-    """The kind of a column of numbers that the user asks for, completed by what the values are."""
+    """Return the kind of a column of numbers that the user asks for, completed by what the values are."""
     if isinstance(asked, ColumnType):
         return asked
     if not isinstance(asked, str):
@@ -184,7 +184,7 @@ def asked_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> Colu
 
 
 def array_types(X: np.ndarray, names: list[str], types: Mapping[Any, Any] | None = None) -> list[ColumnType]:
-    """The kinds of the columns of an array of numbers, as found or, for names (or positions) in `types`, as asked."""
+    """Return the kinds of the columns of an array of numbers, as found or, for names (or positions) in `types`, as asked."""
     asked = {
         names[key] if isinstance(key, int) and key < len(names) else key: kind for key, kind in (types or {}).items()
     }
@@ -205,7 +205,7 @@ def array_types(X: np.ndarray, names: list[str], types: Mapping[Any, Any] | None
 
 
 def tied_positions(kinds: Sequence[ColumnType]) -> list[int]:
-    """The positions of tied columns that have to be looked at again without the rows that repeat as a whole.
+    """Return the positions of tied columns that have to be looked at again without the rows that repeat as a whole.
 
     Such rows tie all of their columns, whatever the values are. With a single column of amounts there is no telling.
     """
@@ -215,7 +215,7 @@ def tied_positions(kinds: Sequence[ColumnType]) -> list[int]:
 
 
 def find_lattice(values: np.ndarray, resolution: float, *, any_step: bool = True) -> tuple[float, float] | None:
-    """The step and the offset of the coarsest lattice that holds nearly all values (95 %), or None.
+    """Return the step and the offset of the coarsest lattice that holds nearly all values (95 %), or None.
 
     Nearly, because tables mix precisions: 12.7 here, 12.74999 there.
 
@@ -245,7 +245,7 @@ def find_lattice(values: np.ndarray, resolution: float, *, any_step: bool = True
 
 
 def _lattice_of_any_step(distinct: np.ndarray, counts: np.ndarray, error: float) -> tuple[float, float] | None:
-    """A lattice whose step is the smallest gap between values that repeat, or a simple fraction of it."""
+    """Return a lattice whose step is the smallest gap between values that repeat, or a simple fraction of it."""
     repeated = distinct[counts > 1]
     gaps = np.diff(repeated)
     if len(gaps) < 2 or gaps.min() < 1e4 * error:
@@ -262,7 +262,7 @@ def _lattice_of_any_step(distinct: np.ndarray, counts: np.ndarray, error: float)
 
 
 def describe_types(types: Iterable[tuple[str, ColumnType]], most: int = 8) -> str:
-    """Columns by kind for a message: "boolean: 'coin'; identifier: 'order_id'"."""
+    """Return columns by kind for a message: "boolean: 'coin'; identifier: 'order_id'"."""
     by_kind: dict[str, list[str]] = {}
     for name, kind in types:
         said = "tied (values that repeat without a common step)" if kind.kind == "tied" else kind.kind

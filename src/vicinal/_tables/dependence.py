@@ -11,7 +11,7 @@ _NOTHING = 1e-6
 
 
 def dependent_columns(X: np.ndarray) -> list[int]:
-    """Positions of columns that are linear combinations of those before them, exactly but for rounding.
+    """Return positions of columns that are linear combinations of those before them, exactly but for rounding.
 
     Rows with missing values are not looked at. The answer is empty where there are no more complete rows than columns, of which
     every table has dependent ones, and for tables of more than 500 columns.
@@ -45,7 +45,7 @@ def dependent_columns(X: np.ndarray) -> list[int]:
 
 
 def _follows(rows: np.ndarray, others: list[int], j: int, sample: np.ndarray) -> bool:
-    """Whether a column is the same combination of others in all rows as in the sample."""
+    """Return whether a column is the same combination of others in all rows as in the sample."""
     if not others:
         return False
     weights = np.linalg.lstsq(sample[:, others], sample[:, j], rcond=None)[0]

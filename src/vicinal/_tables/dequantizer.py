@@ -196,7 +196,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
 
 
 def _mixed(values: Any) -> Any:
-    """The finaliser of SplitMix64: every bit of the result depends on every bit of the value."""
+    """Return the finaliser of SplitMix64: every bit of the result depends on every bit of the value."""
     with np.errstate(over="ignore"):
         values = np.atleast_1d(np.asarray(values, dtype=np.uint64)) + _GOLDEN
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -355,7 +355,7 @@ def _types_of(kinds: np.ndarray, lattices: np.ndarray) -> list[ColumnType]:
 
 
 def _column_and_part(frame: Any, name: str) -> tuple[str, str]:
-    """The column, and what is to be made of it; of "column=value" only where the table has such a column of texts."""
+    """Return the column, and what is to be made of it; of "column=value" only where the table has such a column of texts."""
     pieces = name.split("=")
     if name not in frame.columns:
         for cut in range(len(pieces) - 1, 0, -1):

@@ -28,7 +28,7 @@ PARTS = ("number", "days", *(f"{name}_{function}" for name in _ROUNDS for functi
 
 
 def outputs_of(column: Any, kind: ColumnType, one_hot: bool) -> list[tuple[str, ColumnType]]:
-    """What a raw column becomes: parts, each with its kind."""
+    """Return what a raw column becomes: parts, each with its kind."""
     if kind.kind in ("continuous", "lattice", "tied", "boolean"):
         return [("number", kind)]
     if kind.kind == "category" and one_hot:
@@ -51,7 +51,7 @@ def output_name(column: str, part: str) -> str:
 
 
 def encoded(column: Any, part: str, written: str | None) -> np.ndarray:
-    """One output of a raw column."""
+    """Return one output of a raw column."""
     if part == "number":
         if not is_numeric(column):
             raise TableError(f"1 column of the model must be numeric: {describe_text(column)}.")
@@ -83,7 +83,7 @@ def _days(dates: Any) -> np.ndarray:
 
 
 def as_texts(column: Any) -> Any:
-    """The values of a category as texts; whole numbers without a fraction, missing ones missing."""
+    """Return the values of a category as texts; whole numbers without a fraction, missing ones missing."""
     if column.dtype.kind == "f":
         known = column.dropna()
         whole = (known % 1 == 0).all() and (known.abs() <= _MOST_WHOLE).all()
@@ -92,7 +92,7 @@ def as_texts(column: Any) -> Any:
 
 
 def differs(column: Any, text: str) -> np.ndarray:
-    """Where a column holds another value than the one that is written so."""
+    """Return where a column holds another value than the one that is written so."""
     if is_numeric(column):
         try:
             return ~np.isclose(
@@ -104,7 +104,7 @@ def differs(column: Any, text: str) -> np.ndarray:
 
 
 def describe_text(column: Any) -> str:
-    """What kind of text a column holds; names the culprit where nearly all of it is numbers."""
+    """Return what kind of text a column holds; names the culprit where nearly all of it is numbers."""
     import pandas as pd
 
     name, values = repr(str(column.name)), column.dropna()

@@ -44,7 +44,7 @@ _LOOKS_LIKE_A_DATE = (
 
 
 def as_frame(table: Any) -> Any:
-    """The table as a DataFrame whose column names are texts: "x0", "x1", ... for an array."""
+    """Return the table as a DataFrame whose column names are texts: "x0", "x1", ... for an array."""
     import pandas as pd
 
     if isinstance(table, pd.DataFrame):
@@ -70,7 +70,7 @@ def as_frame(table: Any) -> Any:
 
 
 def _plain_values(column: Any) -> Any:
-    """A column of objects that are numbers or truth values as such, a period as its start, and a duration in days."""
+    """Return a column of objects that are numbers or truth values as such, a period as its start, and a duration in days."""
     import pandas as pd
     from pandas.api.types import is_timedelta64_dtype
 
@@ -159,14 +159,14 @@ def column_types(table: Any, types: Mapping[str, Any] | None = None) -> dict[str
 
 
 def is_numeric(column: Any) -> bool:
-    """Whether a column holds numbers or booleans."""
+    """Return whether a column holds numbers or booleans."""
     from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
 
     return (is_numeric_dtype(column) or is_bool_dtype(column)) and not is_complex_dtype(column)
 
 
 def as_numbers(column: Any) -> np.ndarray:
-    """A column of numbers as float64 (float32 stays), NaN where a value is missing."""
+    """Return a column of numbers as float64 (float32 stays), NaN where a value is missing."""
     kind = np.float32 if column.dtype == np.float32 else np.float64
     return column.to_numpy(dtype=kind, na_value=np.nan)
 
@@ -197,7 +197,7 @@ def _found(column: Any) -> ColumnType:
 
 
 def hidden_numbers(texts: Any) -> str | None:
-    """What most texts of a column are: "some" numbers (others are not), numbers with decimal "commas", numbers with "signs"
+    """Return what most texts of a column are: "some" numbers (others are not), numbers with decimal "commas", numbers with "signs"
     and separators of thousands, "times" or dates of another format, or None.
     """
     import pandas as pd
@@ -220,14 +220,14 @@ def hidden_numbers(texts: Any) -> str | None:
 
 
 def date_format(texts: Any) -> str | None:
-    """The format in which all texts are dates, or None."""
+    """Return the format in which all texts are dates, or None."""
     if not texts.head(5).str.fullmatch(_LOOKS_LIKE_A_DATE).all():
         return None
     return next((written for written in _DATE_FORMATS if read_dates(texts, written).notna().all()), None)
 
 
 def other_reading(texts: Any, written: str) -> str | None:
-    """The format with day and month exchanged, where it fits all texts as well; else None."""
+    """Return the format with day and month exchanged, where it fits all texts as well; else None."""
     for first, second in _OTHER_READING.items():
         if first in written:
             other = written.replace(first, second)
@@ -236,7 +236,7 @@ def other_reading(texts: Any, written: str) -> str | None:
 
 
 def read_dates(column: Any, written: str | None) -> Any:
-    """A column of times as pandas keeps them, without a time zone; NaT where an entry is not a date."""
+    """Return a column of times as pandas keeps them, without a time zone; NaT where an entry is not a date."""
     import pandas as pd
 
     if written is None:
@@ -247,7 +247,7 @@ def read_dates(column: Any, written: str | None) -> Any:
 
 
 def _as_asked(column: Any, asked: Any) -> ColumnType:
-    """The kind that the user names, completed by what the column holds; refuses what the column cannot be."""
+    """Return the kind that the user names, completed by what the column holds; refuses what the column cannot be."""
     name = str(column.name)
     spec = asked.spec if isinstance(asked, ColumnType) else asked
     kind, _, detail = spec.partition(":") if isinstance(spec, str) else ("", "", "")
@@ -275,13 +275,13 @@ def _asked_date(column: Any, written: str, name: str) -> ColumnType:
 
 
 def nearest_names(name: str, columns: Any, most: int) -> list[str]:
-    """Columns that are called nearly so, whatever their case."""
+    """Return columns that are called nearly so, whatever their case."""
     by_case = {str(column).casefold(): column for column in columns}
     return [by_case[match] for match in difflib.get_close_matches(name.casefold(), list(by_case), n=most)]
 
 
 def parse_types(assignments: list[str] | None, columns: Any) -> dict[str, str]:
-    """The kinds of ``COL=KIND`` assignments; a name may hold an equals sign."""
+    """Return the kinds of ``COL=KIND`` assignments; a name may hold an equals sign."""
     found: dict[str, str] = {}
     for text in assignments or ():
         name, equals, kind = text.rpartition("=")

@@ -120,7 +120,7 @@ class PreparedTable(NamedTuple):
 
 
 def kept_out_notes(types: Mapping[str, ColumnType], words: Words) -> list[str]:
-    """Which columns densities and LCA do not learn from, and why, in sentences; none where they learn from all."""
+    """Return which columns densities and LCA do not learn from, and why, in sentences; none where they learn from all."""
     tied = {name: kind for name, kind in types.items() if kind.kind == "tied"}
     others = [(name, kind) for name, kind in types.items() if not kind.measured and name not in tied]
     notes = []
@@ -250,7 +250,7 @@ def _check_columns(names: Any, columns: Any, option: str) -> None:
 
 
 def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool, words: Words) -> list[Note]:
-    """What is left out and why, and what is made of the columns that are not plain numbers."""
+    """Return what is left out and why, and what is made of the columns that are not plain numbers."""
 
     def of(*kinds: str) -> list[tuple[str, ColumnType]]:
         return [(name, kind) for name, kind in types.items() if kind.kind in kinds]
@@ -300,7 +300,7 @@ def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool,
 
 
 def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -> str:
-    """How to read numbers and times that are written as texts."""
+    """Return how to read numbers and times that are written as texts."""
     import pandas as pd
 
     hints = []
@@ -352,7 +352,7 @@ def _kept_rows(
     words: Words,
     notes: list[Note],
 ) -> np.ndarray:
-    """Which rows are kept; refuses missing values, or notes what is done about them."""
+    """Return which rows are kept; refuses missing values, or notes what is done about them."""
     gaps = np.isnan(values)
     # Several features may be made of one raw column, which is counted once.
     by_column = {name: int(number) for name, number in zip(sources, gaps.sum(axis=0), strict=True) if number}
@@ -384,7 +384,7 @@ def _kept_rows(
 
 
 def describe_gaps(by_column: dict[str, int], n_rows: int, n: int) -> str:
-    """How many values are missing, in how many rows, by column."""
+    """Return how many values are missing, in how many rows, by column."""
     counts = ", ".join(f"{name!r}: {number:,}" for name, number in list(by_column.items())[:8])
     rest = f" and {len(by_column) - 8} more columns" if len(by_column) > 8 else ""
     return f"{count(sum(by_column.values()), 'missing value')} in {count(n_rows, 'row')} of {n:,} ({counts}{rest})"

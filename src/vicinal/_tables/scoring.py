@@ -65,7 +65,7 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
 
 
 def dequantizer_of(model: Any) -> Dequantizer | None:
-    """The noise that belongs to a model: a step of its pipeline, or that of its encoder; None for none."""
+    """Return the noise that belongs to a model: a step of its pipeline, or that of its encoder; None for none."""
     for step in _steps(model)[:-1]:
         if isinstance(step, Dequantizer):
             return step
@@ -75,7 +75,7 @@ def dequantizer_of(model: Any) -> Dequantizer | None:
 
 
 def draw_scores(model: Any, X: Any, n_draws: int = N_DRAWS, method: str = "score_samples") -> np.ndarray:
-    """The scores of rows in the units of the model, one row of the result per draw of the noise.
+    """Return the scores of rows in the units of the model, one row of the result per draw of the noise.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def _scores(steps: list[Any], rows: Any, method: str) -> np.ndarray:
 
 
 def log_volume(model: Any) -> float:
-    """The logarithm of the volume that one unit of the density becomes in the units of the data; NaN if not known."""
+    """Return the logarithm of the volume that one unit of the density becomes in the units of the data; NaN if not known."""
     volume = 0.0
     for step in _steps(model)[:-1]:
         if isinstance(step, StandardScaler):
@@ -119,7 +119,8 @@ def log_volume(model: Any) -> float:
 
 
 def _keeps_volume(step: Any) -> bool:
-    """Whether a step leaves units as they are: noise, a choice of columns, a projection onto orthonormal directions."""
+    """Return whether a step leaves units as they are: noise, a choice of columns, a projection onto orthonormal
+    directions."""
     if isinstance(step, ColumnTransformer):
         return all(isinstance(part, str) for _, part, _ in step.transformers)
     return isinstance(step, (TableEncoder, Dequantizer, DensityImputer)) or (isinstance(step, PCA) and not step.whiten)

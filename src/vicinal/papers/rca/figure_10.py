@@ -173,7 +173,7 @@ _IN_SPACE = "f'"
 
 
 def _why_not_more(sets):
-    """Where the metric does not help twice as much as the constraints."""
+    """Return where the metric does not help twice as much as the constraints."""
     return f"Not twice as much in this reading. The constraints alone help more on {', '.join(sets) or 'no set'}."
 
 
