@@ -103,7 +103,7 @@ def compare(
     and scored (:class:`Dequantizer`, 8 draws per held-out row); neighbours are searched among rows without noise.
 
     A method is "not judged" where some of its fits did not converge or needed a penalty to have an answer, and no
-    density is judged where a continuous column repeats its values: such scores can be made as high as one likes.
+    density is judged where a continuous column repeats its values: such scores can be made arbitrarily high.
 
     Where the target is a number, partial least squares (pls) takes the place of lda, NCA's rows agree by how close their
     numbers are (``Objective(match="gaussian")``), RCA learns from ten groups of equal size (:class:`BinnedTargetMetric`), and metrics are judged by

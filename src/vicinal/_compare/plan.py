@@ -125,7 +125,7 @@ class Plan:
         name, share = max(tied, key=lambda item: item[1])
         return (
             f"{100 * share:.0f} % of the rows repeat a value of {name!r}, whose values have no common step: a density there can "
-            "be made as high as one likes"
+            "be made arbitrarily high"
         )
 
     def _rows_of(self, fold: int) -> Rows:

@@ -66,9 +66,9 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
         Passes over the pairs of the fit.
     converged_ : bool
     engine_ : str
-        The backend of the pair work of the fit; without any, the one that would score the training rows.
+        The backend of the pairwise computations of the fit; without any, the one that would score the training rows.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
+        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
@@ -117,7 +117,7 @@ class ParzenWindows(RecordParametersMixin, MixtureDensityMixin, DensityMixin, Ba
             with the bandwidth; see the notes of :class:`vicinal.LCA`, of which the same holds here.
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
-            Importance of the rows; not negative, not all zero.
+            The importance of the rows. The weights must not be negative, and at least one must be positive.
 
         Returns
         -------

@@ -60,9 +60,9 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
     converged_ : bool
         Whether all training rows arrived.
     engine_ : str
-        The backend of the pair work of the steps.
+        The backend of the pairwise computations of the steps.
     certified_row_error_ : float
-        The most that skipped pairs may have added to any row's sum in any pass of the fit, relative to the sum; 0.0 where
+        A bound of what skipped pairs would have added to any row's sum in any pass of the fit, relative to the sum; 0.0 if
         every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns

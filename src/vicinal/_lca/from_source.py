@@ -1,7 +1,7 @@
-"""LCA on rows that do not fit into memory: sweeps over minibatches that are drawn from a source of rows (sec. 5).
+"""LCA of rows that do not fit into memory: sweeps over minibatches that are drawn from a source of rows (sec. 5).
 
-The checks, the penalty and the units of the data are those of a sample of the rows; every step draws its terms and its
-possible neighbours from all of them.  The density keeps its components where they are.
+The checks, the penalty and the units of the data come from a sample of the rows; every step draws its terms and its
+possible neighbours from all rows.  The components of the density stay in the source.
 """
 
 from typing import Any
@@ -82,7 +82,7 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
     source : RowSource
     sample_weight : array-like of shape (n,), optional
     limits : (int, float)
-        The number of sweeps and the tolerance where the user names none.
+        The default number of sweeps and the default tolerance.
     """
     check_callback(estimator.callback)
     structure = estimator._check_parameters(source.shape[1])
@@ -93,7 +93,7 @@ def fit_lca_to_source(estimator: Any, source: RowSource, sample_weight: Any, lim
     counted = None if weight is None or weight.all() else np.flatnonzero(weight)
     of_counted = weight if weight is None or counted is None else weight[counted]
     rows = _SourceRows(source, counted)
-    # The candidates of a step: as many rows as the working memory takes.
+    # The candidates of a step are as many rows as fit into the working memory.
     most = min(resident_rows(estimator.engine, source.shape[1], source.dtype), len(rows))
     drawn = np.sort(np.random.default_rng(estimator._seed()).choice(len(rows), most, replace=False))
     sample, shares = rows[drawn], None if of_counted is None else of_counted[drawn]

@@ -1,4 +1,4 @@
-"""LCA and LCA-Gauss from rows with missing values; what a pass does is in `vicinal._density.gaps`."""
+"""LCA and LCA-Gauss of rows with missing values. `vicinal._density.gaps` describes a pass."""
 
 from itertools import count
 from typing import Any, NamedTuple
@@ -21,7 +21,8 @@ from vicinal._lca.steps import COLLAPSE, CollapseError, Structure, inverse_root,
 from vicinal._leave_one_out import leave_one_out, mean_of_rows, perplexities, scatter_of_rows
 from vicinal._mixtures import SharedMixture
 
-# The penalty of reg="auto", a share of the covariance of the data: rows with gaps cannot be held out and scored alike.
+# The penalty of reg="auto", as a share of the covariance of the data. It is not searched, because scores of held-out rows with
+# different gaps cannot be compared.
 AUTO_SHARE = 0.1
 _COLLAPSED = (
     "{name}: with missing values the kernel's covariance collapses: its variance in some direction goes to zero and the "

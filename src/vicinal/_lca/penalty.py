@@ -1,12 +1,11 @@
-r"""The penalty R of LCA and LCA-Gauss: what the user may pass, and the search that ``reg="auto"`` stands for.
+r"""The penalty R of LCA and LCA-Gauss: its validation, and the search of ``reg="auto"``.
 
 The penalty per row is :math:`\frac12 \operatorname{tr}(\Sigma^{-1} R)`, and EM's M-step adds R to the local covariance.
 The search tries three families, all in units of the columns: :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and
-:math:`\nu C`, where C is the covariance of the training rows and :math:`\hat C` its shrunk estimate. (Shrinkage is what few
-rows need; where columns nearly depend on each other and rows are not so few, it makes the kernel too wide along the narrow
-directions: on wdbc it costs a nat per row.) Each family is followed along a
-path of decreasing :math:`\nu`; a fit starts where the one before ended, and a few passes are enough for each. The
-penalty of largest likelihood of held-out rows wins.
+:math:`\nu C`, where C is the covariance of the training rows and :math:`\hat C` its shrunk estimate. (Shrinkage helps if
+there are few rows. With more rows and nearly dependent columns, it makes the kernel too wide along the narrow directions: on
+wdbc it costs one nat per row.) Each family is followed along a path of decreasing :math:`\nu`; each fit starts from the result
+of the previous one and needs only a few passes. The penalty with the largest likelihood of held-out rows is chosen.
 """
 
 import warnings
@@ -23,20 +22,20 @@ from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 
 FAMILIES = ("diagonal", "shrunk", "sample")
-# Fixed whatever random_state is, so that a fit is a function of the data and of the parameters that show.
+# Independent of random_state, so that a fit depends only on the data and on the public parameters.
 _FOLDS = 5
-# A search needs no more rows than these: the factor that they choose is close to the one that all rows would choose.
+# A search needs no more rows than these: the chosen factor is close to the one that all rows would give.
 _MOST_ROWS = 2000
 _STEP = 10.0**0.5
 # Down to a thousandth (1 percent, along directions that are shrunk as well) of the columns' standard deviations.
 _SMALLEST = {"diagonal": 1e-6, "shrunk": 1e-4, "sample": 1e-4}
 _LARGEST = 1e4
-_PATIENCE = 2  # factors in a row that do not gain end a path
+_PATIENCE = 2  # a path ends after so many successive factors without a gain
 _GAIN = 1e-3  # nats per row
 # The smallest share of the mean variance in a shrunk covariance, which keeps dependent columns regular.
 _LEAST_SHRINKAGE = 1e-6
-# With so many rows per free parameter of the covariance, and so many in all, a penalty gains nothing; docs/lca.md has the
-# evidence. Skewed columns need the second number: there one row in a hundred can shape the kernel.
+# With at least this many rows per free parameter of the covariance, and this many rows in total, a penalty gains nothing;
+# docs/lca.md has the evidence. Skewed columns need the second number, because one row in a hundred can shape the kernel.
 PLENTY, _PLENTY_IN_ALL = 25, 2000
 
 
@@ -77,11 +76,13 @@ def check_reg(reg: Any, n_features: int, name: str = "reg") -> np.ndarray | None
 
 
 def check_semidefinite(reg: np.ndarray, name: str = "reg") -> None:
-    """Refuse a penalty that would reward a narrow kernel."""
+    """Raise an error for a penalty that would reward a narrow kernel."""
     scale = np.sqrt(np.maximum(np.diag(reg), 0.0))
     values = np.linalg.eigvalsh(reg / np.outer(*2 * [np.where(scale > 0, scale, 1.0)]))
     if values[0] < -1e-8 * max(values[-1], 0.0) or np.diag(reg).min() < 0:
-        raise ValueError(f"{name} as a matrix must be positive semidefinite: a penalty does not reward narrow kernels.")
+        raise ValueError(
+            f"{name} as a matrix must be positive semidefinite, because a penalty must not reward narrow kernels."
+        )
 
 
 def free_parameters(structure: Structure, n_features: int) -> int:
@@ -169,14 +170,14 @@ class Choice(NamedTuple):
 
 
 def search(folds: Sequence[Fold], families: Sequence[str], *, largest: float = 1.0) -> Choice:
-    """Follow each family along decreasing factors, and choose the factor of largest held-out likelihood.
+    """Follow each family along decreasing factors, and choose the factor with the largest held-out likelihood.
 
     Parameters
     ----------
     folds : sequence of Fold
     families : sequence of str
     largest : float
-        Where a path starts. It goes up from there where this factor is the best of its family.
+        The first factor of a path. If it is the best of its family, larger factors are tried as well.
     """
     tried: list[tuple[str, float, np.ndarray]] = []
     for family in families:
@@ -269,13 +270,13 @@ def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None
 
 
 def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str) -> None:
-    """Warn that held-out rows ask for kernels without width, and name the columns that are the likely cause."""
+    """Warn that held-out rows favour kernels of width zero, and name the columns that are the likely cause."""
     few = np.array([len(np.unique(column)) < 0.1 * len(X) for column in X.T])
     if not few.any():
         return
     warnings.warn(
         f"{method}: held-out rows score higher the narrower the kernel is, down to the smallest penalty of reg='auto'. "
-        f"The table has columns of few distinct values ({shown_columns(few, names)}), on which a density can be made as high as one likes. Do not compare such scores; "
+        f"The table has columns of few distinct values ({shown_columns(few, names)}), on which a density can be made arbitrarily high. Do not compare such scores; "
         "leave such columns out, add noise of one step to them, or pass reg (a variance in squared units of the data).",
         UserWarning,
         stacklevel=callers_line(),

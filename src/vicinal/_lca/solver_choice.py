@@ -1,4 +1,4 @@
-"""Which solver an LCA uses for how many rows, and the sweeps of the stochastic one."""
+"""The choice of LCA's solver by the number of rows, and the sweeps of the stochastic solver."""
 
 import sys
 from typing import Any
@@ -12,16 +12,17 @@ from vicinal._lca.levels import multilevel_start, predicted_pairs
 from vicinal._lca.options import StochasticEM
 from vicinal._lca.stochastic import SAMPLE, rows_per_sweep, stochastic_path
 
-# The most pairs of a pass of an exact fit, which takes seconds on two cores; the accelerated solver needs 10 to 30.
+# The maximum number of pairs in a pass of an exact fit. Such a pass takes seconds on two cores, and the accelerated solver
+# needs 10 to 30 of them.
 _EXACT_PAIRS = 2e9
-# From here on an exact fit starts from fits of samples.
+# From this number of rows on, an exact fit starts from fits to samples.
 _LEVELS_FROM_ROWS = 20_000
-# Passes (or sweeps) that a fit makes, about; the engine chooses by it.
+# The approximate number of passes (or sweeps) of a fit, from which the engine chooses a backend.
 PASSES = 20
 
 
 class SolverChoiceMixin:
-    """The choice of a solver of LCA, which has the rest."""
+    """Mixin of LCA that chooses the solver."""
 
     # What LCA has.
     solver: Any

@@ -10,11 +10,11 @@ Goldberger, Roweis, Hinton and Salakhutdinov (2004).  With ``p_ij`` the softmax 
 and the gradient of either is ``2 A S(v)`` with the scatter ``S(v) = sum_ij v_ij x_ij x_ij'`` of the signed
 weights ``v_ij = w_i p_ij (a_i - m_ij)`` (Eq. 5) or ``w_i p_ij (1 - m_ij / a_i)`` (Eq. 7).
 
-The engine's scores are ``-|z_i - z_j|^2 / 2``, so its metric is ``sqrt(2) A``; it returns what ``v`` pulls on the
-images, ``P``, as ``P' X = sqrt(2) A S(v)``, and the gradient is ``sqrt(2) P' X``: the pair work has as many dimensions
-as A has rows, however wide X is.
+The engine's scores are ``-|z_i - z_j|^2 / 2``, so its metric is ``sqrt(2) A``. It returns the pull ``P`` of the weights
+``v`` on the images, with ``P' X = sqrt(2) A S(v)``, and the gradient is ``sqrt(2) P' X``. The pairwise computations have as
+many dimensions as A has rows, however many columns X has.
 
-Everything is *per row* (divided by the sum of the weights), so that tolerances do not depend on n. A
+All values are *per row* (divided by the sum of the weights), so that tolerances do not depend on n. A
 diagonal A is given and differentiated as the vector of its diagonal.
 """
 
@@ -111,9 +111,9 @@ def pair_objective(A, problem, pull_close):
     """Return the negative of Eq. 8 per unit of pair weight, and its gradient by A.
 
     ``sum_ab w_ab log(exp(-|y_a - y_b|^2) / sum_{c != d} exp(-|y_c - y_d|^2))`` with ``y = A x`` and weights
-    that sum to one; c and d run over all ordered pairs of rows. The kernel is symmetric, hence what
-    ``q_cd`` (the softmax over all pairs) pulls on its first index it pulls on its second, and the shifts from a
-    row to its softmax mean are all that is needed.
+    that sum to one; c and d run over all ordered pairs of rows. The kernel is symmetric, so ``q_cd`` (the softmax
+    over all pairs) pulls equally on both of its indices, and only the shifts from each row to its softmax mean are
+    needed.
 
     Parameters
     ----------

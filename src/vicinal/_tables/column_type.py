@@ -69,7 +69,7 @@ class ColumnType(NamedTuple):
         Of a date that is written as text: "ISO8601", or a format of ``strptime``.
     tied : float
         Of a tied column: the share of the rows whose value occurs in an earlier row. It is 0 for real
-        measurements; a density of many tied values can be made as high as one likes. A tied column that the user calls
+        measurements; a density of many tied values can be made arbitrarily high. A tied column that the user calls
         continuous keeps its share.
     """
 

@@ -17,7 +17,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Add uniform noise of one step to rounded columns: whole numbers, cents, tenths of a degree.
 
-    A density of values that repeat can be made as high as one likes, by kernels as narrow as one likes around them.
+    A density of values that repeat can be made arbitrarily high, by kernels as narrow as one likes around them.
     With noise :math:`u` uniform over one step, centred, the density p of :math:`x + u` is bounded by the probability of
     the rounded row:
 

@@ -131,7 +131,7 @@ def kept_out_notes(types: Mapping[str, ColumnType], words: Words) -> list[str]:
         rest = f" and {len(tied) - 8} more" if len(tied) > 8 else ""
         notes.append(
             "Kept out of densities and of LCA, because their values repeat and have no common step, so that a density could be "
-            f"made as high as one likes: {', '.join(shares)}{rest}. {words.as_kind.format(name=next(iter(tied)), kind='continuous')} "
+            f"made arbitrarily high: {', '.join(shares)}{rest}. {words.as_kind.format(name=next(iter(tied)), kind='continuous')} "
             "lets such a column in."
         )
     return notes
