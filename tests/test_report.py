@@ -479,7 +479,7 @@ def test_demo_writes_its_files_and_speaks(tmp_path, monkeypatch, capsys):
     assert main(["demo", "-q"]) == 0
     said = capsys.readouterr().out
     assert "Parzen windows, Scott's rule" in said
-    assert "LCA explains a row that it has never seen" in said
+    assert "The density of LCA at an unseen row" in said
     assert "LCA helped: held-out 5-nearest-neighbour accuracy rose from" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["vicinal-demo.html", "vicinal-demo.png"]
     assert (tmp_path / "vicinal-demo.png").read_bytes().startswith(b"\x89PNG")

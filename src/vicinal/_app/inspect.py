@@ -1,4 +1,4 @@
-"""`vicinal inspect`: what a model file holds."""
+"""`vicinal inspect`: describe a model file."""
 
 import os
 
@@ -23,7 +23,7 @@ def inspect(arguments, console):
 
 def describe(model, path):
     """Return the facts about a model as plain values."""
-    # An adapter for embeddings ends with a unit length, which says nothing about it.
+    # An adapter for embeddings ends with a Normalizer; describe the step before it.
     learned = [step for step in _steps(model) if not isinstance(step, Normalizer)]
     estimator = learned[-1] if learned else model.estimator
     parameters = {
@@ -71,7 +71,7 @@ def _feature_names(model):
 
 
 def _weights(model, names):
-    """Return how far one standard deviation of each column moves a row, as a share of all; None without a linear metric."""
+    """Return the share of each column (one standard deviation of it) in the distance; None without a linear metric."""
     components = getattr(model.estimator, "components_", None)
     if components is None or components.shape[1] != len(names):
         return None
@@ -114,7 +114,7 @@ def as_text(facts):
         lines.append(f"  fit           {state} in {count(facts['passes'], 'pass')}{value}")
     lines.append(f"  can           {', '.join(facts['can'])}")
     if facts["weights"]:
-        lines.append("  share of the squared distance that one standard deviation of a column makes:")
+        lines.append("  share of one standard deviation of each column in the squared distance:")
         width = max(len(name) for name in list(facts["weights"])[:15])
         for name, share in list(facts["weights"].items())[:15]:
             lines.append(f"    {name:<{width}}  {100 * share:5.1f} %  {'#' * round(40 * share)}")

@@ -54,16 +54,18 @@ def score(arguments, console):
     missing = _about_missing(arguments, model, marginalise=True)
     _method(model, "score_samples", "a metric without a density")
     if np.isnan(model.log_scale):
-        console.warn("the model changes the features before the density sees them: log_density is in those units.")
+        console.warn(
+            "the model transforms the features before the density, so log_density is in the transformed units."
+        )
     if arguments.fdr is not None and arguments.training:
         raise UsageFailure(
-            "--fdr is for new rows: the p-values of training rows are their ranks, among which no rate can be held. Leave "
-            "--fdr or --training out."
+            "--fdr is for new rows: the p-values of training rows are ranks, for which no false discovery rate can be controlled. "
+            "Omit --fdr or --training."
         )
     scorer = _Scorer(model, arguments, missing)
     most = None
     if arguments.fdr is not None and not isinstance(blocks, list):
-        # All rows are judged together, so that they are read twice.
+        # All rows are considered together, so they are read twice.
         p_values = [block.judged["p_value"] for block in scorer.judged(blocks, console)]
         most = _largest_discovery(np.concatenate(p_values), arguments.fdr)
     n_outliers = 0
@@ -76,7 +78,7 @@ def score(arguments, console):
 
 
 def _largest_discovery(p_values, rate):
-    """Return the largest p-value that is called a discovery at a false discovery rate; -1 where there is none."""
+    """Return the largest p-value that is a discovery at a false discovery rate, or -1 if there is none."""
     from scipy.stats import false_discovery_control
 
     return p_values[false_discovery_control(p_values) <= rate].max(initial=-1.0)
@@ -173,8 +175,8 @@ def _mark_broken(judged, detector, broken, console):
     rows = np.any(list(broken.values()), axis=0)
     judged["p_value"] = np.where(rows, 1.0 / (len(detector.training_scores_) + 1.0), judged["p_value"])
     console.warn(
-        f"{count(int(rows.sum()), 'row')} of {len(rows):,} have another value than all training rows had in {shown(broken)}. "
-        "The density ignores these columns; the rows are called outliers."
+        f"{count(int(rows.sum()), 'row')} of {len(rows):,} differ from the constant value of all training rows in {shown(broken)}. "
+        "The density ignores these columns; the rows are flagged as outliers."
     )
     return rows
 
@@ -193,7 +195,7 @@ def neighbors(arguments, console):
     images = ask(map_rows, picked.features)
     if images.shape[1] == 0:
         raise ModelFailure(
-            f"{arguments.model} has no directions in which rows differ: {model.kind} found that one Gaussian describes its "
+            f"{arguments.model} has no metric: {model.kind} found that one Gaussian describes its "
             "training rows best. Learn a metric with --method lca, rca or nca instead."
         )
     names = _row_names(arguments, table, picked.rows, "DATA")
@@ -225,7 +227,7 @@ def neighbors(arguments, console):
 
 
 def _check_output(arguments):
-    """Find out before the work that no table can be written under this name."""
+    """Raise an error before any work if no table can be written under this name."""
     if arguments.output not in (None, "-"):
         output_format(arguments.output)
 
@@ -267,7 +269,7 @@ def _about_missing(arguments, model, *, marginalise=False):
         return arguments.missing
     if not marginalise or imputes or not hasattr(model.estimator, "score_incomplete"):
         raise UsageFailure(
-            f"--missing marginalise is for the scores of densities; {model.kind} cannot use what is known of a row"
+            f"--missing marginalise is for the scores of densities; {model.kind} cannot use the known values of a row"
             f"{' here' if marginalise else ' to map it'}. Pass --missing drop."
         )
     return "keep"
@@ -322,7 +324,7 @@ class Results:
         self._arguments.check_interrupted()
         if frame.columns.has_duplicates:
             name = frame.columns[frame.columns.duplicated()][0]
-            raise UsageFailure(f"--keep {name}: the output has a column of that name already. Rename it in the table.")
+            raise UsageFailure(f"--keep {name}: the output already has a column of that name. Rename it in the table.")
         self._frames.append(frame) if self._as_json else self._writer.write(frame)
 
     def __exit__(self, *error):
