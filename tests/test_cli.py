@@ -1005,7 +1005,7 @@ def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsy
     words = (
         rf"(-o|--report) {re.escape(written)} is the same {kind} as (DATA|MODEL|CORPUS|--[\w-]+) {re.escape(given)}: "
     )
-    assert re.match(f"vicinal: error: {words}an output may not replace an input. Choose another path for ", message)
+    assert re.match(f"vicinal: error: {words}an output must not replace an input. Choose another path for ", message)
     assert sorted(folder.rglob("*")) == before
     assert (path / "kept" if path.is_dir() else path).read_bytes() == b"precious"
 
@@ -1053,7 +1053,7 @@ def test_stdin_and_stdout_are_files_too(table):
     with open("table.csv", "rb") as data:
         done = command("learn", "-", "--method", "lca", "-o", "table.csv", stdin=data)
     assert done.returncode == USAGE
-    assert b"-o table.csv is the same file as stdin: an output may not replace an input." in done.stderr
+    assert b"-o table.csv is the same file as stdin: an output must not replace an input." in done.stderr
     assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
     model = Path("m.vicinal").read_bytes()
     for line, words in (
@@ -1315,7 +1315,7 @@ def test_a_report_of_a_model(table, capsys):
         assert "warning" not in said.err
         summary = json.loads(said.out)
         page = Path("r.html").read_text()
-        assert "no proof that it helps" in page
+        assert "does not show whether the model helps" in page
         assert ("The rows, before and after" in page) == (method != "parzen")
         assert "How to read the intervals" not in page
         if method == "rca":

@@ -444,7 +444,7 @@ def test_what_cannot_be_saved_is_named(estimator, message, tmp_path):
 
 def test_a_callback_is_left_out_and_said_once(tmp_path):
     path = tmp_path / "model.vicinal"
-    with pytest.warns(UserWarning, match=r"does not hold callback \(print\):.*callback=None") as said:
+    with pytest.warns(UserWarning, match=r"does not contain callback \(print\),.*callback=None") as said:
         io.save(NCA(callback=print), path)
     assert len(said) == 1
     assert said[0].filename == __file__

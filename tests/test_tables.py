@@ -232,7 +232,7 @@ def test_no_verdict_rests_on_integers():
     X = np.random.default_rng(0).poisson(3.0, size=(200, 2))
     result = vicinal.compare(X, densities=["gaussian", "parzen-scott", "manifold-parzen"], n_repeats=1)
     assert result.helped["density"] != "helped"
-    assert any("2 of the 2 columns that densities saw are rounded" in note for note in result.notes)
+    assert any("2 of the 2 columns that densities used are rounded" in note for note in result.notes)
     # no density of whole numbers can say more than log 1 = 0 nats of their probability
     assert all(found.main.mean < 0 for found in result.densities)
 
@@ -263,7 +263,7 @@ def test_fits_that_did_not_converge_are_not_judged():
 
 def test_compare_without_amounts_says_so():
     coins = np.random.default_rng(0).integers(2, size=(40, 2))
-    with pytest.raises(ValueError, match=r"no column holds amounts \(boolean: 'x0', 'x1'\)"):
+    with pytest.raises(ValueError, match=r"no column holds quantities \(boolean: 'x0', 'x1'\)"):
         vicinal.compare(coins)
     result = vicinal.compare(coins, coins[:, 0], n_repeats=1)
     assert [found.name for found in result.metrics if found.name in ("lca", "rca")] == ["rca"]
@@ -384,8 +384,8 @@ def test_periods_durations_and_objects_are_read():
 @pytest.mark.parametrize(
     ("texts", "hint"),
     [
-        ([f"${value:,.2f}" for value in DISTINCT / 7], "take the signs"),
-        ([f"{value:,}" for value in DISTINCT], "take the signs"),
+        ([f"${value:,.2f}" for value in DISTINCT / 7], "remove the signs"),
+        ([f"{value:,}" for value in DISTINCT], "remove the signs"),
         ([f"{10 + i // 60}:{i % 60:02d}:00" for i in range(N)], "date:FORMAT"),
         ([f"{i + 1}-Q1-2020" for i in range(N)], "date:FORMAT"),
     ],

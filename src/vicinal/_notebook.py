@@ -1,6 +1,6 @@
-"""What a notebook shows of a fitted estimator: what was learned, whether the fit converged, and a small picture.
+"""The notebook display of a fitted estimator: what was learned, whether the fit converged, and a small picture.
 
-Texts are escaped, colours are those of the page, and nothing is loaded.
+Texts are escaped, colours are those of the page, and no resources are loaded.
 """
 
 from html import escape
@@ -15,7 +15,7 @@ _BOX = "font:14px/1.45 system-ui,sans-serif;border:1px solid #8886;border-radius
 
 
 class NotebookMixin:
-    """Puts the facts of a fitted estimator above scikit-learn's diagram of its parameters.
+    """Mixin that shows facts about a fitted estimator above scikit-learn's diagram of its parameters.
 
     Put it before ``BaseEstimator`` in the list of bases.
     """

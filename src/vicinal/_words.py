@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-# What a terminal or a browser obeys instead of showing it: controls but for tab and line feed, line and paragraph
-# separators, and marks that turn the direction of the text around them, so that a name could pass for other words.
+# Characters that a terminal or a browser interprets instead of displaying: controls except tab and line feed, line and
+# paragraph separators, and marks that reverse the direction of text, with which a name could imitate another text.
 _CONTROLS = (*range(9), *range(11, 32), *range(127, 160))
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _ESCAPES = {code: f"\\u{code:04x}" for code in (*_CONTROLS, *_DIRECTIONS)}
@@ -11,14 +11,14 @@ _PLURALS = {"pass": "passes", "entry": "entries", "class": "classes", "query": "
 
 
 def shown(names: Iterable[object], most: int = 8) -> str:
-    """Return names as a list for a message, cut after `most`."""
+    """Return names as a list for a message, truncated after `most`."""
     quoted = [repr(str(name)) for name in names]
     rest = len(quoted) - most
     return ", ".join(quoted[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def printable(text: str) -> str:
-    r"""Return the text with what a terminal or a browser would obey written as escapes, such as ``\u001b`` and ``\u202e``."""
+    r"""Return the text with control characters written as escapes, such as ``\u001b`` and ``\u202e``."""
     return text.translate(_ESCAPES)
 
 
@@ -28,7 +28,7 @@ def count(number: int, thing: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words: "40 s", "3 min", "2.5 h"; a second is the least that is told."""
+    """Return a time in words: "40 s", "3 min", "2.5 h"; at least one second."""
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""Python code that makes an estimator, written from the estimator itself."""
+"""Python code that creates an estimator, generated from the estimator itself."""
 
 import inspect
 import math
@@ -25,8 +25,8 @@ class CodeWriter:
     Attributes
     ----------
     gaps : list of str
-        What could not be written as code (a large array, a lambda, an object of another kind) and stands in the
-        expressions as ``...``, or as the name of a class that no module offers.
+        The values that cannot be written as code (a large array, a lambda, an object of another kind) and appear in the
+        expressions as ``...``, or as the name of a class that cannot be imported.
 
     Examples
     --------
@@ -59,11 +59,11 @@ class CodeWriter:
         return sorted(whole) + sorted(parts)
 
     def import_module(self, module, name=None):
-        """Ask for ``import module``, or ``import module as name``."""
+        """Add ``import module``, or ``import module as name``."""
         self._modules[module] = name or module
 
     def expression(self, value, place="a value"):
-        """Return the expression of a value; `place` says in `gaps` where it stands."""
+        """Return the expression of a value; `place` is its location for `gaps`."""
         value = value.item() if isinstance(value, np.generic) else value
         kind = type(value)
         if value is None or kind in (bool, int, str):
@@ -155,8 +155,7 @@ def _parameters(function):
 
 
 def _same(value, default):
-    """Return whether a parameter has its default value: nothing is said of arrays and estimators, which are never
-    defaults."""
+    """Return whether a parameter has its default value; arrays and estimators are never defaults."""
     if value is default:
         return True
     value = value.item() if isinstance(value, np.generic) else value

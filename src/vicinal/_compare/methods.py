@@ -1,8 +1,8 @@
-"""The metrics and densities that `compare` sets side by side, each defined here once as an unfitted estimator.
+"""The metrics and densities that `compare` compares, each defined once as an unfitted estimator.
 
-What is cross-validated, drawn in the report and printed as code is the same estimator: a pipeline from the raw columns
-to the metric or density, with scaling and, where there are many columns, a projection as its first steps. Plain methods
-are what people do without learning a metric; the learned ones are judged against the best of them.
+The same estimator is cross-validated, drawn in the report and printed as code: a pipeline from the raw columns
+to the metric or density, with scaling and, if there are many columns, a projection as its first steps. Plain methods
+do not learn a metric; the learned ones are compared with the best plain method.
 """
 
 from typing import Any, NamedTuple
@@ -16,14 +16,14 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from vicinal._tables import Dequantizer
 
-# Pair work in many dimensions costs much and learns little from few rows: wide tables are cut to this many
-# leading principal components of the standardised columns before the costly methods see them.
+# Pairwise computations in many dimensions are expensive, and few rows are not enough to learn from: the costly methods use
+# this many leading principal components of the standardised columns of wide tables.
 WIDE = 64
 # Share of the standardised variance that may be dropped as rounding or exact dependence of columns.
 ALL_VARIANCE = 1.0 - 1e-6
-# Metrics that, like densities, are learned from amounts only.
+# Metrics that, like densities, are learned only from quantities.
 AMOUNTS_ONLY = ("lca", "lca-gauss")
-# Directions of partial least squares, the plain method that sees a numeric target, as LDA sees classes.
+# The number of directions of partial least squares, the plain method for numeric targets, as LDA is for classes.
 PLS_DIRECTIONS = 5
 _ALL_GAUSSIAN = 1e3
 
@@ -31,11 +31,11 @@ _ALL_GAUSSIAN = 1e3
 class Method(NamedTuple):
     """One line of the table.
 
-    name : what it is called
-    label : what it is called in words
-    learned : whether it is one of vicinal's, judged against the plain ones
+    name : its name
+    label : its name in the tables
+    learned : whether it is a learned method, which is compared with the plain ones
     costly : whether its cost grows with the square of the rows
-    candidates : estimators to try in turn; the first that can be fitted counts
+    candidates : estimators to try in turn; the first that can be fitted is used
     shared : whether a metric and a density of this name are one model, which is then fitted once to the same rows
     """
 
@@ -48,10 +48,10 @@ class Method(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns of the table, as densities and LCA see them.
+    """The columns of the table that densities and LCA use.
 
     n_features : of the table
-    measured : positions of the columns that hold amounts
+    measured : positions of the columns that hold quantities
     steps : of those, the step of their rounding, 0 for none
     """
 
@@ -71,7 +71,7 @@ class Columns(NamedTuple):
         return tuple(j for j in range(self.n_features) if j not in self.measured)
 
     def first_steps(self, seed, *, training_only):
-        """Return what a density, or with `training_only` a metric that is learned as one, has before everything else."""
+        """Return the first steps of a density or, with `training_only`, of a metric that is learned as one."""
         choice = [ColumnTransformer([("measured", "passthrough", list(self.measured))])] if self.left_out else []
         if not any(self.steps):
             return choice
@@ -107,8 +107,8 @@ def metric_methods(columns, n_rows, seed, engine, task="classes"):
         if numbers
         else Method("lda", "LDA", False, False, (LinearDiscriminantAnalysis(),))
     )
-    # No verdict rests on a fit that did not converge; the default of 50 passes is often too few for that. A gain of less
-    # than a ten-thousandth of a row is far below what held-out rows can tell apart.
+    # A fit that did not converge is not judged, and the default of 50 iterations is often too few. A gain of less than a
+    # ten-thousandth of a row is far below the resolution of held-out rows.
     objective = Objective(match="gaussian") if numbers else "accuracy"
     nca = NCA(objective=objective, max_iter=300, tol=1e-4, engine=engine, random_state=seed)
     methods = [
@@ -211,6 +211,6 @@ def density_names():
 def _lca_pair(seed, engine):
     from vicinal import LCA, LCAGauss
 
-    # Scores are told apart to hundredths of a nat: the last digits of the optimum are not waited for.
+    # Scores are compared to hundredths of a nat, so the last digits of the optimum are not needed.
     settings = {"tol": 1e-5, "engine": engine}
     return LCA(**settings, random_state=seed), LCAGauss(**settings)

@@ -1,4 +1,4 @@
-"""A comparison as a notebook shows it: the verdict, a table for metrics and one for densities, and the notes."""
+"""The notebook display of a comparison: the verdict, a table for metrics and one for densities, and the notes."""
 
 from html import escape
 

@@ -1,4 +1,4 @@
-"""The work of a comparison: every method in every fold, kept as it is done."""
+"""The execution of a comparison: every method in every fold, saved as soon as it is finished."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ class Run:
         self._kept = None if keep is None else KeptOutcomes(keep, plan)
 
     def go(self, progress=None, first_results=None) -> Comparison:
-        """Do the work, what takes seconds first; returns what is done where the user interrupts it."""
+        """Run the comparison, fast methods first; return the finished work if the user interrupts it."""
         try:
             self._do(progress, first_results)
         except KeyboardInterrupt:
@@ -65,7 +65,7 @@ class Run:
             progress(total, total, "done")
 
     def _in_order(self) -> Iterator[tuple[int, list[Task]]]:
-        """Yield what takes seconds in all folds, then the rest fold by fold: after its first fold its duration is known."""
+        """Yield the fast methods in all folds, then the others fold by fold, so that their duration is known early."""
         for tasks in (self._quick, self._slow):
             if tasks:
                 yield from ((fold, tasks) for fold in range(len(self.plan.splits)))
@@ -101,7 +101,7 @@ class Run:
         return None
 
     def _time_left(self, fold: int, tasks: list[Task], place: int) -> str:
-        """Return how long the rest will take, where all that it holds has been done in some fold."""
+        """Return the remaining time, if every remaining method has finished at least one fold."""
         rest = [*tasks[place:], *(len(self.plan.splits) - fold - 1) * tasks]
         if tasks is self._quick:
             rest += len(self.plan.splits) * self._slow

@@ -1,4 +1,4 @@
-"""What the meta-estimators on a ``density=`` share: checks of the density, and rows as it wants them."""
+"""Validation of the ``density`` of meta-estimators, and rows in the form that it expects."""
 
 import numpy as np
 from sklearn.utils import _safe_indexing
@@ -8,7 +8,7 @@ from vicinal._density.parzen import ParzenWindows
 
 
 def as_density(density):
-    """Return the density to clone: ``ParzenWindows()`` for None, else what was passed, checked."""
+    """Return the density to clone: ``ParzenWindows()`` for None, otherwise the validated argument."""
     if density is None:
         return ParzenWindows()
     if isinstance(density, type) or not (hasattr(density, "fit") and hasattr(density, "score_samples")):
@@ -21,7 +21,7 @@ def as_density(density):
 
 
 def check_takes_weights(density, weight):
-    """Refuse weights that the density's fit would not accept."""
+    """Raise an error for weights that the density's fit would not accept."""
     if weight is not None and not has_fit_parameter(density, "sample_weight"):
         raise ValueError(
             f"sample_weight needs a density whose fit accepts it; {type(density).__name__} does not. Use "
@@ -30,7 +30,7 @@ def check_takes_weights(density, weight):
 
 
 def rows_as_passed(passed, X, chosen=None):
-    """Return rows as passed where they carry column names, which a density's metric may know; else as checked."""
+    """Return rows as passed if they have column names, which a density's metric may use; otherwise as validated."""
     rows = passed if hasattr(passed, "columns") else X
     return rows if chosen is None else _safe_indexing(rows, chosen)
 
@@ -38,6 +38,6 @@ def rows_as_passed(passed, X, chosen=None):
 def breaks_constants(rows: np.ndarray, constants: np.ndarray) -> np.ndarray:
     """Return where rows (m, d) differ from the values of columns that are constant in the training rows (NaN: varying columns).
 
-    One rounding is no difference: the constant may have gone through a scaler or through float32.
+    A difference of one rounding is ignored, because the constant may have been scaled or converted to float32.
     """
     return ~(np.isnan(constants) | np.isclose(rows, constants, rtol=1e-7, atol=0.0))

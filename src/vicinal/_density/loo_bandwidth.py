@@ -7,7 +7,7 @@ from vicinal._journal import journaled
 from vicinal._leave_one_out import scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 
-# Passes that the search makes, about; the engine chooses by it.
+# The approximate number of passes of the search, from which the engine chooses a backend.
 LOO_PASSES = 10
 
 
@@ -16,8 +16,8 @@ def loo_variance(problem, *, max_iter=200, tol=1e-10):
 
     The step is that of Local Component Analysis with a spherical covariance (Eqs. 3-4 with the trace, sec. 6.2),
     ``v <- tr S(v) / (n d)``, on the logarithm of v, extrapolated by the secant of its displacement: the fixed point is
-    the same, and about six passes do what the plain update does in dozens.  A pass that does not raise the objective
-    is undone and the plain step, which cannot lower it, is taken instead.
+    the same, and about six passes suffice instead of dozens with the plain update.  A pass that does not raise the objective
+    is undone, and the plain step, which cannot lower it, is made instead.
 
     Parameters
     ----------
@@ -30,14 +30,14 @@ def loo_variance(problem, *, max_iter=200, tol=1e-10):
 
     @journaled()
     def evaluate(log_v):
-        """Objective per row at v = exp(log_v), and the log of the EM update of v."""
+        """Return the objective per row at v = exp(log_v), and the logarithm of the EM update of v."""
         sums, scatter = problem.pairs.at(np.full(d, np.exp(-0.5 * log_v))).scatter(weight)
         terms = sums - problem.log_others - 0.5 * d * (LOG_2PI + log_v)
         return float(weight @ terms) / mass, log_v + np.log(np.trace(scatter) / (mass * d))
 
     record, at = Recorder(), np.log(total)
     slope = 0.0  # of the displacement update - at, by the secant
-    # Rows far apart leave the objective few digits for the width: where it no longer tells, the update still does.
+    # If rows are far apart, the objective has few digits for the width; where it is too coarse, the update still works.
     negligible_step = 1e-6 if problem.rows.dtype == np.float64 else 1e-4
     with record:
         objective, update = evaluate(at)

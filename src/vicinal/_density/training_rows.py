@@ -1,4 +1,4 @@
-"""What a fitted density knows of its training rows: the rows, their weights, scores without themselves, constants."""
+"""The training rows of a fitted density: the rows, their weights, their scores without themselves, and constants."""
 
 import hashlib
 import numbers
@@ -71,7 +71,7 @@ def constants_in(density: Any, steps: Pipeline | None) -> np.ndarray:
 
 
 def fingerprint(rows: np.ndarray) -> str:
-    """Return a text that tells tables apart, bit for bit."""
+    """Return a text that identifies a table, bit for bit."""
     rows = np.ascontiguousarray(rows)
     return hashlib.sha256(f"{rows.shape} {rows.dtype} ".encode() + rows.tobytes()).hexdigest()
 
@@ -103,5 +103,5 @@ def scores_by_folds(density: Any, cv: Any, passed: Any, X: np.ndarray, weight: n
 
 
 def as_weights(weight: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Return the argument of `fit` that weights are; nothing where there are none."""
+    """Return the weights as keyword arguments of `fit`; an empty dict if there are none."""
     return {} if weight is None else {"sample_weight": weight}

@@ -20,7 +20,7 @@ def check_queries(
     names."""
     if X is None:
         raise ValueError(
-            "X must be a table of rows, got None: only the fitted estimator leaves its training rows out, a marginal "
+            "X must be a table of rows, got None. Only a fitted estimator has training rows to leave out; a marginal "
             "or conditional has none."
         )
     passed = _get_feature_names(X)

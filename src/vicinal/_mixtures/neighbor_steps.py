@@ -1,4 +1,4 @@
-"""Mean-shift steps where components have covariances of their own: one linear system per row."""
+"""Mean-shift steps for components with different covariances: one linear system per row."""
 
 from collections.abc import Callable
 

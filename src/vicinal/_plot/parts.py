@@ -1,4 +1,4 @@
-"""What the pictures share: axes, colours that colour-blind people tell apart, labels of any type."""
+"""Common parts of the pictures: axes, colours that colour-blind people can distinguish, and labels of any type."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ _FONT = {"font.size": 12.0, "axes.labelsize": 13.0, "xtick.labelsize": 11.0, "yt
 
 
 def matplotlib_or_explain():
-    """Import matplotlib.pyplot, or say how to install it."""
+    """Import matplotlib.pyplot, or raise an error that says how to install it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -43,7 +43,7 @@ def axes_or_new(ax, figure_size=_FIGURE_SIZE):
 
 
 def label_axes(ax, x, y):
-    """Name the axes; names are text, never formulas, whatever characters they hold."""
+    """Label the axes; labels are plain text, never formulas, whatever characters they contain."""
     ax.set_xlabel(x, parse_math=False)
     ax.set_ylabel(y, parse_math=False)
 
@@ -56,7 +56,7 @@ def sign_of(code):
 
 
 def add_legend(ax, handles, names, *, title=None, outside=False):
-    """Add a legend of texts, whatever they are: matplotlib would drop "_a" and read "$x$" as a formula."""
+    """Add a legend of plain texts; matplotlib itself would drop "_a" and read "$x$" as a formula."""
     size = ax.xaxis.label.get_size() * 0.85
     place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if outside else {"loc": "best"}
     legend = ax.legend(
@@ -80,9 +80,9 @@ def short(name, longest=24):
 
 
 def check_labels(y, n):
-    """Labels as codes and names, or a continuous target.
+    """Return labels as codes and names, or a continuous target.
 
-    Returns ``(codes, names, None)`` with code -1 for missing labels, or ``(None, None, values)`` for numbers
+    The result is ``(codes, names, None)`` with code -1 for missing labels, or ``(None, None, values)`` for numbers
     with fractions.
     """
     values, missing = read_values(y)

@@ -1,4 +1,4 @@
-"""Charts as SVG text.  Colours are CSS variables, so that the page is right in light and dark."""
+"""Charts as SVG text.  Colours are CSS variables, so that they suit the light and the dark mode."""
 
 from html import escape
 
@@ -51,8 +51,8 @@ _DIGIT = 7.2  # the width of a figure of a tick, in pixels
 
 
 def line_charts(curves, **options):
-    """Return the same chart for a screen and for a phone, of which the page shows one: text that shrinks with a chart is
-    not read."""
+    """Return the same chart for a screen and for a phone, of which the page shows one, because text that shrinks with a
+    chart cannot be read."""
     return "".join(
         f'<div class="{css}">{line_chart(curves, width=width, **options)}</div>' for css, width in _WIDTHS.items()
     )

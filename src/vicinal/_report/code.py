@@ -1,4 +1,4 @@
-"""The Python code that reproduces a report's figures, written from the comparison and its estimators."""
+"""The Python code that reproduces a report's figures, generated from the comparison and its estimators."""
 
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -8,7 +8,7 @@ from vicinal._compare.folds import steps_of
 
 
 def reproducing_code(comparison, loading, X, y):
-    """Return a script that prints the verdict again, and makes the best learned metric and density ready for use.
+    """Return a script that reproduces the verdict, and fits the best learned metric and density.
 
     Parameters
     ----------
@@ -92,5 +92,5 @@ def _for_all_rows(comparison, kind, name, X, y=None):
 
 
 def _comment(text):
-    """Return a comment of one line, whatever the names in it hold."""
+    """Return a comment of one line, even if names in it contain line breaks."""
     return "# " + " ".join(text.split())

@@ -1,6 +1,6 @@
-"""A report of a fitted model: what it learned, and what it says about the rows of a table.
+"""A report about a fitted model and the rows of a table.
 
-Nothing is cross-validated here, since the model is what it is; the rows may be those that it was learned from, and the page says so.
+It contains no cross-validated results, because the model is fixed; the rows may be its training rows, and the page says so.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def summarise_model(model, X, y, *, title, feature_names, row_names, outliers, n
     outliers : dict or None
         The unusual rows, with all digits, as `vicinal._report.views.outliers` has them.
     code : str
-        What reads the rows and the model in Python.
+        Python code that reads the rows and the model.
     """
     estimator, notes = steps_of(model)[-1], list(notes)
     targets = None if y is None else read_targets(y, len(X), "auto", notes)
@@ -90,17 +90,17 @@ def _verdict(estimator, n_rows):
         facts.append({"text": f"It keeps {len(components)} of {components.shape[1]} directions.", "state": "even"})
     neighbors = getattr(estimator, "effective_neighbors_", None)
     if neighbors is not None and np.size(neighbors):
-        text = f"A training row sees {np.median(neighbors):.3g} effective neighbours (median)."
+        text = f"A training row has {np.median(neighbors):.3g} effective neighbours (median)."
         facts.append({"text": text, "state": "even"})
     facts.append(
         {
-            "text": f"The {n_rows:,} rows may be those that the model was learned from: what is shown of them is no proof that it helps. "
-            "vicinal compare answers that by cross-validation.",
+            "text": f"The {n_rows:,} rows may be the training rows of the model, so this page does not show whether the model helps. "
+            "Use vicinal compare to measure that by cross-validation.",
             "state": "even",
         }
     )
     return {
-        "text": f"What {type(estimator).__name__} learned, and the rows as it sees them.",
+        "text": f"What {type(estimator).__name__} learned, and the rows that it transforms.",
         "state": "even",
         "details": facts,
     }

@@ -22,15 +22,15 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
     Parameters
     ----------
     model : fitted density, or Pipeline that ends in one
-        Where its rounded columns are known, by a :class:`TableEncoder` or a :class:`Dequantizer` among its steps, each
-        row is scored under `n_draws` draws of the noise. Without such columns the result is that of ``score_samples``
+        The density. If it has rounded columns, that is, if a :class:`TableEncoder` or a :class:`Dequantizer` is among its
+        steps, each row is scored under `n_draws` draws of the noise. Otherwise the result is that of ``score_samples``
         in the units of the data.
     X : table or array of shape (n_samples, n_features)
     n_draws : int, default=8
     probability : bool, default=False
-        Add the sum of the logarithms of the steps. The value is then a lower bound on the log-probability of the
-        discrete row (on the log-density of its continuous columns times the probability of the others, where some
-        columns are not rounded), *in expectation over the noise*: the mean of a few draws may lie above it.
+        Whether to add the sum of the logarithms of the steps. The value is then a lower bound on the log-probability of the
+        discrete row (on the log-density of its continuous columns times the probability of the others, if some
+        columns are not rounded), *in expectation over the noise*; the mean of a few draws may lie above it.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
     volume = log_volume(model)
     if np.isnan(volume):
         raise ValueError(
-            "a step of the model changes the columns so that the units of the data are lost; expected StandardScaler, PCA "
+            "a step of the model transforms the columns so that the units of the data are lost; expected StandardScaler, PCA "
             "without whitening, TableEncoder, Dequantizer or DensityImputer before the density. Use model.score_samples for log-densities in "
             "the units of that step."
         )
@@ -108,7 +108,7 @@ def _scores(steps: list[Any], rows: Any, method: str) -> np.ndarray:
 
 
 def log_volume(model: Any) -> float:
-    """Return the logarithm of the volume that one unit of the density becomes in the units of the data; NaN if not known."""
+    """Return the logarithm of the volume, in the units of the data, of a unit volume of the density; NaN if not known."""
     volume = 0.0
     for step in _steps(model)[:-1]:
         if isinstance(step, StandardScaler):
@@ -119,7 +119,7 @@ def log_volume(model: Any) -> float:
 
 
 def _keeps_volume(step: Any) -> bool:
-    """Return whether a step leaves units as they are: noise, a choice of columns, a projection onto orthonormal
+    """Return whether a step does not change the units: noise, a choice of columns, a projection onto orthonormal
     directions."""
     if isinstance(step, ColumnTransformer):
         return all(isinstance(part, str) for _, part, _ in step.transformers)
