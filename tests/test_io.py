@@ -1172,7 +1172,7 @@ def test_exports_refuse_what_they_cannot_say():
     "estimator", [ParzenWindows(), make_pipeline(Normalizer("l1"), RCA()), make_pipeline("passthrough"), X]
 )
 def test_exports_refuse_what_is_not_linear(export, estimator):
-    with pytest.raises(TypeError, match="only linear maps"):
+    with pytest.raises(TypeError, match="Only linear maps"):
         export(estimator)
 
 

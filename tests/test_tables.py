@@ -177,7 +177,7 @@ def test_prepare_says_what_it_did():
     assert list(prepared.X)[:4] == ["weight", "items", "gift", "day"]
     said = " ".join(note.text for note in prepared.notes)
     assert "name or count the rows: identifier: 'order_id', 'note'" in said
-    assert "never change: 'currency'" in said
+    assert "are constant: 'currency'" in said
     narrow = prepared.measured()
     assert list(narrow.X) == ["weight", "items", "day"]
     assert "boolean: 'gift'" in narrow.notes[-1].text
@@ -215,7 +215,7 @@ def test_a_coin_column_neither_stops_lca_nor_gets_its_metric(folder, capsys):
     wine = load_wine(as_frame=True).data.assign(coin=np.random.default_rng(0).integers(2, size=178))
     wine.to_csv("wine.csv", index=False)
     assert run("learn", "wine.csv", "--method", "lca", "-o", "m.vicinal") == 0
-    assert "kept out, because densities and LCA learn from amounts only: boolean: 'coin'" in capsys.readouterr().err
+    assert "left out, because densities and LCA learn only from quantities: boolean: 'coin'" in capsys.readouterr().err
     assert "coin" not in model_io.load("m.vicinal").feature_names_in_
     assert run("learn", "wine.csv", "--method", "lca", "--type", "coin=lattice", "-o", "m.vicinal", "-q") == 0
     assert "coin" in model_io.load("m.vicinal").feature_names_in_

@@ -1,4 +1,4 @@
-"""Rows that explain each other, each one left out of its own explanation: what the leave-one-out methods are about."""
+"""The leave-one-out problem: each row is scored by all other rows."""
 
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ def some_rows(problem: LeaveOneOut, positions: np.ndarray) -> LeaveOneOut:
 def merged_twins(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
     """Return each distinct row once, with the weight of all rows that are equal to it; the rows as they are where all differ.
 
-    A row that is left out then goes with its twins: they would explain it at distance zero, by a kernel without width.
+    A row is then left out together with its twins, which would otherwise be at distance zero from it.
     """
     if count_twins(X) == 0:
         return X, weight
@@ -80,7 +80,7 @@ def counted_rows(X: np.ndarray, weight: np.ndarray | None) -> tuple[np.ndarray, 
 
 
 def weight_of_others(weight: np.ndarray) -> np.ndarray:
-    """``W - w_i`` for each row, without cancellation where one row has nearly all the weight."""
+    """Return ``W - w_i`` for each row, without cancellation if one row has nearly all the weight."""
     others = weight.sum() - weight
     heaviest = int(weight.argmax())
     others[heaviest] = np.delete(weight, heaviest).sum()

@@ -1,7 +1,7 @@
 """Rows that the user holds on a GPU, as torch tensors; torch itself is never imported here.
 
-A fit on such rows does its pair work there (`device_of_fit`), from the tensor itself where the rows are handed over as they
-are (`tensor_of`).  What a fitted estimator keeps is NumPy, so that a fit makes one copy on the host.
+A fit to such rows does its pairwise computations on the device (`device_of_fit`), with the tensor itself if the rows are passed
+on unchanged (`tensor_of`).  Fitted attributes are NumPy arrays, so a fit makes one copy on the host.
 """
 
 import weakref
@@ -29,7 +29,7 @@ def as_host(values: Any) -> Any:
 
 
 def remember(estimator: Any, rows: np.ndarray, X: Any) -> None:
-    """Note where the rows of a fit came from: X, which `rows` are the checked copy of."""
+    """Record that `rows` is the validated copy of X."""
     _devices.pop(estimator, None)
     if on_device(X):
         _devices[estimator] = str(X.device)

@@ -29,7 +29,7 @@ def make_text(
 
     Points are spread evenly over the ink; a pixel is one unit wide and high,
     the base line is at height 0 and the text begins at 0.  Whitening (PCA) squeezes the
-    picture more the longer the text is; LCA looks at the local shapes only.
+    picture more the longer the text is; LCA uses only the local shapes.
 
     Parameters
     ----------

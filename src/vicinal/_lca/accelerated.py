@@ -1,4 +1,4 @@
-"""A fixed point reached in far fewer passes: quasi-Newton on the displacement of the plain step."""
+"""Acceleration of a fixed-point iteration by quasi-Newton steps on the displacement of the plain step."""
 
 from collections import deque
 

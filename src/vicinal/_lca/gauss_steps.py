@@ -1,10 +1,10 @@
 r"""LCA-Gauss's pass over the pairs and its M-step (Proposition 1), as pure functions of arrays.
 
-Everything happens in coordinates where the Gaussian's covariance :math:`M_1 = C_G + R_G` is the identity:
+All computations use coordinates in which the Gaussian's covariance :math:`M_1 = C_G + R_G` is the identity:
 ``w = R (x - mu)`` with ``R M_1 R' = I``. There Proposition 1 says: take the eigenvalues e and eigenvectors
 u of :math:`M_2 = C_L + R`; directions with e >= 1 are Gaussian (unit variance), directions with e < 1
-are local, with kernel variance e. In other words the kernel's covariance is :math:`M_2` with its
-eigenvalues cut at 1, and a direction is Gaussian where the cut bites.
+are local, with kernel variance e. In other words, the kernel's covariance is :math:`M_2` with its
+eigenvalues limited to 1, and a direction is Gaussian if its eigenvalue reaches the limit.
 """
 
 from itertools import count
@@ -26,7 +26,7 @@ _LONGEST = 30.0  # times EM's move
 
 
 class GaussProblem(NamedTuple):
-    """The problem: whitened rows, their weights, the penalty, and who does the pair work."""
+    """The problem: whitened rows, their weights, the penalty, and the pair problem of the engine."""
 
     rows: np.ndarray  # (n, d), w = R (x - mu), those of positive weight
     weight: np.ndarray  # (n,)
@@ -161,8 +161,8 @@ def relaxed_em(problem, split, record, *, max_iter, tol):
     """EM from a split, with moves that are made longer as long as that gains (adaptive over-relaxation, Salakhutdinov and
     Roweis, 2003): directions that are nearly Gaussian make EM slow.
 
-    A pass that loses is undone and EM's own step, which cannot lose, is taken instead. The end is a step of EM's own
-    that gains no more than `tol`.
+    A pass that lowers the objective is undone, and a plain EM step, which cannot lower it, is made instead. The loop ends
+    with a plain EM step that gains no more than `tol`.
     """
     with record:
         objective, following = em_step(problem, split)

@@ -1,8 +1,8 @@
-"""A start for exact fits of many rows: fits of samples, each narrowed to the rows of the next.
+"""Starts of exact fits to many rows: fits to samples, each narrowed to suit the number of rows of the next.
 
-The first passes of a fit that starts at the data's covariance see kernels so wide that every pair matters, and nothing can
-be skipped.  A fit to a sample is cheap, and its kernel is nearly that of all rows but for its size: the best kernel
-narrows with the number of rows n as ``n^(-2/(d+4))`` in its variances.
+In the first passes of a fit that starts at the data's covariance, kernels are so wide that every pair matters and none can
+be skipped.  A fit to a sample is cheap, and its kernel is nearly that of all rows except for its size: the variances of the
+best kernel decrease with the number of rows n as ``n^(-2/(d+4))``.
 """
 
 import time
@@ -72,7 +72,7 @@ def multilevel_start(
 
 
 def _sample(problem: LeaveOneOut, size: int) -> LeaveOneOut:
-    """So many rows, the same ones in every fit: a start need not be random."""
+    """Return the positions of so many rows, the same ones in every fit, because a start need not be random."""
     chosen = np.random.default_rng(0).permutation(len(problem.rows))[:size]
     return some_rows(problem, np.sort(chosen))
 

@@ -1,4 +1,4 @@
-r"""LCA's pass over the pairs and the steps it is good for, as pure functions of arrays.
+r"""LCA's pass over the pairs and the steps that follow from it, as pure functions of arrays.
 
 A metric is a square matrix A with :math:`\Sigma^{-1} = A'A`; its *frame* is the coordinates z = A x, in
 which the kernel's covariance is the identity. One pass at A gives the penalised leave-one-out objective per
@@ -23,8 +23,8 @@ from vicinal._engine import one_blas_thread_beside_pairs
 from vicinal._journal import journaled
 from vicinal._mixtures import LOG_2PI
 
-# A direction whose variance falls below this share of the data's is collapsing: the distances along it have no digits
-# left. All-twin data get here in five EM steps; clean manifolds (noise 1e-5 of the spread) do not.
+# A direction whose variance falls below this share of the data's variance is collapsing, because distances along it have no
+# digits left. Data of twins reach this in five EM steps; clean manifolds (noise 1e-5 of the spread) do not.
 COLLAPSE = 1e-12
 
 

@@ -1,7 +1,7 @@
-"""The language in which a class declares what it keeps in a model file.
+"""The declarations of the state that a class keeps in a model file.
 
-A declaration is a `State`: the fields by the names that they have in a file, and relations between them. The kind of a
-field says what it may hold. Sizes are symbols, which stand for the same number in the whole state::
+A declaration is a `State`: the fields by their names in a file, and relations between them. The kind of a
+field defines its permitted values. Sizes are symbols, which denote the same number in the whole state::
 
     State(
         {
@@ -13,7 +13,7 @@ field says what it may hold. Sizes are symbols, which stand for the same number 
         [relation("n_features_in_, components_", "as many columns", lambda d, components: components.shape[1] == d)],
     )
 
-Names in a file stay as they are; the attribute that a field stands for can be renamed, here and in the class.
+Names in a file never change; the attribute of a field can be renamed, here and in the class.
 """
 
 import math
@@ -41,9 +41,9 @@ class Fault(NamedTuple):
 
 
 class Kind:
-    """What a value may be: a text, and a function that tells whether a value is of this kind.
+    """A kind of value: a description, and a function that returns whether a value is of this kind.
 
-    The function of a kind with sizes takes the sizes that are known so far as well, and adds to them.
+    The function of a kind with sizes also takes the sizes that are known so far, and adds to them.
     """
 
     def __init__(self, text, holds, *, sized=False):
@@ -97,7 +97,7 @@ def private(attribute, *kinds):
 
 
 class Relation(NamedTuple):
-    """What holds between the values of some names; the first is blamed where it does not."""
+    """A relation between the values of some names; an error names the first of them."""
 
     names: tuple[str, ...]
     expected: str
@@ -107,13 +107,13 @@ class Relation(NamedTuple):
 def relation(listed, expected, holds):
     """Return a relation between fields (and parameters) by name.
 
-    It is asked where all of them are present; for an absent one with a question mark it is asked with None.
+    It is checked if all of them are present; a name with a question mark may be absent and is then None.
     """
     return Relation(tuple(listed.split(", ")), expected, holds)
 
 
 class State:
-    """What a class keeps in a file.
+    """The state that a class keeps in a file.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class State:
 
 
 def _is_true(holds, values):
-    """Return whether a relation holds; values of such sizes or types that it cannot be asked do not agree."""
+    """Return whether a relation holds; it does not if the sizes or types of the values do not permit to evaluate it."""
     try:
         with np.errstate(all="ignore"):
             return bool(holds(*values))

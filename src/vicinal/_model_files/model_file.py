@@ -1,8 +1,8 @@
-"""The container of a model file: named arrays and one text, checksummed, read and written in one pass.
+"""The container of a model file: named arrays and one text with a checksum, read and written in one pass.
 
 A model file is a valid `safetensors <https://github.com/huggingface/safetensors>`_ file, so that the arrays
-can be read by other programs, with three things added: the text that says how the arrays make an estimator,
-a checksum, and where the checksum stands::
+can be read by other programs, with three additions: the text that describes the estimator, a checksum, and
+a fixed position of the checksum::
 
     8 bytes     n, the length of the header, little-endian
     n bytes     {"__metadata__":{"sha256":"<64 hex digits>","format":"vicinal-model","version":"2",
@@ -10,8 +10,8 @@ a checksum, and where the checksum stands::
                  and spaces
     the rest    the arrays: C order, little-endian, one after the other without gaps
 
-The digest always stands at the same place. It covers every other byte of the file, so no bit can change
-unseen. A signed file has ``"hmac":"<64 hex digits>"`` right after it: the HMAC-SHA256 of the file under a key. Sizes are checked against the size of the file before anything is allocated; nothing in a file is
+The digest is always at the same position. It covers every other byte of the file, so every changed bit is
+detected. A signed file has ``"hmac":"<64 hex digits>"`` right after it: the HMAC-SHA256 of the file under a key. Sizes are checked against the size of the file before anything is allocated; nothing in a file is
 ever executed.
 
 Loading takes at most three times the size of the file plus 32 MB of memory. The arrays are read once, and the limits
@@ -175,7 +175,7 @@ def _read_verified(path, key):
         data = np.empty(expected, dtype=np.uint8)
         got = file.readinto(data.data) if expected else 0
         if got != expected or len(start) != 8 + length or file.read(1):
-            raise _MalformedError("it changed while it was read. Try again when nobody writes it.")
+            raise _MalformedError("it changed while it was read. Try again when no other process writes it.")
     if _checksum(start, [data.data]) != start[_DIGEST_AT:_DIGEST_END]:
         raise _MalformedError(
             "its checksum does not agree with its contents: it is damaged or truncated. Copy it again from "
@@ -189,8 +189,8 @@ def _read_verified(path, key):
 def _check_signature(key: bytes, start: bytes, data: np.ndarray) -> None:
     if start[_DIGEST_END:_SIGNATURE_AT] != _SIGNATURE_PREFIX or len(start) < _SIGNATURE_END:
         raise _MalformedError(
-            "it is not signed, and a key was given. Save it with vicinal.io.save(..., key=key) where it comes from, or load "
-            "it without a key if you do not need to know who wrote it."
+            "it is not signed, but a key was given. Save it again with vicinal.io.save(..., key=key), or load "
+            "it without a key if its origin need not be verified."
         )
     if not hmac.compare_digest(_signature(key, start, [data.data]), start[_SIGNATURE_AT:_SIGNATURE_END]):
         raise _MalformedError(

@@ -1,11 +1,11 @@
-"""What each parameter of a class may hold in a model file.
+"""The permitted values of the parameters of each class in a model file.
 
-A loaded estimator that is fitted again does what its parameters say, and a file may come from anyone. So a parameter
-holds one of the values that are declared here and nothing else; a parameter that is not declared holds nothing. The
-declarations are written as scikit-learn writes its own: `_OWN` and `_SHARED` for the classes of vicinal, and for those
+When a loaded estimator is fitted again, its parameters determine what it does, and a file may come from anyone. A parameter
+may therefore hold only the values that are declared here; a parameter that is not declared may hold none. The
+declarations have the form that scikit-learn uses: `_OWN` and `_SHARED` for the classes of vicinal, and for those
 of scikit-learn the class's ``_parameter_constraints``, of which only numbers, arrays of numbers, flags, seeds and named
-choices are kept. What names a path or a cache (``memory``), and what is called (``callback``, ``init`` as a function),
-is thereby refused in every class, also in one that joins the closed set later.
+choices are kept. Paths, caches (``memory``) and functions (``callback``, ``init`` as a function) are thereby refused in
+every class, including classes that are added to the closed set later.
 """
 
 import re

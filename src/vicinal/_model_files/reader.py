@@ -1,7 +1,7 @@
-"""From a tree of JSON values and a table of arrays back to an estimator.
+"""Conversion of a tree of JSON values and a table of arrays to an estimator.
 
-The tree may come from anywhere: whatever does not follow the rules of `_model_files/writer`, or the declaration of its
-class in `_model_files/states`, is a ValueError. What an estimator holds is checked as a whole and then written into its
+The tree is not trusted: anything that does not follow the rules of `_model_files/writer`, or the declaration of its
+class in `_model_files/states`, raises a ValueError. The state of an estimator is checked as a whole and then written into its
 ``__dict__``: no constructor, property or ``__setstate__`` of an estimator runs.
 """
 

@@ -1,7 +1,7 @@
-"""What must hold between the values of a state: functions of arrays, for `_model_files/states`.
+"""Relations between the values of a state, as functions of arrays, for `_model_files/states`.
 
 They allow for rounding, because a file may have been written on another machine. Matrices are compared some rows at a
-time: a check takes little memory beyond the file.
+time, so that a check needs little memory beyond the file.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""What the estimators of scikit-learn keep in a model file, as of its versions 1.6 to 1.9.
+"""The states of scikit-learn's estimators in a model file, as of its versions 1.6 to 1.9.
 
-Fields that not all of these versions have are optional. A scaler may have seen columns of nothing but NaN.
+Fields that are not in all of these versions are optional. A scaler may have been fitted to columns that contain only NaN.
 """
 
 from vicinal._model_files.fields import (
@@ -54,7 +54,7 @@ def _column(**options):
 
 
 def _needs(switch, name):
-    """Return a column of numbers is there where a parameter switches its use on."""
+    """Return a relation: there is a column of numbers if a parameter requires it."""
     return relation(
         f"{name}, {switch}", f"numbers, where {switch} is True", lambda found, on: not on or found is not None
     )

@@ -1,7 +1,7 @@
-"""The closed set of what a model file can hold: classes, dtypes, and how an array becomes plain numbers.
+"""The closed set of classes and dtypes that a model file can hold, and the conversion of arrays to plain numbers.
 
-Classes are looked up in `_CLASSES` and among the public names of vicinal, never by a name that a file makes
-up.
+Classes are looked up in `_CLASSES` and among the public names of vicinal, never by an arbitrary name in a
+file.
 """
 
 import inspect

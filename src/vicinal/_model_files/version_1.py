@@ -1,7 +1,7 @@
-"""Model files of format version 1, which held the attributes of an object as they were then.
+"""Model files of format version 1, which held all attributes of an object under their Python names.
 
-Their descriptions are turned into those of version 2, by the names that attributes and parameters had in version 1.
-These names never change, whatever becomes of the attributes and parameters.
+Their descriptions are converted to those of version 2, by the names of attributes and parameters in version 1.
+These names never change, even if attributes and parameters are renamed.
 """
 
 from vicinal._model_files.version_1_parameters import renamed_parameters, searched_parameters

@@ -1,8 +1,8 @@
-"""From an estimator to a tree of JSON values and a table of arrays.
+"""Conversion of an estimator to a tree of JSON values and a table of arrays.
 
-``None``, booleans, integers, strings, finite floats and lists stand for themselves; everything else is an
-object whose ``"is"`` names its type. Arrays go into the table by name and the tree refers to them, so an
-array that is shared is stored once and shared again (once for every eight references to it).
+``None``, booleans, integers, strings, finite floats and lists are written directly; everything else is an
+object whose ``"is"`` names its type. Arrays are stored in the table by name and the tree refers to them, so a
+shared array is stored once (once for every eight references to it).
 """
 
 import math
@@ -33,7 +33,7 @@ from vicinal._model_files.types import (
 from vicinal._row_sources import in_file
 
 _SET = "Set it to such a value first."
-_FIT = "A fit did not finish, or something was changed after it: fit again before saving."
+_FIT = "A fit did not finish, or an attribute was changed after it. Fit again before saving."
 
 
 class Writer:
@@ -106,12 +106,12 @@ class Writer:
         if getattr(kind, "is_distant", False):
             raise TypeError(
                 f"{_where(place)} is on the workers of a Dask cluster, and a model file never holds a reference. Call gather() "
-                "on the estimator to bring its training rows home, or fit a metric with engine=Engine(keep='metric')."
+                "on the estimator to copy its training rows into memory, or fit a metric with engine=Engine(keep='metric')."
             )
         if _holds_rows(value) and in_file(getattr(value, "centres", None)):
             raise TypeError(
                 f"the components of {_where(place)} are in a file of rows, and a model file never holds a reference. Call gather() "
-                "on the estimator to bring its training rows home, or fit a metric with engine=Engine(keep='metric')."
+                "on the estimator to copy its training rows into memory, or fit a metric with engine=Engine(keep='metric')."
             )
         if isinstance(value, BaseEstimator):
             return self.estimator(value, place)
@@ -206,7 +206,7 @@ def _refuse(fault, place, remedy):
 
 
 def _without_rows(estimator):
-    """Return what a metric holds, less the density that is made of its training rows."""
+    """Return the state of a metric without the density of its training rows."""
     if isinstance(estimator, LinearMetricMixin):
         stub = find_class("RowsLeftOut")(type(estimator).__name__)
         kept = {name: value for name, value in vars(estimator).items() if name != "_incomplete_rows"}

@@ -11,7 +11,7 @@ _SAMPLE_PAIRS, _SAMPLE_ROWS = 512, 2048  # to judge a scale by
 
 
 def read_close_pairs(y, pairs, pair_weight, n, name):
-    """Read what `PairNCA.fit` and its kin are given: pairs with weights, or else groups y.
+    """Read the supervision of `PairNCA.fit` and similar methods: pairs with weights, or groups y.
 
     Returns
     -------
@@ -20,7 +20,7 @@ def read_close_pairs(y, pairs, pair_weight, n, name):
     if pairs is None:
         return Grouped(_read_groups(y, pair_weight, n, name))
     if y is not None:
-        raise ValueError("pass close pairs either as pairs= or as groups y, not both. Drop one of them.")
+        raise ValueError("pass close pairs either as pairs or as groups y, not both.")
     return Listed(*_read_pairs(pairs, pair_weight, n))
 
 
@@ -134,7 +134,7 @@ def _read_pairs(pairs, pair_weight, n):
     if not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0:
         raise ValueError(
             "pair_weight must be finite, not negative and not all zero, got values from "
-            f"{weight.min():g} to {weight.max():g}. Drop pairs that should not count."
+            f"{weight.min():g} to {weight.max():g}. Drop pairs of weight 0."
         )
     return pairs, weight / weight.max()  # sums of weights of 1e308 stay finite
 

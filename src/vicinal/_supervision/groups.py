@@ -1,4 +1,4 @@
-"""Groups: labels of some of the rows, which say who belongs together and nothing else."""
+"""Groups: labels of some of the rows, which say only which rows belong together."""
 
 import numbers
 

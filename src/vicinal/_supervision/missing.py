@@ -1,4 +1,4 @@
-"""What counts as missing: one answer for labels, groups and targets."""
+"""The definition of missing values of labels, groups and targets."""
 
 import numbers
 
@@ -18,9 +18,9 @@ def is_missing(value):
 
 
 def read_values(y, name="y"):
-    """Turn what the user passed into an array, without losing what is missing in it.
+    """Convert an argument to an array without losing its missing values.
 
-    NumPy would write None and NaN among texts as "None" and "nan", round nullable integers to floats, and forget the
+    NumPy would write None and NaN among texts as "None" and "nan", round nullable integers to floats, and drop the
     mask of a masked array.
 
     Returns
@@ -53,8 +53,8 @@ def read_values(y, name="y"):
     return values, missing
 
 
-def refuse_missing(missing, name="y", what="labels", remedy="Drop these rows, or give them a label of their own."):
-    """Refuse missing entries, given as a mask, with their number."""
+def refuse_missing(missing, name="y", what="labels", remedy="Drop these rows, or give them a separate label."):
+    """Raise an error that counts missing entries, given as a mask."""
     count = int(missing.sum())
     if count:
         raise ValueError(
