@@ -1234,6 +1234,15 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused(folder, capsys, monke
     assert Path("bomb.parquet").stat().st_size < 10_000
     assert run("learn", "bomb.parquet", "--method", "lca", "-o", "m.vicinal", *more) == DATA
     assert "bomb.parquet unpacks to more than 1 MB, over 100 times its size" in capsys.readouterr().err
+    # A folder of such files, and a large one, is read in blocks, which had no limit.
+    Path("bombs").mkdir()
+    for name in ("a", "b"):
+        pd.DataFrame({"a": np.zeros(50_000), "b": np.arange(50_000) % 2.0}).to_parquet(f"bombs/{name}.parquet")
+    assert run("learn", "bombs", "--method", "parzen", "-o", "m.vicinal", *more) == DATA
+    assert "bombs unpacks to more than 1 MB, over 100 times its size" in capsys.readouterr().err
+    monkeypatch.setattr("vicinal._app.blocks.LARGE", 1 << 10)
+    assert run("learn", "bomb.parquet", "--method", "parzen", "-o", "m.vicinal", *more) == DATA
+    assert "bomb.parquet unpacks to more than 1 MB" in capsys.readouterr().err
     assert not Path("m.vicinal").exists()
 
 
@@ -1402,6 +1411,31 @@ def test_training_rows_with_gaps_are_known_again(table, capsys, method, missing)
         unknown = table[list(pipeline[:-1].get_feature_names_out())].isna().to_numpy()
         expected = known - (~unknown) @ log_scale
         np.testing.assert_allclose(scores["log_density"][gaps], expected[gaps], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("missing", ["marginalise", "impute"])
+def test_scores_of_rows_with_gaps_are_those_of_score_rows(folder, missing):
+    """The scale of missing columns was counted twice where a model fills in, and their steps counted into a probability."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.poisson(5.0, size=90), "b": 10.0 * rng.poisson(8.0, size=90)})
+    table = table.where(rng.random(table.shape) > 0.1)
+    table.to_csv("t.csv", index=False)
+    new = pd.DataFrame({"a": [4.0, np.nan, 6.0, np.nan], "b": [70.0, 80.0, np.nan, np.nan]})
+    new.to_csv("new.csv", index=False)
+    assert run("learn", "t.csv", "--method", "parzen", "--missing", missing, "-o", "m.vicinal", "-q") == OK
+    assert run("score", "m.vicinal", "new.csv", "--missing", missing, "--as-new", "-o", "s.csv", "-q") == OK
+    scores, model = pd.read_csv("s.csv"), model_io.load("m.vicinal")
+    np.testing.assert_allclose(scores["log_density"], vicinal.tables.score_rows(model, new), rtol=1e-6, atol=1e-9)
+    gaps = new.isna().to_numpy()
+    if missing == "impute":  # a value that was filled in has no probability
+        np.testing.assert_array_equal(scores["log_probability"].isna(), gaps.any(axis=1))
+        return
+    steps = scores["log_probability"] - scores["log_density"]
+    np.testing.assert_allclose(steps, ~gaps @ np.log([1.0, 10.0]), atol=1e-6)
+    assert run("score", "m.vicinal", "--training", "-o", "t_scores.csv", "-q") == OK
+    scores = pd.read_csv("t_scores.csv")
+    steps = scores["log_probability"] - scores["log_density"]
+    np.testing.assert_allclose(steps, table.notna().to_numpy() @ np.log([1.0, 10.0]), atol=1e-6)
 
 
 def test_columns_that_repeat_their_values_are_kept_out_and_columns_that_follow_from_others_are_told(table, capsys):

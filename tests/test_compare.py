@@ -3,6 +3,7 @@
 import json
 import pickle
 import warnings
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -569,10 +570,31 @@ def test_what_is_done_is_kept_and_not_done_again(few, tmp_path):
         vicinal.compare(X + 1, y, **FEW, keep=kept)
     with pytest.raises(ValueError, match="other rows, or with other settings"):
         vicinal.compare(X, y, **{**FEW, "n_neighbors": 4}, keep=kept)
-    kept.write_text("my notes\n")
-    with pytest.raises(ValueError, match="is not a file of a comparison, and is not changed"):
-        vicinal.compare(X, y, **FEW, keep=kept)
-    assert kept.read_text() == "my notes\n"
+    for notes in (b"my notes\n", b"\xff\xfe\x00"):
+        kept.write_bytes(notes)
+        with pytest.raises(ValueError, match="is not a file of a comparison, and is not changed"):
+            vicinal.compare(X, y, **FEW, keep=kept)
+        assert kept.read_bytes() == notes
+
+
+def test_what_is_kept_survives_cuts_and_damage(few, tmp_path, monkeypatch):
+    """A kill while the file was tidied lost all of it, a damaged line was an error of json, and an empty file was refused."""
+    X, y, whole = few
+    kept = tmp_path / "comparison.partial"
+    kept.write_bytes(b"")
+    same_results(vicinal.compare(X, y, **FEW, keep=kept), whole)
+    lines = kept.read_bytes().splitlines(keepends=True)
+    kept.write_bytes(lines[0][:20])
+    same_results(vicinal.compare(X, y, **FEW, keep=kept), whole)
+    kept.write_bytes(b"".join([*lines[:4], b"\x00" * 20 + b"\n", b'{"kind": 1}\n', *lines[5:-1], lines[-1][:40]]))
+
+    def kill(path, *_, **__):
+        open(path, "w").close()
+        raise Killed
+
+    for name in ("write_text", "write_bytes"):  # as if killed between their two steps
+        monkeypatch.setattr(Path, name, kill)
+    same_results(vicinal.compare(X, y, **FEW, keep=kept), whole)
 
 
 def test_first_results_come_before_what_takes_long(few):

@@ -199,8 +199,8 @@ def ordinary():
         "wide": rng.normal(size=(12, 30)),
         "ties": rng.integers(0, 2, size=(60, 3)).astype(float),
         "integers": rng.integers(0, 9, size=(60, 3)).astype(float),
-        "plenty of integers": rng.integers(0, 5, size=(400, 2)) + np.array([0.0, 0.1]) * rng.normal(size=(400, 1)),
-        "plenty of dependent": np.c_[rng.normal(size=(300, 1)), np.zeros((300, 1))] @ np.array([[1.0, 2.0], [0, 0]]),
+        "plenty of integers": rng.integers(0, 5, size=(150, 2)) + np.array([0.0, 0.1]) * rng.normal(size=(150, 1)),
+        "plenty of dependent": np.c_[rng.normal(size=(100, 1)), np.zeros((100, 1))] @ np.array([[1.0, 2.0], [0, 0]]),
         "two rows": X[:2],
         "far": np.r_[X, [[1e9, 0, 0]]],
     }

@@ -38,10 +38,10 @@ EXPECTED_FAILURES_OF_DIAGONAL = EXPECTED_FAILURES | {
 
 @parametrize_with_checks(
     [
-        NCA(),
-        NCA(objective="likelihood"),
-        NCA(structure="diag"),
-        NCA(solver="cg", random_state=0, init=MultiStart(n_starts=2)),
+        NCA(max_iter=5),
+        NCA(objective="likelihood", max_iter=5),
+        NCA(structure="diag", max_iter=5),
+        NCA(solver="cg", random_state=0, init=MultiStart(n_starts=2), max_iter=5),
     ],
     expected_failed_checks=lambda estimator: (
         EXPECTED_FAILURES_OF_DIAGONAL if estimator.structure == "diag" else EXPECTED_FAILURES
@@ -579,7 +579,7 @@ def test_pickle_clone_and_search(iris):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(nca)).transform(X), nca.transform(X))
     assert clone(nca).get_params() == nca.get_params()
     search = GridSearchCV(
-        make_pipeline(NCA(max_iter=200), KNeighborsClassifier(3)), {"nca__n_components": [1, 2]}, cv=3
+        make_pipeline(NCA(max_iter=20), KNeighborsClassifier(3)), {"nca__n_components": [1, 2]}, cv=2
     ).fit(X, y)
     assert search.best_score_ > 0.9
 

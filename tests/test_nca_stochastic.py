@@ -15,7 +15,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 @parametrize_with_checks(
-    [NCA(solver="stochastic", random_state=0), NCA(solver=StochasticGradient(n_neighbors=5), random_state=0)],
+    [
+        NCA(solver="stochastic", random_state=0, max_iter=3),
+        NCA(solver=StochasticGradient(n_neighbors=5), random_state=0, max_iter=3),
+    ],
     expected_failed_checks=lambda estimator: {
         "check_sample_weight_equivalence_on_dense_data": (
             "a row of weight 2 is left out as a whole when its own neighbours are chosen, while the second copy of a "

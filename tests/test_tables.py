@@ -396,6 +396,38 @@ def test_amounts_and_times_written_as_texts_are_hinted_at(texts, hint):
     assert "'odd'" in notes
 
 
+def test_numbers_with_decimal_commas_are_no_categories():
+    """The advice was to make 0/1 columns of them; and with one_hot that was done without a word."""
+    table = pd.DataFrame({"x": NORMAL, "price": [f"{i % 7},5" for i in range(N)]})
+    [note] = prepare(table).notes
+    assert "decimal=','" in note.text
+    assert "one_hot" not in note.text
+    [note] = prepare(table, one_hot=True).notes
+    assert note.text.startswith("Made 0/1 columns of 'price (7 values)'. Numbers as '0,5' in 'price': decimal=','")
+    assert note.odd
+    both = prepare(table.assign(shop=list("ab") * 30)).notes[0].text
+    assert "Pass one_hot=True to use categories" in both
+    assert "decimal=','" in both
+
+
+def test_a_category_of_thousands_of_values_is_refused_before_the_memory_is_full(monkeypatch):
+    monkeypatch.setattr("vicinal._tables.encoding._MOST_VALUES", 40)
+    table = pd.DataFrame({"x": NORMAL, "zip": 1000 + np.arange(N) // 1})
+    with pytest.raises(TableError, match="'zip' has 60 values, and 0/1 columns are made of 40 at most"):
+        prepare(table, types={"zip": "category"}, one_hot=True)
+    assert list(prepare(table, types={"zip": "text"}, one_hot=True).X) == ["x"]
+
+
+def test_a_lattice_that_is_asked_for_without_a_step_is_completed_by_the_values():
+    """A ColumnType was taken as it is, and a step of None broke the noise later on."""
+    table = pd.DataFrame({"x": NORMAL, "gift": RNG.integers(2, size=N) * 5})
+    assert column_types(table, {"gift": ColumnType("lattice")})["gift"].step == 5.0
+    assert column_types(table, {"gift": ColumnType("lattice", np.float64(2.5), 0.0)})["gift"].step == 2.5
+    assert vicinal._tables.array_types(table.to_numpy(), ["x", "gift"], {"gift": ColumnType("lattice")})[1].step == 5.0
+    with pytest.raises(TableError, match="cannot be 'grid'"):
+        column_types(table, {"gift": ColumnType("grid")})
+
+
 def test_two_features_of_one_name_are_refused():
     table = pd.DataFrame({"c": list("abc") * 20, "c=a": NORMAL})
     with pytest.raises(TableError, match="two columns would be called 'c=a'"):

@@ -21,9 +21,9 @@ def check_array(array: Any, **options: Any) -> NDArray[Any]:
 def validate_data(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
     """Call scikit-learn's ``validate_data`` for rows without a target, with errors that name the columns and a remedy.
 
-    A source of rows is read into memory; a memory map is not copied.
+    A source of rows is read into memory; a memory map is not copied. A tensor on a GPU is copied to the host.
     """
-    X, columns = _rows_and_names(X)
+    X, columns = _rows_and_names(as_host(X))
     try:
         if columns is None:
             return validation.validate_data(estimator, X, **options)
@@ -170,7 +170,7 @@ def check_rows(
     finite = "allow-nan" if gaps else True
     X = validate_data(
         estimator,
-        as_host(X),
+        X,
         reset=reset,
         dtype=list(dtype),
         order="C",

@@ -66,9 +66,23 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         return X @ self.components_.T.astype(X.dtype, copy=False)
 
     def get_mahalanobis_matrix(self) -> NDArray[Any]:
-        """Return ``M = components_.T @ components_`` of shape (n_features, n_features)."""
+        """Return ``M = components_.T @ components_`` of shape (n_features, n_features).
+
+        Raises
+        ------
+        ValueError
+            If entries of M are beyond float64, as those of columns in units of 1e-155 can be.
+        """
         check_is_fitted(self, "components_")
-        return self.components_.T @ self.components_
+        with np.errstate(over="ignore", invalid="ignore"):
+            matrix = self.components_.T @ self.components_
+        if not np.isfinite(matrix).all():
+            raise ValueError(
+                f"the Mahalanobis matrix must fit into {matrix.dtype}, but components_ hold values of magnitude "
+                f"{np.abs(self.components_).max():.3g}, whose squares overflow. Use transform, mahalanobis or "
+                "pair_distance, which do not need the matrix, or fit to columns in larger units."
+            )
+        return matrix
 
     def mahalanobis(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray[Any]:
         """Return distances between all rows of X and all rows of Y.
@@ -92,7 +106,8 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         shift = X[0]
         images = (X - shift) @ self.components_.T
         others = images if Y is X else (Y - shift) @ self.components_.T
-        return cdist(images, others)
+        unit = _unit(images, others)
+        return unit * cdist(images / unit, others / unit)
 
     def pair_distance(self, pairs: ArrayLike, X: ArrayLike | None = None) -> NDArray[Any]:
         """Return the distance within each pair.
@@ -111,7 +126,9 @@ class LinearMetricMixin(NotebookMixin, ClassNamePrefixFeaturesOutMixin, Transfor
         check_is_fitted(self, "components_")
         difference = self._difference_of_rows(pairs) if X is None else self._difference_of_positions(pairs, X)
         # The difference is formed before the product: an offset shared by both rows costs no digits.
-        return np.linalg.norm(difference @ self.components_.T, axis=1)
+        images = difference @ self.components_.T
+        unit = _unit(images)
+        return unit * np.linalg.norm(images / unit, axis=1)
 
     def _difference_of_rows(self, pairs):
         pairs = check_array(
@@ -156,6 +173,12 @@ def rank_tolerance(n_features, resolution=0.0):
 def _holds(dtype: Any, components: np.ndarray) -> bool:
     """Return whether a dtype can hold the components: data in units of 1e-100 have some of 1e100."""
     return bool(np.abs(components).max(initial=0.0) <= np.finfo(dtype).max)
+
+
+def _unit(*images: np.ndarray) -> float:
+    """Return a power of two in whose units the squares of the entries neither overflow nor vanish; 1 in ordinary cases."""
+    largest = max(float(np.abs(rows).max(initial=0.0)) for rows in images)
+    return 1.0 if largest == 0.0 or 1e-100 < largest < 1e100 else float(2.0 ** np.floor(np.log2(largest)))
 
 
 def range_basis(covariance, *, tolerance, floor=0.0):

@@ -84,12 +84,29 @@ def fitted_facts(estimator: Any) -> list[str]:
     return facts
 
 
+def _spread(estimator: Any) -> np.ndarray | None:
+    """Return the standard deviations of the training rows' columns; None where the estimator does not know them."""
+    total = getattr(estimator, "total_covariance_", None)
+    if total is not None:
+        return np.sqrt(np.diag(total))
+    if hasattr(estimator, "gaussian_components_"):  # whose centres are not the rows
+        return None
+    try:
+        centres = getattr(getattr(estimator, "mixture_", None), "centres", None)
+    except NotFittedError:  # it was saved without its rows
+        return None
+    if not isinstance(centres, np.ndarray) or centres.shape[1:] != estimator.components_.shape[1:]:
+        return None
+    return centres.std(axis=0, dtype=np.float64)
+
+
 def _shares(estimator: Any) -> str:
-    """Bars: the share of each column in the squared length of the components, the largest first."""
+    """Bars: the share of the squared distance that a standard deviation (or a unit) of each column makes, the largest first."""
     components = getattr(estimator, "components_", None)
     if components is None or np.ndim(components) != 2 or not np.size(components):
         return ""
-    squares = np.square(np.asarray(components, dtype=np.float64)).sum(axis=0)
+    spread = _spread(estimator)
+    squares = np.square(np.asarray(components, dtype=np.float64) * (1.0 if spread is None else spread)).sum(axis=0)
     if not np.isfinite(squares).all() or squares.sum() == 0:
         return ""
     shares = squares / squares.sum()
@@ -102,7 +119,8 @@ def _shares(estimator: Any) -> str:
             f'<td style="padding:1px 0 1px 8px">{100 * shares[i]:.1f} %</td></tr>'
         )
     more = f" ({len(shares) - _MOST_BARS} more)" if len(shares) > _MOST_BARS else ""
-    caption = f'<caption style="text-align:left;opacity:.75">weight of each column in the metric{more}</caption>'
+    what = "unit" if spread is None else "standard deviation"
+    caption = f'<caption style="text-align:left;opacity:.75">share of the squared distance that one {what} of a column makes{more}</caption>'
     return f'<table style="border-collapse:collapse;font-size:13px">{caption}{"".join(rows)}</table>'
 
 

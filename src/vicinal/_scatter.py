@@ -414,6 +414,7 @@ def soft_frames(
         frames[:, i], variances[:, i] = directions[:, 0], squares[:, 0]
 
     with one_blas_thread():
+        # Departure 3 (ManifoldParzen): Weights of the soft neighbourhood are relative to the largest.
         for query, point, shares in problem.at().neighbors_above(_LEAST_SHARE):
             edges = np.flatnonzero(np.diff(query, prepend=-1, append=n))
             groups = ((query[lo], point[lo:hi], shares[lo:hi]) for lo, hi in pairwise(edges))

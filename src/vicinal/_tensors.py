@@ -4,6 +4,7 @@ A fit to such rows does its pairwise computations on the device (`device_of_fit`
 on unchanged (`tensor_of`).  Fitted attributes are NumPy arrays, so a fit makes one copy on the host.
 """
 
+import sys
 import weakref
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -26,6 +27,11 @@ def _elsewhere(device: Any) -> bool:
 def as_host(values: Any) -> Any:
     """Return a tensor on a device as a NumPy array, and anything else as it is."""
     return values.detach().cpu().numpy() if on_device(values) else values
+
+
+def as_given(values: np.ndarray, X: Any) -> Any:
+    """Results for the rows of X: a tensor on the device of X where X is on one, else the array as it is."""
+    return sys.modules["torch"].as_tensor(values, device=X.device) if on_device(X) else values
 
 
 def remember(estimator: Any, rows: np.ndarray, X: Any) -> None:

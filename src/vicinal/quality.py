@@ -131,7 +131,7 @@ def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """
     true, predicted = _two_labelings(y_true, y_pred)
     table = contingency_matrix(true, predicted)
-    # Departure 1: the paper prints a minimum over permutations, times 100; it is a maximum.
+    # Departure 1 (quality): Clustering accuracy is the largest trace. The paper prints a minimum, times 100.
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum() / len(true))
 
@@ -183,7 +183,7 @@ def balanced_rand_score(y_true: ArrayLike, y_pred: ArrayLike, *, balance: str = 
     if len(true) < 2:
         raise ValueError("balanced_rand_score compares pairs: expected at least 2 rows, got 1. Add rows.")
     # agreement[s, t]: ordered pairs together (1) or apart (0) by the balancing (s), by the other (t)
-    # Departure 3: by either partition; the paper does not say which.
+    # Departure 3 (quality): The balanced Rand score is balanced by either partition.
     pair = (predicted, true) if balance == "predicted" else (true, predicted)
     agreement = pair_confusion_matrix(*pair)
     shares = [int(agreement[kind, kind]) / int(agreement[kind].sum()) for kind in (0, 1) if agreement[kind].any()]
@@ -239,7 +239,7 @@ def neighbor_purity(X: ArrayLike, y: ArrayLike, n_neighbors: int) -> NDArray[Any
     k = check_integer(n_neighbors, "n_neighbors")
     if k > n - 1:
         raise ValueError(f"n_neighbors={k} needs at least {k + 1} rows, got {n}. Lower n_neighbors or add data.")
-    # Departure 2: ties share their places; the paper does not speak of them.
+    # Departure 2 (quality): Neighbours at equal distance share their places.
     right = right_neighbors_by_place(X, y, k)
     return np.cumsum(right) / np.arange(1, k + 1) / n
 

@@ -21,7 +21,7 @@ from vicinal._app.tables import (
     table_format,
 )
 from vicinal._app.text_tables import decoding, text_table
-from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, text_columns, with_plain_texts
+from vicinal._app.unpacking import UnpackLimit, refuse_gzip_bomb, size_of_values, text_columns, with_plain_texts
 
 # Tables up to this size are read at once. It is the size of a text file, or of the numbers of another one, in bytes.
 LARGE = 64 << 20
@@ -137,6 +137,7 @@ class TableBlocks:
             files = dataset.dataset(self._source, format="parquet").files
         if not files:
             raise DataFailure(f"cannot read {self._source}: the folder holds no Parquet file.")
+        whole, unpacked = UnpackLimit(self._source, sum(map(os.path.getsize, files)), self._options.max_unpacked), 0
         for path in files:
             with decoding(path, "a Parquet table"):
                 schema = read_schema(path)
@@ -144,6 +145,9 @@ class TableBlocks:
             limit = UnpackLimit(path, os.path.getsize(path), self._options.max_unpacked)
             with decoding(path, "a Parquet table"), ParquetFile(path, read_dictionary=texts) as content:
                 chosen = self._choice.of([str(name) for name in schema.names], path)
+                # A block holds little, but some commands put the blocks together again, and a bomb has no end of them.
+                unpacked += size_of_values(content.metadata, chosen)
+                whole.check(unpacked)
                 for batch in content.iter_batches(_rows_in_block(len(chosen or schema.names)), columns=chosen):
                     yield with_plain_texts(Table.from_batches([batch]), texts, limit).to_pandas()
 

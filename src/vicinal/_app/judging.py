@@ -14,7 +14,7 @@ from vicinal._density.training_rows import (
     positions_among,
     rows_in,
 )
-from vicinal._tables import N_DRAWS
+from vicinal._tables import N_DRAWS, fills_in, log_steps
 
 _BLOCK = 8192  # rows that are scored at a time
 
@@ -144,7 +144,8 @@ def _log_scale_of(model, n_features):
 def _judged_as_new(model, detector, features):
     """Return the same for rows that are all new, from their known values if they have missing values."""
     gaps = features.isna().to_numpy().any(axis=1)
-    if gaps.any() and hasattr(model.estimator, "score_incomplete"):
+    # A row that the model fills in has no gap left when the density sees it.
+    if gaps.any() and hasattr(model.estimator, "score_incomplete") and not fills_in(model.whole):
         return _judged_with_gaps(model, detector, features, gaps)
     scores = ask(model.whole.score_samples if _is_detector(model) else detector.score_samples, features)
     return {
@@ -170,6 +171,36 @@ def _judged_with_gaps(model, detector, features, gaps):
     unknown = features[gaps].isna().to_numpy()
     judged["log_density"][gaps] += unknown @ _log_scale_of(model, unknown.shape[1])
     return judged
+
+
+def log_probabilities(model, log_density, features, own):
+    """Bounds on the log-probabilities of rows whose columns are all rounded, NaN where a value was filled in; None where a column is not.
+
+    Parameters
+    ----------
+    model : Model
+    log_density : array of shape (m,)
+        In the units of the table.
+    features : DataFrame or None
+        The rows; None for the training rows.
+    own : array of shape (m,)
+        The positions of equal training rows, or -1.
+    """
+    if model.noise is None or not model.noise.steps_.all():
+        return None
+    gaps = _training_gaps(model, own) if features is None else features.isna().to_numpy()
+    found = log_density + ~gaps @ log_steps(model.noise)
+    return np.where(gaps.any(axis=1), np.nan, found) if fills_in(model.whole) else found
+
+
+def _training_gaps(model, own):
+    """Return where values of training rows were missing."""
+    from vicinal import DensityImputer
+
+    steps = [step for _, step in getattr(model.whole, "steps", [])]
+    densities = [model.estimator, *(step.density_ for step in steps if isinstance(step, DensityImputer))]
+    rows = next((rows for rows in map(incomplete_rows_in, densities) if rows is not None), None)
+    return np.zeros((len(own), model.n_features), dtype=bool) if rows is None else np.isnan(rows[own])
 
 
 def reasons_of(model, detector, features, own, outliers):

@@ -14,7 +14,7 @@ from vicinal._app.models import set_engine
 from vicinal._app.words import in_command_words
 from vicinal._engine import resident_rows
 from vicinal._row_sources import RowsFile
-from vicinal._tables import TableError, refuse_infinite
+from vicinal._tables import EqualRows, TableError, refuse_infinite
 
 # Methods that learn from rows in a file.
 METHODS = ("lca", "nca", "rca")
@@ -85,7 +85,7 @@ def prepare_large(blocks: Any, arguments: Any, console: Any, **options: Any) -> 
     unsupervised, label = arguments.method == "lca", options.get("label")
     first_block: Any = None
     noise: Any = None
-    labels, rows, ids, scaler = [], [], [], StandardScaler()
+    labels, rows, ids, scaler, seen = [], [], [], StandardScaler(), EqualRows()
     with contextlib.ExitStack() as stack:
         for first, frame, told in in_turn(blocks, console):
             if first_block is None:
@@ -97,7 +97,7 @@ def prepare_large(blocks: Any, arguments: Any, console: Any, **options: Any) -> 
                 file = stack.enter_context(RowsFile(first_block.X.shape[1]))
             values, kept = _numbers(frame, first_block, arguments, told, **options)
             if noise is not None:
-                values = noise.transform_training_rows(values)
+                values = noise.transform_training_rows(values, seen)
             file.write(values)
             scaler.partial_fit(values)
             rows.append(first + kept)

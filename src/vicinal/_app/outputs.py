@@ -124,7 +124,8 @@ def partial_file(arguments, output, option):
         raise UsageFailure(f"--resume: there is no {path} to continue from. Omit --resume.")
     if not arguments.resume and os.path.exists(path):
         with open(path, "rb") as file:
-            if file.read(len(PARTIAL_BEGINNING)) != PARTIAL_BEGINNING:
+            beginning = file.read(len(PARTIAL_BEGINNING))
+            if not PARTIAL_BEGINNING.startswith(beginning):  # a kill can leave an empty file
                 raise OutputFailure(
                     f"{path} would be used to keep finished work, but it is not a file of vicinal. Move it away."
                 )

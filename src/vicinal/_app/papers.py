@@ -7,6 +7,7 @@ from vicinal._app.console import count
 from vicinal._app.errors import CLAIM, DataFailure, Failure, OutputFailure, UsageFailure
 from vicinal._app.outputs import write_json, write_lines, write_text
 from vicinal._app.paths import keep_apart
+from vicinal._engine import available_threads
 from vicinal.papers import (
     PAPERS,
     CannotWrite,
@@ -42,9 +43,10 @@ def papers(arguments, console):
     except OSError as error:
         raise UsageFailure(f"--output {folder}: cannot be made a folder ({error.strerror or error}).") from error
     outcomes = []
+    jobs = arguments.jobs or (1 if arguments.figure else available_threads())
     try:
         skipped = measure(
-            chosen, setting, folder, fresh=arguments.fresh, jobs=arguments.jobs, minutes=arguments.minutes,
+            chosen, setting, folder, fresh=arguments.fresh, jobs=jobs, minutes=arguments.minutes,
             drawing=not arguments.measure, progress=console.progress, check=arguments.check_interrupted,
         )  # fmt: skip
         if arguments.measure:

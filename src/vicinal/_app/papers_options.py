@@ -47,8 +47,8 @@ def add_papers(commands: Any, general: argparse.ArgumentParser, whole: Callable[
         help="the folder for results, pictures and pages; an interrupted run continues from it; default vicinal-papers",
     )  # fmt: skip
     papers.add_argument(
-        "--jobs", type=whole, default=1, metavar="N",
-        help="the number of units of work at a time, each in a process with its share of the cores; default 1",
+        "--jobs", type=whole, metavar="N",
+        help="the number of units of work at a time, each in a process with its share of the cores; default: one per core, or 1 with --figure",
     )  # fmt: skip
     papers.add_argument(
         "--minutes",

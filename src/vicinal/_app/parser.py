@@ -1,6 +1,7 @@
 """The command line: options, help and examples.  Imports nothing heavy."""
 
 import argparse
+from typing import Any
 
 from vicinal._app.adapt_options import MAX_UNPACKED_HELP, add_adapt, size_text
 from vicinal._app.clusters import cluster_options
@@ -34,7 +35,7 @@ Use `vicinal COMMAND --help` to see the options of a command.
 """
 
 
-def make_parser():
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="vicinal", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -42,7 +43,23 @@ def make_parser():
     parser.add_argument("--version", action="version", version=f"vicinal {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     general, table, prepared = _general_options(), _table_options(), _prepare_options()
+    _add_learn(commands, table, prepared, general)
+    _add_transform(commands, table, general)
+    _add_score(commands, table, general)
+    _add_neighbors(commands, table, general)
+    _add_inspect(commands, general)
+    _add_compare(commands, table, prepared, general)
+    _add_report(commands, table, general)
+    add_adapt(commands, general)
+    _add_demo(commands, general)
+    add_papers(commands, general, _positive)
+    return parser
 
+
+_Parser = argparse.ArgumentParser
+
+
+def _add_learn(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     learn = commands.add_parser(
         "learn", parents=[table, prepared, general, cluster_options(_positive)], help="fit a metric or a density and save it", description=_LEARN,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -53,7 +70,7 @@ def make_parser():
     learn.add_argument("--method", required=True, choices=METHODS, help="the method to fit (see above)")
     supervision = learn.add_mutually_exclusive_group()
     supervision.add_argument(
-        "--target", metavar="COL", help="the column of classes (nca: also of numbers); it is not used as a feature"
+        "--target", metavar="COL", help="the column of classes (nca: or of numbers), not a feature"
     )
     supervision.add_argument(
         "--groups",
@@ -66,9 +83,7 @@ def make_parser():
         metavar="FILE",
         help="a table of two columns: pairs of rows that belong together, as row numbers from 0 or as values of --id",
     )
-    learn.add_argument(
-        "--id", metavar="COL", help="the column that identifies the rows in --pairs; it is not used as a feature"
-    )
+    learn.add_argument("--id", metavar="COL", help="the column that identifies rows in --pairs, not a feature")
     learn.add_argument(
         "--set",
         action="append",
@@ -77,29 +92,29 @@ def make_parser():
         help="a parameter of the method, as in --set n_components=2; may be repeated",
     )
     learn.add_argument(
-        "--max-rows", type=_positive, metavar="N", help="learn from a random sample of this many rows; default: all"
+        "--max-rows", type=_positive, metavar="N", help="learn from a random sample of N rows; default: all"
     )
-    learn.add_argument(
-        "--no-scale",
-        action="store_true",
-        help="use the columns in their own units; by default each is standardised first",
-    )
+    learn.add_argument("--no-scale", action="store_true", help="do not standardise the columns, as is done by default")
     add_output(
         learn, "-o", "--output", beside=[PARTIAL], metavar="MODEL", required=True, help="the model file to write"
     )
     _add_resume(learn, "MODEL")
     _add_key_file(learn, "sign the model with the key in this file (the raw bytes of the file, at least 16)")
 
+
+def _add_transform(commands: Any, table: _Parser, general: _Parser) -> None:
     transform = commands.add_parser(
         "transform", parents=[table, general], help="map rows to a space in which the learned distance is Euclidean",
         description="Map rows to a space in which the learned distance is Euclidean. Columns are selected by name; others are ignored.",
     )  # fmt: skip
     _add_model_and_data(transform, in_blocks=True)
     transform.add_argument(
-        "--keep", metavar="COLS", action="append", help="columns to copy into the output (comma-separated)"
+        "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
     )
     _add_table_output(transform)
 
+
+def _add_score(commands: Any, table: _Parser, general: _Parser) -> None:
     score = commands.add_parser(
         "score", parents=[table, general, cluster_options(_positive)], help="log-density, outlier flag and p-value of each row", description=_SCORE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -108,7 +123,7 @@ def make_parser():
     score.add_argument(
         "--training",
         action="store_true",
-        help="score the training rows, each under the model without that row; needs no DATA",
+        help="score the training rows, each without itself; needs no DATA",
     )
     score.add_argument("--as-new", action="store_true", help="score rows that equal a training row as if they were new")
     score.add_argument(
@@ -123,10 +138,12 @@ def make_parser():
         "--explain", action="store_true", help="add a column 'why' that explains each outlier (parzen and lca)"
     )
     score.add_argument(
-        "--keep", metavar="COLS", action="append", help="columns to copy into the output (comma-separated)"
+        "--keep", metavar="COLS", action="append", help="columns to copy to the output (comma-separated)"
     )
     _add_table_output(score)
 
+
+def _add_neighbors(commands: Any, table: _Parser, general: _Parser) -> None:
     neighbors = commands.add_parser(
         "neighbors", parents=[table, general], help="nearest rows under the learned metric", description=_NEIGHBORS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -142,6 +159,8 @@ def make_parser():
     neighbors.add_argument("--id", metavar="COL", help="identify rows by this column instead of by number")
     _add_table_output(neighbors)
 
+
+def _add_inspect(commands: Any, general: _Parser) -> None:
     inspect = commands.add_parser(
         "inspect",
         parents=[general],
@@ -150,6 +169,8 @@ def make_parser():
     )
     _add_model(inspect)
 
+
+def _add_compare(commands: Any, table: _Parser, prepared: _Parser, general: _Parser) -> None:
     compare = commands.add_parser(
         "compare", parents=[table, prepared, general], help="cross-validated comparison of metrics and densities", description=_COMPARE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -174,20 +195,14 @@ def make_parser():
         help="write a report: one HTML file that needs no network",
     )
     compare.add_argument(
-        "-k", type=_positive, default=5, metavar="K", help="the number of neighbours that predict a row; default 5"
+        "-k", type=_positive, default=5, metavar="K", help="the number of neighbours per prediction; default 5"
     )
     compare.add_argument(
         "--methods",
         metavar="NAMES",
         help="compare only these methods (comma-separated), as in euclidean,z-scored,nca,parzen-loo,lca",
     )
-    compare.add_argument(
-        "--folds",
-        type=_two_or_more,
-        default=5,
-        metavar="N",
-        help="the number of folds of the cross-validation; default 5",
-    )
+    compare.add_argument("--folds", type=_two_or_more, default=5, metavar="N", help="the number of folds; default 5")
     compare.add_argument(
         "--repeats",
         type=_positive,
@@ -210,6 +225,8 @@ def make_parser():
 
     _add_resume(compare, "--report FILE")
 
+
+def _add_report(commands: Any, table: _Parser, general: _Parser) -> None:
     report = commands.add_parser(
         "report", parents=[table, general], help="write a page about a model file and the rows of a table", description=_REPORT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -219,8 +236,8 @@ def make_parser():
     report.add_argument("--id", metavar="COL", help="identify rows by this column instead of by number")
     add_output(report, "-o", "--output", metavar="FILE", required=True, help="the page to write: one HTML file")
 
-    add_adapt(commands, general)
 
+def _add_demo(commands: Any, general: _Parser) -> None:
     demo = commands.add_parser(
         "demo", parents=[general], help="run comparisons on built-in data, with a picture and a report", description=_DEMO,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -229,9 +246,6 @@ def make_parser():
         demo, "--folder", folder=True, files=DEMO_FILES, default=".", metavar="DIR",
         help="the output folder; default: the current folder",
     )  # fmt: skip
-
-    add_papers(commands, general, _positive)
-    return parser
 
 
 _LEARN = """\
@@ -289,9 +303,7 @@ def _general_options():
     group.add_argument("-q", "--quiet", action="store_true", help="print only errors to stderr")
     group.add_argument("--json", action="store_true", help="print the result as JSON to stdout")
     group.add_argument("--seed", type=_seed, default=0, metavar="N", help="the seed of all random choices; default 0")
-    group.add_argument(
-        "--threads", type=_positive, metavar="N", help="the number of threads; default: all that the process may use"
-    )
+    group.add_argument("--threads", type=_positive, metavar="N", help="the number of threads; default: all available")
     group.add_argument(
         "--memory",
         type=size_text,
@@ -305,12 +317,10 @@ def _table_options():
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("reading tables")
     group.add_argument("--format", choices=_FORMATS, help="the format of DATA, if its extension does not say")
-    group.add_argument(
-        "--sep", metavar="CHAR", help="the separator of columns in CSV; default: detected (a tab in TSV)"
-    )
+    group.add_argument("--sep", metavar="CHAR", help="the column separator of CSV; default: detected (a tab in TSV)")
     group.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV and TSV; default utf-8")
     group.add_argument(
-        "--decimal", metavar="CHAR", help="the decimal point of CSV and TSV; default . (as in --decimal ,)"
+        "--decimal", metavar="CHAR", help="the decimal point of CSV and TSV, as in --decimal ,; default ."
     )
     group.add_argument(
         "--na",
@@ -358,7 +368,7 @@ def _prepare_options():
         "identifier instead of its detected kind; may be repeated",
     )
     group.add_argument(
-        "--one-hot", action="store_true", help="turn categories into 0/1 columns; without it they are left out"
+        "--one-hot", action="store_true", help="convert categories to 0/1 columns; default: leave them out"
     )
     return parser
 

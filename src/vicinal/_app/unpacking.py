@@ -91,7 +91,7 @@ def read_parquet(content: bytes, name: str, asked: str | None, choose: Any) -> A
     limit, found = UnpackLimit(name, len(content), asked), ParquetFile(io.BytesIO(content))
     schema = found.schema_arrow
     chosen = choose([str(column) for column in schema.names])
-    limit.check(_size_of_values(found.metadata, chosen))
+    limit.check(size_of_values(found.metadata, chosen))
     table = ParquetFile(io.BytesIO(content), read_dictionary=text_columns(schema)).read(columns=chosen)
     return with_plain_texts(table, text_columns(schema), limit)
 
@@ -119,8 +119,8 @@ def _is_text(kind: Any) -> bool:
     return types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind)
 
 
-def _size_of_values(metadata: Any, chosen: list[str] | None) -> int:
-    """Return how many bytes the values of some columns take in memory; of texts the references."""
+def size_of_values(metadata: Any, chosen: list[str] | None) -> int:
+    """Return how many bytes the values of some columns take in memory; of texts, only the references."""
     size = 0
     wanted = None if chosen is None else set(chosen)
     for i in range(metadata.num_row_groups):

@@ -14,6 +14,7 @@ from vicinal._app.judging import (
     detector_of,
     in_blocks_of,
     judged_rows,
+    log_probabilities,
     mention_training_rows,
     reasons_of,
     training_rows_of,
@@ -148,10 +149,11 @@ class _Scorer:
                 "outlier": outliers.astype(int),
             }
         )
-        if model.noise is not None and model.noise.steps_.all():
-            result["log_probability"] = result["log_density"] + np.log(model.noise.steps_).sum()
+        features = None if block.picked is None else block.picked.features
+        bounds = log_probabilities(model, result["log_density"].to_numpy(), features, block.own)
+        if bounds is not None:
+            result["log_probability"] = bounds
         if arguments.explain:
-            features = None if block.picked is None else block.picked.features
             result["why"] = ["; ".join(texts) for texts in reasons_of(model, detector, features, block.own, outliers)]
             for name, differs in broken.items():
                 result["why"] = _with_broken(result["why"], name, differs, block)

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from joblib import hash as hash_of
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vicinal._compare.methods import ALL_VARIANCE, WIDE, Method
 from vicinal._engine import prepare
-from vicinal._tables import draw_scores, log_volume
+from vicinal._tables import draw_scores, known_log_volumes
 
 RECALL_AT = (1, 5, 10)
 LONGEST_CURVE = 30
@@ -203,18 +202,10 @@ def density_outcome(method, rows, fits):
 
 
 def _mean_score(density, X):
-    """Return the mean log-density of rows in the units of the data; where they have gaps, of what is known of them."""
-    if not np.isnan(X).any():
-        return float(np.mean(draw_scores(density, X))) - log_volume(density)
-    if not hasattr(steps_of(density)[-1], "score_incomplete"):
+    """Return the mean log-density of rows in the units of the data, by their known values if some are missing."""
+    if np.isnan(X).any() and not hasattr(steps_of(density)[-1], "score_incomplete"):
         raise ValueError("it cannot score rows with missing values")
-    scores = draw_scores(density, X, method="score_incomplete").mean(axis=0)
-    for step in steps_of(density)[:-1]:
-        if isinstance(step, ColumnTransformer):
-            X = step.transform(X)
-        elif isinstance(step, StandardScaler):
-            scores = scores - ~np.isnan(X) @ np.log(step.scale_)
-    return float(np.mean(scores))
+    return float(np.mean(draw_scores(density, X).mean(axis=0) - known_log_volumes(density, X)))
 
 
 def steps_of(estimator):

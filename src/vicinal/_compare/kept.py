@@ -6,6 +6,7 @@ as JSON; Python writes and reads floats without loss. A line that was truncated 
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,25 +35,29 @@ class KeptOutcomes:
     def __init__(self, path: str | os.PathLike[str], plan: Plan) -> None:
         self._path = Path(path)
         self._known: dict[tuple[str, str, int], Outcome] = {}
-        header = json.dumps({"what": _WHAT, "version": __version__, "digest": _digest(plan)})
-        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True) if self._path.exists() else []
-        if lines and _kind_of(lines[0]) != _WHAT:
+        header = json.dumps({"what": _WHAT, "version": __version__, "digest": _digest(plan)}).encode() + b"\n"
+        lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        cut = len(lines) == 1 and header.startswith(lines[0])  # a kill can leave a part of the header
+        if lines and not cut and _kind_of(lines[0]) != _WHAT:
             raise ComparisonError(
                 "{keep}: {path} is not a file of a comparison, and is not changed. Choose another path.",
                 {"path": str(path)},
             )
-        if lines and lines[0].strip() != header:
+        if lines and not cut and lines[0] != header:
             raise ComparisonError(
                 "{keep}: {path} belongs to a comparison of other rows, or with other settings or another version of vicinal. "
                 "Delete it to start again.",
                 {"path": str(path)},
             )
-        whole = [line for line in lines if line.endswith("\n")]
+        whole = [line for line in lines if line.endswith(b"\n")]
         for line in whole[1:]:
-            entry = json.loads(line)
-            self._known[entry["kind"], entry["name"], entry["fold"]] = _read(entry["outcome"])
-        if whole != lines or not whole:
-            self._path.write_text("".join(whole or [header + "\n"]), encoding="utf-8")
+            with suppress(ValueError, TypeError, KeyError):  # a line that is damaged is done again
+                entry = json.loads(line)
+                self._known[entry["kind"], entry["name"], entry["fold"]] = _read(entry["outcome"])
+        if not whole:
+            self._path.write_bytes(header)
+        elif whole != lines:
+            os.truncate(self._path, sum(map(len, whole)))  # in one step: nothing that was kept can be lost
 
     def get(self, kind: str, name: str, fold: int) -> Outcome | None:
         """Return the outcome of a method in a fold, or None if it is not known."""
@@ -67,7 +72,7 @@ class KeptOutcomes:
             os.fsync(file.fileno())
 
 
-def _kind_of(line: str) -> Any:
+def _kind_of(line: bytes) -> Any:
     try:
         header = json.loads(line)
     except ValueError:

@@ -138,7 +138,7 @@ def make_face_pairs(
         raise ValueError("a pair shows two people, so images of at least 2 groups are needed, got 1. Add images.")
     rng = check_random_state(random_state)
 
-    # Departure 4: any upright pictures, where the paper has FERET-B.
+    # Departure 4 (datasets): Any upright pictures serve. The paper has FERET-B.
     first = rng.randint(len(images), size=n_pairs)
     second = rng.randint(len(images), size=n_pairs)
     while (same := groups[first] == groups[second]).any():

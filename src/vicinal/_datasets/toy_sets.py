@@ -112,7 +112,7 @@ def make_five_gaussians(
     n = check_integer(n_samples, "n_samples", least=5)
     radius = check_positive(radius, "radius")
     rng = check_random_state(random_state)
-    # Departure 1: the layout is not in the paper.
+    # Departure 1 (datasets): The layout of the five Gaussians is ours.
     centers = radius * np.array([[0, 0], [1, 0], [0, 1], [-1, 0], [0, -1]], dtype=float)
     return _gaussians(centers, _shares(n, [4, 1, 1, 1, 1]), rng)
 
@@ -165,7 +165,7 @@ def add_noise_dimensions(
             f"X must have a covariance of full rank to be whitened, got rank {rank} with {d} columns and {n} "
             "rows. Drop constant or repeated columns, or project with sklearn.decomposition.PCA first."
         )
-    # Departure 2: the paper says "whitened"; any rotation of this is white too.
+    # Departure 2 (datasets): Whitened rows take the symmetric root. Any rotation of this is white, too.
     whitened = (X @ vectors / np.sqrt(values)) @ vectors.T
     return np.hstack([whitened, rng.standard_normal((n, k))])
 
@@ -216,7 +216,7 @@ def make_rings(
     thickness = check_positive(thickness, "thickness", strict=False)
     noise = check_positive(noise_std, "noise_std", strict=False)
     rng = check_random_state(random_state)
-    # Departure 3: radii and widths are not in the paper.
+    # Departure 3 (datasets): The radii and widths of the rings are ours.
     plane, y = _circles(np.arange(1.0, classes + 1), n, thickness, rng)
     return np.column_stack([plane, noise * rng.standard_normal(n)]), y
 

@@ -16,6 +16,7 @@ from vicinal._leave_one_out import scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 from vicinal._notebook import NotebookMixin
 from vicinal._supervision import code_classes
+from vicinal._tensors import as_host
 
 
 class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
@@ -102,13 +103,13 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         if getattr(getattr(density, "selection", None), "classifies", False):
             # A classification criterion chooses the parameters of all classes together.
             options = {} if weight is None else {"sample_weight": weight}
-            density = density.selected(rows_as_passed(passed, X), y, **options)
+            density = density.selected(rows_as_passed(passed, X, density=density), y, **options)
         self.densities_ = []
         for code, label in enumerate(self.classes_.tolist()):
             rows = counted[codes == code]
             options = {} if weight is None else {"sample_weight": weight[rows]}
             try:
-                fitted = _fit_in_all_columns(clone(density), rows_as_passed(passed, X, rows), options)
+                fitted = _fit_in_all_columns(clone(density), rows_as_passed(passed, X, rows, density=density), options)
             except ValueError as error:
                 raise ValueError(f"class {label!r} with {len(rows)} training rows: {error}") from error
             self.densities_.append(fitted)
@@ -188,9 +189,9 @@ class DensityClassifier(NotebookMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         passed = X
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        rows = rows_as_passed(passed, X)
+        rows = rows_as_passed(passed, X, density=self.densities_[0])
         with np.errstate(divide="ignore"):
-            joint = np.log(self.priors_) + np.column_stack([d.score_samples(rows) for d in self.densities_])
+            joint = np.log(self.priors_) + np.column_stack([as_host(d.score_samples(rows)) for d in self.densities_])
         joint += self._off_constants(X.astype(np.float64, copy=False))
         if np.isnan(joint).any():
             raise ValueError(

@@ -5,6 +5,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from vicinal._density.parzen import ParzenWindows
+from vicinal._tensors import on_device
 
 
 def as_density(density):
@@ -29,8 +30,13 @@ def check_takes_weights(density, weight):
         )
 
 
-def rows_as_passed(passed, X, chosen=None):
-    """Return rows as passed if they have column names, which a density's metric may use; otherwise as validated."""
+def rows_as_passed(passed, X, chosen=None, *, density=None):
+    """Return rows as passed if they have column names, which a density's metric may use; otherwise as validated.
+
+    A tensor on a GPU is also passed on unchanged to a `density` of vicinal, which then works on the device.
+    """
+    if on_device(passed) and hasattr(density, "engine"):
+        return passed if chosen is None else passed[chosen]
     rows = passed if hasattr(passed, "columns") else X
     return rows if chosen is None else _safe_indexing(rows, chosen)
 

@@ -38,6 +38,7 @@ def nearest_neighbors(Z, k, candidates=None, *, neighbor_search="exact", engine=
     own[candidates] = np.arange(len(candidates))
     engine = replace(as_engine(engine), precision=None)
     problem = prepare(engine, Z if everyone else Z[candidates], n_queries=n, leave_one_out=everyone)
+    # Departure 1 (ManifoldParzen): Exactly k neighbours count. Ties are in the order of the index.
     if neighbor_search == "exact":
         rows, left_out = (None, None) if everyone else (Z, own)
         return candidates[problem.at().nearest(k, rows, left_out).indices]

@@ -114,7 +114,7 @@ class ParzenMeanShift(NotebookMixin, ClusterMixin, BaseEstimator):
         weight = check_weights(sample_weight, X)
         check_takes_weights(density, weight)
         options = {} if weight is None else {"sample_weight": weight}
-        self.density_ = clone(density).fit(rows_as_passed(passed, X), **options)
+        self.density_ = clone(density).fit(rows_as_passed(passed, X, density=density), **options)
         mixture = self._mixture()
         ends, self.n_iter_, arrived = seek_modes(mixture, X, max_iter=max_iter, tol=step_tol)
         problem = mixture.placement(len(X), SEEKING_PASSES).problem

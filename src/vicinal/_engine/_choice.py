@@ -14,6 +14,7 @@ from vicinal._callers import callers_line
 from vicinal._dask import rows_on_cluster
 from vicinal._engine._settings import Engine, as_engine
 from vicinal._engine._tuning import PAIR_COST, PRUNED_FROM_POINTS, SMALL_WORK
+from vicinal._tensors import on_device
 
 
 class Work(NamedTuple):
@@ -124,13 +125,13 @@ def which_engine(X: ArrayLike, estimator: Any = None) -> str:
         )
     if hasattr(estimator, "get_params") and not isinstance(estimator, Engine):
         return _said_of_estimator(X, shape, estimator)
-    return _said_of_work(X, as_engine(estimator), Work(shape[0], shape[0], shape[1]))
+    return _said_of_work(X, estimator, Work(shape[0], shape[0], shape[1]))
 
 
 def _said_of_estimator(X: ArrayLike, shape: tuple[int, int], estimator: Any) -> str:
     if hasattr(estimator, "_pair_work"):
         work, metric = estimator._pair_work(*shape), _metric_of(estimator, shape[1])
-        return _said_of_work(X, as_engine(estimator.engine), work, metric)
+        return _said_of_work(X, estimator.engine, work, metric)
     name = type(estimator).__name__
     inner = [step for _, step in estimator.steps] if hasattr(estimator, "steps") else _inner_estimators(estimator)
     said = {type(one).__name__: _said_of_estimator(X, shape, one) for one in inner if hasattr(one, "get_params")}
@@ -151,7 +152,10 @@ def _inner_estimators(estimator: Any) -> list[Any]:
     return [value for value in estimator.get_params(deep=False).values() if not isinstance(value, type)]
 
 
-def _said_of_work(X: ArrayLike, engine: Engine, work: Work, metric: np.ndarray | None = None) -> str:
+def _said_of_work(X: Any, given: Engine | str | None, work: Work, metric: np.ndarray | None = None) -> str:
+    engine = as_engine(given)
+    if on_device(X) and engine.kind == "auto":
+        return f"torch: the rows are a tensor on {X.device}"
     backend, reason = choose(engine, work)
     share = 1.0
     if backend == "cpu" and work.n_points >= PRUNED_FROM_POINTS:

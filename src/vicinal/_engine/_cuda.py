@@ -9,6 +9,7 @@ gradient come back.
         |                               pairs that cannot matter skipped:              _pruned_cuda.py, _triton_pruned.py
         |                               rows that underflow, if few:            _few_rows.py
     RowByRow           _rows_cuda.py    queries one by one, neighbours:                _triton_rows.py
+        |                               blocks that may hold neighbours:               _neighbors_cuda.py
         |                               tiles and their order:                         _tiles.py
     ArrayPlaced        _arrays.py       more coordinates than the kernels take
 """

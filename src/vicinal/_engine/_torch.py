@@ -29,6 +29,7 @@ class TorchBackend(ArrayBackend):
             raise ImportError("engine='torch' needs PyTorch: pip install 'vicinal[torch]'") from error
         self._torch = torch
         self.device = engine.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        _check_device(torch, self.device)
         super().__init__(points, engine)
         self.threads = 1
         self.kept: dict[str, Array] = {}  # what placements make once per problem
@@ -62,3 +63,23 @@ class TorchBackend(ArrayBackend):
         if self._torch.device(self.device).type != "cuda":
             return os.environ.get("TRITON_INTERPRET") == "1"
         return self._torch.version.hip is None and self._torch.cuda.get_device_capability(self.device) >= (8, 0)
+
+
+def _check_device(torch: Any, name: str) -> None:
+    """Refuse a name that torch does not know, and a CUDA device that this machine does not have."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device must name a torch device such as 'cuda', 'cuda:1' or 'cpu', got {name!r}.") from None
+    if device.type != "cuda":
+        return
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise ValueError(
+            f"device={name!r} needs a CUDA device, and torch {torch.__version__} finds none on this machine. Leave device "
+            "out to use the processor."
+        )
+    if device.index is not None and device.index >= count:
+        raise ValueError(
+            f"device={name!r}: torch finds {count} CUDA devices, cuda:0 to cuda:{count - 1}. Name one of them."
+        )

@@ -38,7 +38,7 @@ def accelerated_fixed_point(step, move, parameters, record, *, max_iter, tol, me
     FitPath
         Its objectives have one entry per pass, rejected trials included; the last belongs to the parameters.
     """
-    # Departure 2 (LCA): the paper knows EM only.
+    # Departure 2 (LCA): Quasi-Newton steps accelerate EM.
 
     def evaluate(at):
         objective, displacement = step(at)

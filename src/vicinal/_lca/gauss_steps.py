@@ -72,7 +72,7 @@ def all_local(d):
 
 def split_at_one(matrix):
     """Proposition 1: eigenvalues below 1 are local, the others Gaussian."""
-    # Departure 5 (LCAGauss): Algorithm 1's cut is off by one; this is the proposition's.
+    # Departure 5 (LCAGauss): The cut is that of Proposition 1. Algorithm 1's is off by one.
     values, vectors = np.linalg.eigh(matrix)
     if values[0] < COLLAPSE:
         raise CollapseError
@@ -116,9 +116,10 @@ def em_step(problem, split):
             - \\tfrac12 \\operatorname{tr} B_G' R_G B_G - \\tfrac12 \\operatorname{tr} B_L' R B_L
     """
     if len(split.variances) == 0:
-        # Departure 6 (LCAGauss). All Gaussian: no direction is left to see neighbours in, so all are equally near, their scatter is
-        # twice the covariance, and all stay Gaussian. The state absorbs.
+        # Departure 6 (LCAGauss): All directions Gaussian is an absorbing state. No direction is left to see neighbours in,
+        # so all are equally near, their scatter is twice the covariance, and all stay Gaussian.
         return gaussian_part(problem, split), split
+    # Departure 3 (LCAGauss): The E-step uses the local directions.
     fit, scatter = _neighbors(problem, local_metric(split))
     matrix = scatter + problem.root @ problem.reg @ problem.root.T
     return float(fit + gaussian_part(problem, split)), split_at_one(0.5 * (matrix + matrix.T))
@@ -128,6 +129,7 @@ def em_step(problem, split):
 def _neighbors(problem, metric):
     """Return the neighbours' term of F, and the local scatter per unit of weight."""
     sums, scatter = problem.pairs.at(metric).scatter(problem.weight, space="rows")
+    # Departure 2 (LCAGauss): Equation 5 bounds a mean.
     mass = problem.weight.sum()
     return float(problem.weight @ (sums - problem.log_others) / mass), scatter / mass
 
@@ -191,6 +193,7 @@ def relaxed_em(problem, split, record, *, max_iter, tol):
 def gaussian_part(problem, split):
     """Everything in F but the neighbours' term: log-norms, the Gaussian's exponent, the penalties."""
     d = problem.rows.shape[1]
+    # Departure 1 (LCAGauss): The density is normalised by the determinant itself.
     log_norm = np.linalg.slogdet(problem.root)[1] - 0.5 * np.log(split.variances).sum() - 0.5 * d * LOG_2PI
     # tr B_G' M_1 B_G = d1: the mean exponent and the Gaussian's penalty together.
     exponent = -0.5 * split.gaussian.shape[1]
@@ -253,8 +256,8 @@ def search_directions(run, path, tol, n, rounds=None, move=None):
             return -np.inf
         return found.objectives[-1] - _n_parameters(found.parameters) / n
 
-    # Departure 7 (LCAGauss): which directions move (those with the largest kernel variances, the most Gaussian-like),
-    # the score (the penalised leave-one-out objective, corrected) and the bracket (from none to all) are our reading.
+    # Departure 7 (LCAGauss): The search moves the directions of largest kernel variance. They are the most Gaussian-like;
+    # this, the score (the penalised leave-one-out objective, corrected) and the bracket (none to all) are our reading.
     for _ in range(rounds) if rounds else count():
         found = _golden_round(lambda split: run(split, rough), best, record, worth, move or transfer)
         gained = worth(found) - worth(best)

@@ -1,15 +1,18 @@
 """Imputation of missing values from a density."""
 
+import math
+import warnings
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtri
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._checks import check_flag, check_integer, check_rows
-from vicinal._density.gaps import Conditional, check_columns_known, conditionals
+from vicinal._density.gaps import check_columns_known
+from vicinal._lca.filling import Filling
 from vicinal._lca.lca import LCA
 from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.steps import Structure
@@ -18,9 +21,14 @@ from vicinal._notebook import NotebookMixin
 # The default penalty, as a share of the covariance of the data. It keeps the kernel wide and correlated enough for few rows
 # with gaps. This is a heuristic, chosen on samples of five of the six sets of benchmarks/imputation.py.
 _SHARE = 0.4
-# The spread of draws is calibrated on known entries of at most so many rows, and only if there are at least so many.
-_CALIBRATED_ON, _FEWEST_CALIBRATED = 500, 20
+# The spread of draws is calibrated on hidden known entries: a tenth of them, at most so many, and only if there are at least so many.
+_HIDDEN, _CALIBRATED_ON, _FEWEST_CALIBRATED = 0.1, 500, 20
+_CALIBRATION_DRAWS = 99
+# Up to so many rows, the density is fitted again without the hidden entries, in some rounds, because a fit to few rows depends on
+# each of them and would predict entries that it has seen too well. With more rows, no single row matters.
+_REFITTED, _ROUNDS = 2_000, 3
 _SCALES = (0.2, 5.0)
+_SILENT = {"verbose": 0, "callback": None}
 
 
 class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -66,9 +74,11 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
     The default is conservative: its kernel stays wide, which suits few rows and nearly linear relations. If many rows
     follow a curve, ``density=LCA(reg=1e-3)`` follows it more closely.
 
-    A mixture is wider than the data by the kernel's own covariance, and so would be its draws. Therefore one known entry in
-    each of up to 500 rows is hidden and predicted from the others. The deviations of draws from the conditional mean are
-    multiplied by the factor ``draw_scale_``, for which 90 % of the hidden entries lie within the 90 % interval of a Gaussian.
+    A mixture is wider than the data by the kernel's own covariance, and so would be its draws. Therefore a tenth of the known
+    entries (at most 500) is hidden and drawn from the others. The deviations of draws from the conditional mean are multiplied
+    by the factor ``draw_scale_``, for which 90 % of the hidden entries lie within the central 90 % of their draws. For up to
+    2,000 rows, the density is fitted again without the hidden entries, three times with different ones, because a fit that
+    has seen an entry predicts it too well. This makes ``fit`` about four times as long.
 
     The cost of a pass grows with the number of patterns of missing values times the number of rows.
 
@@ -127,42 +137,45 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         spread = np.nanstd(known, axis=0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
         known = (known - self.mean_) / self.scale_
-        self.density_ = clone(density)
-        if self.density is None:
-            check_rows(self.density_, known, reset=True, gaps=True)
-            fit_lca_to_gaps(self.density_, known, None, None, Structure("full"), data_share=_SHARE)
-        else:
-            self.density_.fit(known)
+        self.density_ = self._fitted(density, known)
         self.draw_scale_ = self._calibrated_scale(known)
         return self
 
-    def _calibrated_scale(self, rows: np.ndarray) -> float:
-        """By how much the spread of the density has to be multiplied to be that of known entries that are hidden."""
-        known = ~np.isnan(rows) & (self._constant == 0)
-        some = np.flatnonzero(known.sum(axis=1) > 1)
-        some = some[np.linspace(0, len(some) - 1, min(_CALIBRATED_ON, len(some))).astype(int)] if len(some) else some
-        if len(some) < _FEWEST_CALIBRATED:
-            return 1.0
-        asked = np.array([np.flatnonzero(known[i])[i % known[i].sum()] for i in some])
-        holed = rows[some]
-        holed[np.arange(len(some)), asked] = np.nan
-        surprise = np.empty(len(some))
-        for part in self._parts(holed):
-            mine, own = part.positions, some[part.positions]
-            columns = np.searchsorted(part.missing, asked[mine])
-            spread = np.hstack([part.residuals, np.square(part.residuals)])
-            found = part.placed.softmax_means(spread, np.nan_to_num(holed[mine]), own).means
-            at, n_missing = np.arange(len(mine)), len(part.missing)
-            mean = found[at, columns]
-            variance = found[at, n_missing + columns] - mean**2 + part.rest[columns, columns]
-            mean = mean + np.sum(holed[np.ix_(mine, part.known)] * part.gain[columns], axis=1)
-            surprise[mine] = np.abs(rows[own, asked[mine]] - mean) / np.sqrt(np.maximum(variance, 1e-300))
-        return float(np.clip(np.quantile(surprise, 0.9) / ndtri(0.95), *_SCALES))
+    def _fitted(self, density: Any, rows: np.ndarray) -> Any:
+        """Return a density, fitted to rows in standardised columns."""
+        density = clone(density)
+        if self.density is None:
+            check_rows(density, rows, reset=True, gaps=True)
+            fit_lca_to_gaps(density, rows, None, None, Structure("full"), data_share=_SHARE)
+            return density
+        return density.fit(rows)
 
-    @property
-    def _constant(self) -> np.ndarray:
-        """Which columns hold one value only."""
-        return np.ptp(self.density_.mixture_.centres, axis=0) == 0
+    def _calibrated_scale(self, rows: np.ndarray) -> float:
+        """Return the factor of draws with which 90 % of known entries that are hidden lie within the 90 % of their draws."""
+        whole, ratios = Filling(self.density_), []
+        refits = len(rows) <= _REFITTED
+        for some, asked in hidden_entries(~np.isnan(rows) & ~whole.constant, _ROUNDS if refits else 1):
+            holed = rows.copy()
+            holed[some, asked] = np.nan
+            filling = (self._without(holed) if refits else None) or whole
+            at = np.arange(len(some))
+            means = filling.means(holed[some], some)[at, asked]
+            draws = filling.draws(holed[some], some, _CALIBRATION_DRAWS, np.random.RandomState(0), 1.0)
+            low, high = np.quantile(draws[:, at, asked], (0.05, 0.95), axis=0)
+            away = rows[some, asked] - means
+            ratios.append(np.abs(away) / np.maximum(np.where(away > 0, high - means, means - low), 1e-12))
+        return scale_that_covers(np.concatenate(ratios)) if ratios else 1.0
+
+    def _without(self, rows: np.ndarray) -> Filling | None:
+        """Return the density of rows with further entries hidden; None where it cannot be fitted."""
+        density = clone(self._inner_estimator())
+        density.set_params(**{name: value for name, value in _SILENT.items() if name in density.get_params(deep=False)})
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return Filling(self._fitted(density, rows))
+        except (ValueError, np.linalg.LinAlgError):
+            return None
 
     def _inner_estimator(self) -> Any:
         """Return the density that is fitted, for `which_engine`."""
@@ -224,62 +237,48 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         check_is_fitted(self)
         return check_rows(self, X, reset=False, gaps=True)
 
-    def _parts(self, rows: np.ndarray) -> Any:
-        """Return what the density says of the missing entries of rows in its units, for each pattern with some."""
-        mixture = self.density_.mixture_
-        weights = None if np.ptp(mixture.log_weights) == 0 else mixture.log_weights
-        centres = mixture.centres.astype(np.float64)
-        found = conditionals(rows, centres, mixture.covariance, weights, self.density_.engine)
-        return (part for part in found if len(part.missing))
-
     def _scaled(self, rows: np.ndarray) -> np.ndarray:
         return (rows.astype(np.float64) - self.mean_) / self.scale_
 
-    def _in_units(self, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        return values * self.scale_[columns] + self.mean_[columns]
+    def _in_units(self, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """Return rows of the density's units in those of X, known entries as they are."""
+        return np.where(np.isnan(X), filled * self.scale_ + self.mean_, X).astype(X.dtype, copy=False)
 
     def _means(self, X: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
-        filled, rows = np.array(X), self._scaled(X)
-        for part in self._parts(rows):
-            cells = np.ix_(part.positions, part.missing)
-            filled[cells] = self._in_units(self._means_of(part, rows, left_out), part.missing)
-        return filled
-
-    def _means_of(self, part: Conditional, rows: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
-        """Return the conditional means of the missing entries of the rows of a pattern."""
-        mine = part.positions
-        if part.placed is None:
-            weights = np.exp(self.density_.mixture_.log_weights)
-            return np.broadcast_to(weights @ part.residuals / weights.sum(), (len(mine), len(part.missing)))
-        own = None if left_out is None else left_out[mine]
-        means = part.placed.softmax_means(part.residuals, np.nan_to_num(rows[mine]), own).means
-        return means + rows[np.ix_(mine, part.known)] @ part.gain.T
+        return self._in_units(Filling(self.density_).means(self._scaled(X), left_out), X)
 
     def _draws(self, X: np.ndarray, left_out: np.ndarray | None, n_draws: int, random_state: Any) -> np.ndarray:
-        rng, rows = check_random_state(random_state), self._scaled(X)
-        filled = np.repeat(np.array(X)[None], n_draws, axis=0)
-        # A constant column has no spread to draw from. Models from older files have no scale.
-        factors = np.where(self._constant, 0.0, getattr(self, "draw_scale_", 1.0))
-        for part in self._parts(rows):
-            m = part.missing
-            lower = np.linalg.cholesky(part.rest + 1e-12 * np.trace(part.rest) * np.eye(len(m)))
-            means = dict(zip(part.positions.tolist(), self._means_of(part, rows, left_out), strict=True))
-            for i, chosen in self._components(part, rows, left_out, n_draws, rng):
-                noise = rng.standard_normal((n_draws, len(m))) @ lower.T
-                known = rows[i, part.known] @ part.gain.T if len(part.known) else 0.0
-                away = part.residuals[chosen] + known + noise - means[i]
-                filled[:, i, m] = self._in_units(means[i] + factors[m] * away, m)
-        return filled
+        scale = getattr(self, "draw_scale_", 1.0)  # files of before have none
+        random = check_random_state(random_state)
+        return self._in_units(Filling(self.density_).draws(self._scaled(X), left_out, n_draws, random, scale), X)
 
-    def _components(self, part: Conditional, rows: np.ndarray, left_out: Any, n_draws: int, rng: Any) -> Any:
-        """For each row of a pattern the components that its draws come from."""
-        if part.placed is None:
-            weights = np.exp(self.density_.mixture_.log_weights)
-            for i in part.positions:
-                yield i, rng.choice(len(weights), size=n_draws, p=weights / weights.sum())
-            return
-        own = None if left_out is None else left_out[part.positions]
-        for query, point, shares in part.placed.neighbors_above(1e-9, np.nan_to_num(rows[part.positions]), own):
-            for some in np.split(np.arange(len(query)), np.flatnonzero(np.diff(query)) + 1):
-                p = shares[some] / shares[some].sum()
-                yield part.positions[query[some[0]]], point[rng.choice(some, size=n_draws, p=p)]
+
+def hidden_entries(known: np.ndarray, n_rounds: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield rows and columns of known entries to hide, no row twice in a round; nothing where there are too few to tell.
+
+    Parameters
+    ----------
+    known : bool array of shape (n, d)
+    n_rounds : int
+        In each a tenth of the known entries is hidden, at most one per row and 500 in all.
+    """
+    random = np.random.RandomState(0)
+    able = np.flatnonzero(known.sum(axis=1) > 1)
+    count = min(len(able), _CALIBRATED_ON, max(_FEWEST_CALIBRATED, int(_HIDDEN * known.sum())))
+    if count < _FEWEST_CALIBRATED:
+        return
+    for _ in range(n_rounds):
+        some = np.sort(random.permutation(able)[:count])
+        yield some, np.array([random.choice(np.flatnonzero(known[i])) for i in some])
+
+
+def scale_that_covers(ratios: np.ndarray) -> float:
+    """Return the factor by which intervals have to grow so that 90 % of the values, and of one more, lie within.
+
+    Parameters
+    ----------
+    ratios : array of shape (m,)
+        By which factor each interval had to grow to reach its value.
+    """
+    m = len(ratios)
+    return float(np.clip(np.sort(ratios)[min(math.ceil(0.9 * (m + 1)), m) - 1], *_SCALES))

@@ -110,18 +110,16 @@ class LCA(
         estimator, which has no solution on some data (see Notes).
     solver : {"auto", "em", "accelerated", "stochastic"} or StochasticEM, default="auto"
         "em" repeats Eqs. 3 and 4; the objective never decreases. "accelerated" reaches the same optimum in far
-        fewer passes over the pairs, by quasi-Newton steps with EM steps as a safeguard. "stochastic" (sec. 5) uses
-        minibatches of rows and samples of neighbours, so that time and memory are linear in n; its options are those of
-        :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is "accelerated" if a pass is expected
-        to visit at most two billion pairs, and "stochastic" otherwise. Up to 44,721 rows this is always "accelerated";
-        with more rows, it is if the kernels are so narrow that most pairs are skipped (see :class:`vicinal.Engine`).
-        ``solver_`` is the solver that was used.
+        fewer passes over the pairs, by quasi-Newton steps with EM steps as a safeguard. "stochastic" (sec. 5) uses minibatches
+        of rows and samples of neighbours, so that time and memory are linear in n; its options are those of
+        :class:`vicinal.StochasticEM`, which ``partial_fit`` uses as well. "auto" is "accelerated" up to 44,721 rows, and with
+        more rows if a pass is expected to visit at most two billion pairs because narrow kernels allow to skip the others (see
+        :class:`vicinal.Engine`); otherwise it is "stochastic". ``solver_`` is the solver that was used.
     init : "covariance", float or array, default="covariance"
         The initial covariance: that of the data, or a number or vector (standard deviations), or a matrix (a
         covariance).
     max_iter : int, optional
-        The maximum number of passes over the pairs; for "stochastic", of sweeps over the rows. The default is 500, and
-        50 for "stochastic".
+        The maximum number of passes over the pairs (default 500); for "stochastic", of sweeps over the rows (default 50).
     tol : float, optional
         The fit stops when a pass (an EM step) gains no more than this many nats per row; for "stochastic", when two
         successive sweeps do. The default is 1e-8, and 1e-3 for "stochastic".
@@ -144,16 +142,14 @@ class LCA(
     precision_ : ndarray of shape (n_active, n_active)
         Its inverse.
     components_ : ndarray of shape (n_active, n_features)
-        The matrix A with :math:`\Sigma^{-1} = A'A`. ``transform`` maps rows to a space in which neighbourhoods are
-        round. For "full" and "low_rank" the rows of A are ordered: along the first one, the data spread most beyond
-        their neighbourhoods. For "diag" and "spherical" A is diagonal.
+        The matrix A with :math:`\Sigma^{-1} = A'A`, which makes neighbourhoods round. For "full" and "low_rank" its rows are
+        ordered: along the first one, the data spread most beyond their neighbourhoods. For "diag" and "spherical" A is diagonal.
     reg_ : ndarray of shape (n_features, n_features)
         The penalty R that was used. ``LCA(reg=reg_)`` gives the same fit.
     reg_search_ : dict of ndarrays, or None
         The table of the search of ``reg="auto"``: ``family`` ("diagonal", "shrunk" or "sample"), ``factor``,
-        ``mean_test_score`` (nats per row of held-out rows) and ``std_test_score`` over the folds. The factor that was
-        used may lie between those of the table, at the maximum of a parabola through three of them. None without a
-        search.
+        ``mean_test_score`` (nats per row of held-out rows) and ``std_test_score`` over the folds. The factor that was used
+        may lie between those of the table, at the maximum of a parabola through three of them. None without a search.
     active_features_ : ndarray of int
         The columns that vary. ``components_`` has zeros in the others, and ``covariance_`` and ``precision_`` leave
         them out.
@@ -198,10 +194,9 @@ class LCA(
     invertible linear map for "full" (``transform`` then gives the same result up to signs), and under rotations for
     "spherical" and "low_rank".
 
-    *When there is no solution.* There is no solution if all rows are equal. With ``reg=0`` the likelihood is also unbounded
-    if every row has an exact twin, if columns are linearly dependent, if there are too few rows (always for
-    n <= n_features), or if rows differ from their neighbours only in a subspace (integer grids). In these cases ``fit``
-    raises a ValueError that names the cause.
+    *When there is no solution.* There is no solution if all rows are equal. With ``reg=0`` the likelihood is also unbounded if
+    every row has an exact twin, if columns are linearly dependent, if there are too few rows (always for n <= n_features), or
+    if rows differ from their neighbours only in a subspace (integer grids). ``fit`` then raises a ValueError with the cause.
 
     ``sample_weight`` is importance: a row of weight 2 counts twice as a term of the likelihood and as a
     neighbour, but leave-one-out omits it as a whole.

@@ -244,7 +244,7 @@ class LCAGauss(RecordParametersMixin, LinearMetricMixin, MixtureDensityMixin, De
 
     def _fit_directions(self, X, weight, reg, reg_gauss):
         """Find the directions under two penalties, and store them with their density."""
-        # Departure 4 (LCAGauss): C_G divides by n, so that the limit is the Gaussian of maximum likelihood.
+        # Departure 4 (LCAGauss): The Gaussian's covariance divides by n. Its limit is the Gaussian of maximum likelihood.
         gaussian = scatter_of_rows(X, weight) + reg_gauss
         if reg_gauss.any():
             check_representable(gaussian, "reg_gauss", self.reg_gauss)

@@ -63,7 +63,7 @@ def penalised_objective(log_means, weight, metric, reg):
     return float(weight @ log_means / weight.sum() + log_norm - 0.5 * np.vdot(metric @ reg, metric))
 
 
-# Departure 1 (LCA): the penalty is 1/2 tr(Sigma^-1 R) per row, so that the M-step adds R; Algorithm 1 has R = nu I.
+# Departure 1 (LCA): The penalty is added in the M-step. It is 1/2 tr(Sigma^-1 R) per row; Algorithm 1 has R = nu I.
 def em_matrix(scatter, weight, metric, reg):
     """M = S_z / W + A R A', exactly symmetric."""
     matrix = scatter / weight.sum() + metric @ reg @ metric.T
@@ -93,6 +93,7 @@ def nearest_structured(matrix, covariance, rank=None):
     if covariance == "spherical":
         return np.eye(len(matrix)) * (np.trace(matrix) / len(matrix))
     values, vectors = np.linalg.eigh(matrix)
+    # Departure 6 (LCA): A low rank averages the other eigenvalues.
     rest = values[: len(values) - rank].mean()
     top = vectors[:, len(values) - rank :]
     return rest * np.eye(len(values)) + (top * (values[len(values) - rank :] - rest)) @ top.T
@@ -186,6 +187,7 @@ def ordered_metric(metric, covariance):
         The covariance C of the data.
     """
     _, vectors = np.linalg.eigh(metric @ covariance @ metric.T)
+    # Departure 7 (LCA): Components are ordered by global variance.
     rows = vectors[:, ::-1].T @ metric
     # Signs: the entry of each row that is largest (in units of the feature's spread) is positive.
     shares = rows * np.sqrt(np.diag(covariance))

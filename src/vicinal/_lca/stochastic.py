@@ -146,8 +146,9 @@ _START_PASSES = 50
 def sampled_start(problem, start, structure, size, rng):
     """Return the exact fit to a sample of rows (all, where there are no more), or None where that would be too few.
 
-    Departure 3 (LCA): the paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
+    The paper starts from the covariance of the data, from where Eq. 7 needs dozens of sweeps.
     """
+    # Departure 3 (LCA): Stochastic fits start from a sample.
     n = len(problem.rows)
     size = min(size, n)
     if size <= 4 * len(start):
@@ -206,8 +207,8 @@ def stochastic_path(problem, start, structure, record, *, n_candidates, warm, ba
     fits = [sampled_start(problem, start, structure, n_candidates or min(SAMPLE, most or n), rng)] if warm else []
     n_rows, n_neighbors = n, n_candidates or min(n, most or n)
     if n_candidates is None and n > SAMPLE:
-        # Departure 4 (LCA): all rows are neighbours, so nothing is biased, and a sweep has a fixed number of rows R (in
-        # place of n in Eq. 7), so its cost R n d stays linear in n. R keeps the noise of d(d+1)/2 covariances low.
+        # Departure 4 (LCA): All rows are neighbours in a sweep of fixed size. Nothing is biased then, and with R rows (in
+        # place of n in Eq. 7) the cost R n d stays linear in n. R keeps the noise of d(d+1)/2 covariances low.
         # Minibatches are a tenth of it, if more than the user's: moving all rows to a new frame costs O(n d^2) too.
         n_rows = rows_per_sweep(n, d)
         batch_size = max(batch_size, n_rows // 10)

@@ -33,7 +33,7 @@ class Stream:
         The neighbours of its rows are the other rows and the reservoir. The exponent of Eq. 7 is B / n, where n is the
         number of rows seen so far, so that early rows do not have more weight than late ones.
         """
-        # Departure 5 (LCA): a stream has no n and no set of all rows to draw neighbours from.
+        # Departure 5 (LCA): A stream counts the rows seen so far. It has no n, and no set of all rows to draw neighbours from.
         points = np.concatenate([self.reservoir, batch])
         terms = np.arange(len(self.reservoir), len(points))
         problem = leave_one_out(points, None, engine, reg=reg, n_queries=len(batch))

@@ -37,13 +37,6 @@ _ROWS_FOR_NOISE = 1024  # held-out rows that choose the noise, which is enough f
 _NOISES = 40  # about as many noises are compared
 _FOLDS = 5  # of rows that are held out of soft neighbourhoods
 
-# Departures from the paper (Vincent and Bengio, 2003):
-# 1. Exactly k neighbours, ties in the order of the index; the row itself is none of them (`nearest_neighbors`).
-# 2. The noise can be chosen without a validation set, by rows held out of their neighbours' frames too.
-# 3. Weights of the soft neighbourhood are relative to the largest: they never all underflow (`soft_frames`).
-# 4. `sample_weight` weighs a row as a component and as a neighbour.
-# 5. `metric` may decide who is near whom; directions are those of the rows themselves.
-
 
 class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, BaseEstimator):
     r"""Manifold Parzen Windows: kernel density estimation with kernels that follow local directions.
@@ -205,6 +198,8 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             frames, variances = np.empty((0, *X.shape), dtype=X.dtype), np.empty((0, len(X)))
         elif self.vicinity == "nearest":
             # MParzen::Train, step 2: the k nearest rows; and one more, which replaces a neighbour that is held out.
+            # Departure 5 (ManifoldParzen): A metric may decide who is near whom.
+            # Departure 6 (ManifoldParzen): Tangent distances are not built in.
             places, more = rows_under_metric(self.metric, named_rows, X), min(k + 1, len(counted) - 1)
             self._neighbors = nearest_neighbors(
                 places, more, counted, neighbor_search=self.neighbor_search, engine=engine
@@ -218,6 +213,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
             self._soft_rows = in_bandwidths(rows_under_metric(self.metric, named_rows, X), self.bandwidth)
             frames, variances = soft_frames(X, self._soft_rows, d, weight, engine=engine)
         # sigma^2, which makes the covariances C_i regular.
+        # Departure 2 (ManifoldParzen): The noise can be chosen without a validation set.
         auto = isinstance(noise, str)
         self.noise_ = self._choose_noise(X, frames, variances, counted, engine) if auto else float(noise)
         self.mixture_: SharedMixture | FrameMixture = self._make_mixture(X, frames, variances)  # Eq. 1
@@ -293,6 +289,7 @@ class ManifoldParzen(RecordParametersMixin, MixtureDensityMixin, DensityMixin, B
     def _make_mixture(self, X, frames, variances):
         """Return the density; without directions plain Parzen windows (sec. 2), to the last bit."""
         with np.errstate(divide="ignore"):
+            # Departure 4 (ManifoldParzen): Rows can have weights.
             log_weights = None if self._weight is None else np.log(self._weight)
         if len(frames) == 0:
             covariance = self.noise_ * np.eye(X.shape[1])

@@ -25,6 +25,7 @@ from vicinal._model_files.states import state_of
 from vicinal._model_files.types import (
     CHARACTERS_PER_OBJECT,
     MAX_DEPTH,
+    MOST_EQUAL_HASHES,
     MOST_OBJECTS,
     MOST_REFERENCES,
     SPARSE,
@@ -122,6 +123,12 @@ class Reader:
         pairs = self._items(tree["items"], depth)
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
             raise ValueError("a dict is not made of pairs.")
+        # Numbers are easily chosen so that all have the same hash, and the time of a dict grows with its square then.
+        hashes = Counter(map(hash, (key for key, _ in pairs)))
+        if max(hashes.values(), default=0) > MOST_EQUAL_HASHES:
+            raise ValueError(
+                f"a dict has more than {MOST_EQUAL_HASHES} keys with the same hash. vicinal.io.save writes no such file."
+            )
         found = dict(pairs)
         if len(found) < len(pairs):
             raise ValueError("a dict repeats a key.")

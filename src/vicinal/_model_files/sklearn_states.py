@@ -29,6 +29,8 @@ from vicinal._model_files.relations import fits_type, has_positive_diagonals, ha
 
 # A bound far above the cores of the machines that vicinal is used on.
 MOST_THREADS = 4096
+# Of a class that keeps no array of their number: scikit-learn makes a name for each where it is asked for the names.
+MOST_COLUMNS = 10**6
 
 
 def _steps_fit(steps):
@@ -179,7 +181,7 @@ SKLEARN_STATES: dict[str, State] = {
     "sklearn.MinMaxScaler": State(
         {**ROWS, **_SEEN, **{name: _column() for name in ("scale_", "min_", "data_min_", "data_max_", "data_range_")}}
     ),
-    "sklearn.Normalizer": State(ROWS),
+    "sklearn.Normalizer": State({**ROWS, "n_features_in_": count("d", least=1, most=MOST_COLUMNS)}),
     "sklearn.PCA": State(
         {
             **ROWS,

@@ -55,6 +55,7 @@ SPARSE = {f"{kind}_{form}": kind for kind in ("csr", "csc", "coo") for form in (
 MAX_DEPTH = 25
 # What keeps the time and memory of loading in proportion to the size of a file; docs/model_files.md states them.
 MOST_REFERENCES = 8  # to one array: each may be checked with cubic cost
+MOST_EQUAL_HASHES = 8  # among the keys of a dict: each further one is compared with all of them
 MOST_OBJECTS, CHARACTERS_PER_OBJECT = 1000, 256  # estimators, records and layers: 1000, and one per so many characters
 METADATA_REQUEST = "_metadata_request"  # stands in a file apart from the other attributes
 

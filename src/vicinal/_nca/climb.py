@@ -4,6 +4,8 @@ import numpy as np
 
 from vicinal._fit_loops import Recorder, ascend
 
+# Departure 2 (NCA): L-BFGS is the default solver. The paper's conjugate gradients are "cg".
+# Departure 9 (NCA): Delta-bar-delta is not offered. Line searches need no rule for steps.
 METHODS = {"lbfgs": "L-BFGS-B", "cg": "CG"}
 
 # A line search rarely needs more than two passes per iteration; this limit only ends one that makes no progress.

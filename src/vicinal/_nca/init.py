@@ -280,6 +280,7 @@ def auto_kind(n_components, n_features, n_rows, n_classes):
     This is scikit-learn's rule with one departure: with few rows per column, LDA separates any labelling
     almost perfectly, and the fit would end where it starts. Principal components are used instead.
     """
+    # Departure 3 (NCA): The start is chosen from the data.
     enough = n_rows >= _ROWS_PER_COLUMN * n_features and n_rows > n_features + (n_classes or 0)
     if n_classes is not None and n_components <= min(n_features, n_classes - 1) and enough:
         return "lda"

@@ -335,8 +335,8 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
             sample = Sample(rows)
             if not self._is_saturated(path, rows, sample, objective):
                 return path
-            # Departure 4: a maximum where one neighbour takes all (or all count alike) is a plateau of the wrong scale,
-            # not of wrong directions. The climb is resumed once from the same directions, at a scale with a slope.
+            # Departure 4 (NCA): A climb that ends on a plateau is resumed once. A maximum where one neighbour takes all
+            # (or all count alike) has the wrong scale, not wrong directions: these stay, at a scale with a slope.
             A = best_scale(sample.likelihood, path.parameters, sample.X)[1]
             scaled = Start(A, float(np.linalg.norm(A) / np.sqrt(len(A))))
             again = climb(evaluate, scaled, self, solver=solver, iterations=iterations)
@@ -416,6 +416,7 @@ class NCA(RecordParametersMixin, LinearMetricMixin, BaseEstimator):
         places = np.full(len(X), -1)
         places[rows.positions] = np.arange(len(rows.positions))
         places = places[seen]
+        # Departure 10 (NCA): Local numbers of neighbours are reported only.
         placed = placed_at(rows.problem, A)
         if (places >= 0).all():
             self.effective_neighbors_ = placed.perplexities(places)

@@ -86,12 +86,14 @@ def _of_rows(weight, rows):
 
 def mean_term(log_agreement, objective, row_weights):
     """Return the mean of ``a_i`` or of ``log a_i``, weighted."""
+    # Departure 1 (NCA): Objectives are per row.
     terms = np.exp(log_agreement) if objective == "accuracy" else log_agreement
     return float(terms.mean() if row_weights is None else row_weights @ terms / row_weights.sum())
 
 
 def with_penalty(evaluation, A, penalty):
     """Subtract ``sum_k penalty_k |A_k|^2`` over the columns of A from the objective."""
+    # Departure 5 (NCA): A penalty is offered.
     if not np.any(penalty):
         return evaluation
     A = np.asarray(A, dtype=np.float64)

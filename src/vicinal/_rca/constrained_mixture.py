@@ -98,6 +98,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
 
     1. ``count_by``: the paper counts chunklets; both are offered.
     2. With pairs that differ, the mixing weights take the exact M-step instead of one step along a gradient.
+    3. ``init=RCA()`` gives every component RCA's covariance as its first; the other reading is a fit to transformed rows.
 
     References
     ----------
@@ -167,6 +168,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
                 f"(n_samples={len(X)}). Lower n_components or give fewer constraints."
             )
         sizes = np.ones(len(X)) if sizes is None else sizes
+        # Departure 1 (ConstrainedGaussianMixture): Priors count chunklets or points.
         counts = sizes[:, None] if self.count_by == "points" else np.ones((len(sizes), 1))
         groups = _Groups(X, group, counts, _read_links(cannot_link, group, k), self.covariance_type, reg)
         rng = check_random_state(self.random_state)
@@ -218,6 +220,7 @@ class ConstrainedGaussianMixture(NotebookMixin, ClusterMixin, DensityMixin, Base
                 f"init={type(self.init).__name__}() learns a metric from chunklets, got y=None. Pass chunklets as y, or "
                 'init="k-means".'
             )
+        # Departure 3 (ConstrainedGaussianMixture): RCA gives every component its first covariance.
         covariance = _covariance_of_metric(clone(self.init).fit(X, y).get_mahalanobis_matrix(), X)
         covariance += self.reg_covar * np.eye(len(covariance))
         if self.covariance_type == "tied":
@@ -343,6 +346,7 @@ class _Groups:
     def maximise(self, shares: NDArray[Any], weights: NDArray[Any]) -> tuple[Any, ...]:
         """Compute the M-step: mixing weights over groups or points, means and covariances over points."""
         expected = (self.counts * shares).sum(axis=0)
+        # Departure 2 (ConstrainedGaussianMixture): Mixing weights take the exact M-step.
         weights = expected / self.counts.sum() if self.links is None else self._weights(expected, weights)
         shares = shares[self.group]
         totals = shares.sum(axis=0) + 10 * np.finfo(np.float64).eps

@@ -167,7 +167,8 @@ class MMC(LinearMetricMixin, BaseEstimator):
             square = np.diag(alike)
             positive = square > 64.0 * resolution**2 * np.diag(total)
             if positive.any():
-                square = np.where(positive, square, square[positive].min())  # Departure 3
+                # Departure 3 (MMC): Directions in which no pair alike differs are filled as in RCA.
+                square = np.where(positive, square, square[positive].min())
                 return np.diag(1.0 / np.sqrt(square))[varies]
         else:
             frame = whitening(alike, total, basis=basis, tolerance=tolerance, resolution=resolution)
@@ -186,7 +187,7 @@ def _mean_square_difference(rows, chunklets):
     sizes = np.bincount(ids)
     means = np.stack([np.bincount(ids, column) for column in rows[inside].T], axis=1) / sizes[:, None]
     centred = (rows[inside] - means[ids]) * np.sqrt(sizes[ids])[:, None]
-    # Departure 2: a mean.
+    # Departure 2 (MMC): Means over pairs replace sums.
     return centred.T @ centred / (sizes * (sizes - 1) / 2).sum()
 
 
@@ -218,7 +219,8 @@ def _ascend(sum_of_distances, d, diagonal, record, max_iter, gap_tol):
             if len(record.objectives) == max_iter:
                 left = f"the objective may still rise by a share of {gap:.2g} (gap_tol={gap_tol:g})"
                 raise record.end(Reason.LIMIT, f"after max_iter={max_iter} iterations {left}")
-            L = G @ L  # departure 1
+            # Departure 1 (MMC): A step that never lowers the objective replaces gradient ascent.
+            L = G @ L
             L /= np.linalg.norm(L)
             objective, G = sum_of_distances(L, nearest)
     return record.path()

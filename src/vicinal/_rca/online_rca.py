@@ -146,7 +146,7 @@ class OnlineRCA(LinearMetricMixin, BaseEstimator):
             gram = Y @ Y.T if m <= X.shape[1] else Y.T @ Y
             largest = float(np.trace(gram) if m == 2 else np.linalg.eigvalsh(gram)[-1])
             if self.step == "auto":
-                # Departure 3.
+                # Departure 3 (OnlineRCA): The automatic step is limited.
                 step = min(1.0 / (n_points + 2 * X.shape[1]), _STABLE / m, _STABLE / max(largest, 1e-300))
             else:
                 step = float(self.step)
@@ -200,7 +200,8 @@ def _with_started_columns(state, chunklets, d):
     """
     if not chunklets:
         return state
-    # Departures 1 and 2.
+    # Departure 1 (OnlineRCA): W starts at half the inverse spread of the first chunklets.
+    # Departure 2 (OnlineRCA): A column has weight zero until two points of a chunklet differ in it.
     variances = np.array([np.einsum("ij,ij->j", H, H) / len(H) for H in chunklets])
     variance = np.median(variances, axis=0)
     variance = np.where(variance > 0, variance, variances.mean(axis=0))

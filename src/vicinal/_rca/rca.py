@@ -350,10 +350,11 @@ class RCA(LinearMetricMixin, BaseEstimator):
         rank = d if basis is None else basis.shape[1]
         if rank == 0:
             raise ValueError(f"All {sums.n_rows} rows of X are equal, so there is no variance to learn from.")
-        if self.shrinkage == 0 and rank > sums.n_contrasts:  # Algorithm 2, step 2; departure 3
+        # Departure 3 (RCA): Algorithm 2 counts with the rank, and rounds down.
+        if self.shrinkage == 0 and rank > sums.n_contrasts:  # Algorithm 2, step 2
             reduced = max(1, math.floor(self.alpha * sums.n_contrasts))
             basis = eigh(total, subset_by_index=[d - reduced, d - 1])[1]
-        # Departure 2, in units of the columns.
+        # Departure 2 (RCA): Shrinkage is on by default. It is made in units of the columns.
         spread = np.sqrt(np.where(np.diag(total) > rounding, np.diag(total), 0.0))
         units = spread
         if raw_share is not None:
@@ -361,7 +362,9 @@ class RCA(LinearMetricMixin, BaseEstimator):
         else:
             shrinkage = contrast_shrinkage(sums, spread) if self.shrinkage == "auto" else float(self.shrinkage)
         covariance = shrunk(sums.within / (sums.n_contrasts if self.unbiased else sums.n_points), shrinkage, units)
-        metric = whitening(  # departures 1 and 4
+        # Departure 1 (RCA): Directions without within-chunklet variance take the smallest positive eigenvalue.
+        # Departure 4 (RCA): Components are always cFLD directions.
+        metric = whitening(
             covariance,
             total,
             basis=basis,

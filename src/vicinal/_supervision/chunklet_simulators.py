@@ -203,6 +203,7 @@ def simulate_chunklets(
     filled = np.repeat(quota // size * size, counts)
     if not remainder:
         taken &= place < filled
+    # Departure 2 (chunklets): Every class is cut into chunklets of its own.
     groups = np.repeat(start, counts) + place // size  # place // size < counts: groups of two classes differ
     return _collect(shuffled[taken], groups[taken], len(codes), merge=False)
 
@@ -225,6 +226,7 @@ def _collect(rows, groups, n_samples, merge):
     inside = np.bincount(codes)[codes] >= 2
     rows, ids = rows[inside], np.unique(codes[inside], return_inverse=True)[1]
     entries = ChunkletRows(rows, ids)
+    # Departure 1 (chunklets): Chunklets of teachers that share points stay apart or are merged.
     return merge_shared(entries, n_samples) if merge else entries
 
 

@@ -22,6 +22,7 @@ from vicinal._checks import check_integer
 from vicinal._supervision.groups import code_groups
 from vicinal._supervision.labels import check_length
 from vicinal._supervision.pairs import check_pairs, check_positions
+from vicinal._tensors import as_host
 
 
 class ChunkletRows(NamedTuple):
@@ -237,6 +238,7 @@ def read_chunklets(y, n_samples, *, name="y"):
             f"this method requires {name} to be passed, but the target {name} is None. Pass chunklets: one id per row (-1 "
             "for none), lists of row positions, or pairs."
         )
+    y = tuple(map(as_host, y)) if isinstance(y, tuple) else as_host(y)
     if isinstance(y, tuple) and len(y) == 2 and all(map(_is_listlike, y)):
         return _from_rows_and_ids(*y, n_samples, name)
     if _looks_like_labels(y, n_samples):

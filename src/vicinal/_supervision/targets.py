@@ -9,6 +9,7 @@ from vicinal._engine import Match, prepare
 from vicinal._supervision.labels import check_length, code_classes, code_labels
 from vicinal._supervision.missing import read_values, refuse_missing
 
+# Departure 7 (NCA): Soft matches are Gaussian, or inner products.
 MATCHES = ("class", "gaussian", "dot")
 
 # Gaussian agreement reaches down to exp(-_FARTHEST); beyond it is 0 in float64.

@@ -11,12 +11,21 @@
 
 from vicinal._tables.column_type import KINDS, ColumnType, TableError, array_types, describe_types
 from vicinal._tables.dependence import dependent_columns
-from vicinal._tables.dequantizer import Dequantizer
+from vicinal._tables.dequantizer import Dequantizer, EqualRows
 from vicinal._tables.encoder import TableEncoder
 from vicinal._tables.encoding import PARTS
 from vicinal._tables.frames import column_types, nearest_names, parse_types
 from vicinal._tables.preparing import COMMAND_WORDS, Note, PreparedTable, prepare, prepare_table, refuse_infinite
-from vicinal._tables.scoring import N_DRAWS, dequantizer_of, draw_scores, log_volume, score_rows
+from vicinal._tables.scoring import (
+    N_DRAWS,
+    dequantizer_of,
+    draw_scores,
+    fills_in,
+    known_log_volumes,
+    log_steps,
+    log_volume,
+    score_rows,
+)
 
 __all__ = [
     "COMMAND_WORDS",
@@ -25,6 +34,7 @@ __all__ = [
     "PARTS",
     "ColumnType",
     "Dequantizer",
+    "EqualRows",
     "Note",
     "PreparedTable",
     "TableEncoder",
@@ -35,6 +45,9 @@ __all__ = [
     "dequantizer_of",
     "describe_types",
     "draw_scores",
+    "fills_in",
+    "known_log_volumes",
+    "log_steps",
     "log_volume",
     "nearest_names",
     "parse_types",

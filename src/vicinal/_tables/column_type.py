@@ -89,7 +89,7 @@ class ColumnType(NamedTuple):
     @property
     def spec(self) -> str:
         """The text that selects this kind: "lattice:0.5", "date:%d/%m/%Y", "boolean"."""
-        detail = self.format if self.step is None else repr(self.step)
+        detail = self.format if self.step is None else repr(float(self.step))
         return f"{self.kind}:{detail}" if detail else self.kind
 
     @property
@@ -156,7 +156,8 @@ def _names_rows(name: str, found: np.ndarray, distinct: np.ndarray) -> bool:
 def asked_type(values: np.ndarray, asked: "str | ColumnType", name: str) -> ColumnType:
     """Return the kind of a column of numbers that the user requests, with details from the values."""
     if isinstance(asked, ColumnType):
-        return asked
+        found = asked_type(values, asked.spec, name)
+        return found if asked.offset is None else found._replace(offset=asked.offset)
     if not isinstance(asked, str):
         raise TypeError(f"types: the kind of {name!r} must be a text or a ColumnType, got {type(asked).__name__}.")
     kind, _, detail = asked.partition(":")

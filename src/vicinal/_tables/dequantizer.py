@@ -49,7 +49,8 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
     -----
     The noise of a row is a function of the seed, of the row's values and of the number of the draw. The result of
     ``transform`` for a row is therefore the same alone, among others and in any order. ``fit_transform``, for training rows,
-    gives equal rows different noise, because otherwise a repeated row would still repeat. NaN stays NaN.
+    gives equal rows different noise, because otherwise a repeated row would still repeat. NaN stays NaN. Rows of float32 are
+    returned as float64 if a column is rounded, because noise added to a large value needs the digits.
 
     Use it before a density. A metric, and any other search for neighbours, should use rows without noise; see
     `training_only`.
@@ -148,12 +149,14 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         """
         return self.fit(X).transform_training_rows(X)
 
-    def transform_training_rows(self, X: Any) -> np.ndarray:
+    def transform_training_rows(self, X: Any, seen: "EqualRows | None" = None) -> np.ndarray:
         """Return training rows with noise that differs between equal rows, as ``fit_transform`` does.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+        seen : EqualRows, optional
+            Counts the rows of earlier blocks, where X is a block of the training rows. X is added to it.
 
         Returns
         -------
@@ -161,7 +164,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         """
         check_is_fitted(self)
         X = self._rows(X, reset=False)
-        return self._noisy(X, 0, _position_among_equals(X))
+        return self._noisy(X, 0, (EqualRows() if seen is None else seen).positions(X))
 
     def _rows(self, X: Any, *, reset: bool) -> np.ndarray:
         kinds = [np.float64, np.float32]
@@ -182,11 +185,9 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         return steps.copy()
 
     def _noisy(self, X: np.ndarray, number: int, twin: np.ndarray) -> np.ndarray:
-        # In float32, noise of a fine step would be lost in the rounding of a large value.
-        too_coarse = X.dtype == np.float32 and np.any(
-            self.steps_ < 2.0**-10 * np.nanmax(np.abs(X), axis=0) * (self.steps_ > 0)
-        )
-        noisy = np.array(X, dtype=np.float64 if too_coarse else X.dtype)
+        # In float32, noise of a fine step would be lost in the rounding of a large value. The dtype must not depend on the
+        # rows of a call, because a row would then have other noise alone than among others.
+        noisy = np.array(X, dtype=np.float64 if self.steps_.any() else X.dtype)
         rows = _mixed(_mixed(_hash_of_rows(X, self.seed_) ^ np.uint64(number)) ^ twin)
         for j in np.flatnonzero(self.steps_):
             bits = _mixed(rows ^ _mixed(np.array(j + 1, dtype=np.uint64)))
@@ -214,13 +215,30 @@ def _hash_of_rows(X: np.ndarray, seed: int) -> np.ndarray:
     return found
 
 
-def _position_among_equals(X: np.ndarray) -> np.ndarray:
-    """Return for each row how many equal rows come before it."""
-    keys = _hash_of_rows(X, 0)
-    order = np.argsort(keys, kind="stable")
-    in_order = keys[order]
-    starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
-    position = np.arange(len(X)) - np.repeat(starts, np.diff(np.append(starts, len(X))))
-    found = np.empty(len(X), dtype=np.uint64)
-    found[order] = position
-    return found
+class EqualRows:
+    """Counts equal rows over the blocks of a table."""
+
+    def __init__(self) -> None:
+        self._keys, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
+
+    def positions(self, X: np.ndarray) -> np.ndarray:
+        """Return for each row of a block how many equal rows come before it, including those of earlier blocks."""
+        keys, row_of, counts = np.unique(_hash_of_rows(X, 0), return_inverse=True, return_counts=True)
+        row_of = row_of.reshape(-1)
+        order = np.argsort(row_of, kind="stable")
+        position = np.empty(len(X), dtype=np.uint64)
+        position[order] = np.arange(len(X)) - np.repeat(np.cumsum(counts) - counts, counts)
+        position += self._counted(keys)[row_of]
+        everything = np.concatenate([self._keys, keys])
+        self._keys, which = np.unique(everything, return_inverse=True)
+        total = np.zeros(len(self._keys), dtype=np.uint64)
+        np.add.at(total, which.reshape(-1), np.concatenate([self._counts, counts.astype(np.uint64)]))
+        self._counts = total
+        return position
+
+    def _counted(self, keys: np.ndarray) -> np.ndarray:
+        """Return how often rows of some keys were seen before."""
+        if not len(self._keys):
+            return np.zeros(len(keys), dtype=np.uint64)
+        place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[place] == keys, self._counts[place], np.uint64(0))

@@ -9,6 +9,7 @@ from vicinal._tables.frames import as_numbers, is_numeric, read_dates
 from vicinal._words import count
 
 _DAY = 86_400.0  # seconds
+_MOST_VALUES = 1_000  # of a column that the user calls a category; more would fill the memory with zeros
 _MOST_WHOLE = 2.0**53  # beyond, not every whole number is a float
 # The periodic parts of a date: the length of the period, and the position of a time in it.
 _ROUNDS: dict[str, Any] = {
@@ -32,7 +33,13 @@ def outputs_of(column: Any, kind: ColumnType, one_hot: bool) -> list[tuple[str, 
     if kind.kind in ("continuous", "lattice", "tied", "boolean"):
         return [("number", kind)]
     if kind.kind == "category" and one_hot:
-        return [(f"={value}", ColumnType("boolean")) for value in sorted(as_texts(column).dropna().unique())]
+        values = sorted(as_texts(column).dropna().unique())
+        if len(values) > _MOST_VALUES:
+            raise TableError(
+                f"{str(column.name)!r} has {len(values):,} values, and 0/1 columns are made of {_MOST_VALUES:,} at most. Call it "
+                "text to leave it out, or join values that are rare."
+            )
+        return [(f"={value}", ColumnType("boolean")) for value in values]
     if kind.kind != "date":
         return []
     dates = read_dates(column, kind.format)

@@ -270,7 +270,8 @@ def _notes_on_columns(features: Any, types: dict[str, ColumnType], one_hot: bool
         notes.append(Note(_unread(features, unread, one_hot, words), True))
     if one_hot and of("category"):
         counted = [f"{name} ({features[name].nunique()} values)" for name, _ in of("category")]
-        notes.append(Note(f"Converted to 0/1 columns: {shown(counted)}."))
+        hints = _hints(features, of("category"), words)
+        notes.append(Note(f"Converted to 0/1 columns: {shown(counted)}.{hints}", bool(hints)))
     if of("date"):
         notes.append(
             Note(f"Converted dates to days and positions in the year, week and day: {shown(dict(of('date')))}.")
@@ -295,9 +296,17 @@ def _unread(features: Any, columns: list[tuple[str, ColumnType]], one_hot: bool,
         else f"Left out, because they have more than {MOST_LEVELS} different texts each (too many for 0/1 columns): "
         f"{shown(dict(columns))}."
     )
-    if not one_hot and any(kind.kind == "category" for _, kind in columns):
+    # Numbers and times that are written as texts are no categories: 0/1 columns of them would be the wrong advice.
+    written = ("commas", "signs", "times")
+    categories = [name for name, kind in columns if kind.kind == "category" and _hidden(features[name]) not in written]
+    if not one_hot and categories:
         text += f" Pass {words.one_hot} to use categories as 0/1 columns."
     return text + _hints(features, columns, words)
+
+
+def _hidden(column: Any) -> str | None:
+    """Return what `hidden_numbers` says of the texts of a column; None for numbers."""
+    return None if is_numeric(column) else hidden_numbers(column.dropna().astype(str))
 
 
 def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -> str:
@@ -306,10 +315,7 @@ def _hints(features: Any, columns: list[tuple[str, ColumnType]], words: Words) -
 
     hints = []
     for name, _ in columns:
-        if is_numeric(features[name]):
-            continue
-        texts = features[name].dropna().astype(str)
-        found = hidden_numbers(texts)
+        texts, found = features[name].dropna().astype(str), _hidden(features[name])
         if found == "commas":
             hints.append(f" Numbers such as {texts.iloc[0][:20]!r} in {name!r} can be read with {words.decimal}.")
         elif found == "signs":
