@@ -292,8 +292,7 @@ that needs no network. It contains no cross-validated results; use compare to me
 """
 _DEMO = """\
 Run three comparisons on built-in data: densities of slanted bars, with a picture; metrics and densities for the sensors
-of a machine, with a report; and metrics for 178 real wines.
-Writes vicinal-demo.html and vicinal-demo.png. Needs no network and takes less than a minute.
+of a machine, with a report; and metrics for 178 real wines. This takes less than a minute and writes vicinal-demo.html and .png.
 """
 
 
