@@ -23,7 +23,7 @@ class Blocks:
 
     @classmethod
     def for_pairs(cls, n_queries: int, n_points: int, pairs: int) -> "Blocks":
-        """Blocks of about `pairs` pairs."""
+        """Return blocks of about `pairs` pairs."""
         return cls(n_queries, max(min(pairs // n_points, n_queries), 1))
 
     def __iter__(self) -> Iterator[slice]:

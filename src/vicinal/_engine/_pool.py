@@ -21,7 +21,7 @@ _Result = TypeVar("_Result")
 
 
 def available_threads(requested: int | None = None) -> int:
-    """The number of threads to use: what was asked for, or what this process may use.
+    """Return the number of threads to use: what was asked for, or what this process may use.
 
     `joblib.cpu_count` honours CPU affinity and cgroup limits; joblib gives its loky workers a share of the machine
     through OMP_NUM_THREADS, which is honoured as well.

@@ -66,7 +66,7 @@ class Filling:
         return found
 
     def means(self, rows: Array, left_out: Array | None) -> Array:
-        """The rows with their missing entries replaced by conditional means.
+        """Return the rows with their missing entries replaced by conditional means.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class Filling:
         return filled
 
     def draws(self, rows: Array, left_out: Array | None, n_draws: int, random: Any, scale: float) -> Array:
-        """The rows with their missing entries drawn, of shape (n_draws, m, d).
+        """Return the rows with their missing entries drawn, of shape (n_draws, m, d).
 
         Parameters
         ----------
@@ -110,14 +110,14 @@ class Filling:
         return filled
 
     def _parts(self, rows: Array) -> Iterator[Conditional]:
-        """What the density says of the missing entries, for each pattern with some."""
+        """Return what the density says of the missing entries, for each pattern with some."""
         weights = None if np.ptp(self._mixture.log_weights) == 0 else self._mixture.log_weights
         centres = self._mixture.centres.astype(np.float64)
         found = conditionals(rows, centres, self._mixture.covariance, weights, self._density.engine)
         return (part for part in found if len(part.missing))
 
     def _means_of(self, part: Conditional, rows: Array, left_out: Array | None) -> Array:
-        """The conditional means of the missing entries of the rows of a pattern."""
+        """Return the conditional means of the missing entries of the rows of a pattern."""
         mine = part.positions
         if part.placed is None:
             weights = np.exp(self._mixture.log_weights)

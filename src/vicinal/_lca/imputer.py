@@ -1,4 +1,4 @@
-"""Missing values filled in from a density."""
+"""Imputation of missing values from a density."""
 
 import math
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.steps import Structure
 from vicinal._notebook import NotebookMixin
 
-# The penalty of the default, a share of the covariance of the data: it keeps the kernel as wide, and as slanted, as few rows
-# with gaps can support. A heuristic: it was chosen on samples of five of the six sets of benchmarks/imputation.py.
+# The default penalty, as a share of the covariance of the data. It keeps the kernel wide and correlated enough for few rows
+# with gaps. This is a heuristic, chosen on samples of five of the six sets of benchmarks/imputation.py.
 _SHARE = 0.4
 # The spread of draws is measured on known entries that are hidden: a tenth of them, so many at most and these at least, in rounds until
 # there are enough of them.
@@ -29,7 +29,7 @@ _SCALES = (0.2, 5.0)
 
 
 class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    r"""Fill missing values in from a density of the rows: their conditional mean, or draws.
+    r"""Fill in missing values from a density of the rows, with their conditional mean or with draws.
 
     Given the known entries o of a row, the missing ones m have under :math:`\sum_j w_j N(x; c_j, \Sigma)` the mixture
 
@@ -38,38 +38,38 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         p(x_m | x_o) = \sum_j \lambda_j \, N(x_m; c_{j,m} + G (x_o - c_{j,o}), \Sigma_{m|o}), \qquad
         \lambda_j \propto w_j N(x_o; c_{j,o}, \Sigma_{oo}), \quad G = \Sigma_{mo} \Sigma_{oo}^{-1}
 
-    which is a regression that differs from place to place, with an error that is known. A mean is the best single guess;
-    draws keep the spread that the data have, which whatever is computed from the filled table needs.
+    This is a local regression with a known error. The mean is the best single guess. Draws preserve the spread of the
+    data, which matters for statistics that are computed from the filled table.
 
     Parameters
     ----------
     density : estimator, default=None
-        :class:`LCA`, :class:`LCAGauss` or :class:`ParzenWindows`, which can be fitted to rows with gaps. It sees
-        standardised columns. None is an LCA whose penalty is 0.4 times
-        the covariance of the data in place of a multiple of the identity: :math:`\Sigma \leftarrow S + 0.4 C`.
+        :class:`LCA`, :class:`LCAGauss` or :class:`ParzenWindows`, which can be fitted to rows with missing values. It is
+        fitted to standardised columns. None is an LCA whose penalty is 0.4 times
+        the covariance of the data instead of a multiple of the identity: :math:`\Sigma \leftarrow S + 0.4 C`.
     sample : bool, default=False
-        Fill in a draw from the conditional density instead of its mean.
+        Whether to fill in a draw from the conditional density instead of its mean.
     random_state : int, RandomState instance or None, default=None
-        For draws.
+        Used for draws.
 
     Attributes
     ----------
     density_ : estimator
         The density, fitted to the rows in standardised columns.
     mean_, scale_ : ndarrays of shape (n_features,)
-        Mean and standard deviation of what is known of each column.
+        The mean and standard deviation of the known values of each column.
     draw_scale_ : float
-        By how much the deviations of draws from the conditional mean are multiplied; see Notes.
+        The factor by which the deviations of draws from the conditional mean are multiplied; see Notes.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
     Notes
     -----
-    ``fit_transform`` fills a training row in from the *other* rows. ``transform`` takes rows to be new: for a training
-    row, which is among the centres itself, it would repeat what the fit has found.
+    ``fit_transform`` fills in a training row from the *other* rows. ``transform`` treats rows as new: for a training
+    row, which is one of the centres itself, it would repeat the values found by the fit.
 
-    The default is careful: its kernel stays wide, which suits few rows and nearly linear relations. Where many rows follow a
-    bent line, ``density=LCA(reg=1e-3)`` follows it more closely.
+    The default is conservative: its kernel stays wide, which suits few rows and nearly linear relations. If many rows
+    follow a curve, ``density=LCA(reg=1e-3)`` follows it more closely.
 
     A mixture is wider than the data, by the kernel's own covariance: its draws would be as well. So a tenth of the known
     entries (at most 500) is hidden, the gaps of all rows are filled in without them, and they are drawn from the rest. Draws are
@@ -94,7 +94,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
     (100, 1, 2)
     """
 
-    keeps_columns: ClassVar[bool] = True  # known values pass unchanged: what comes after speaks of the same columns
+    keeps_columns: ClassVar[bool] = True  # known values are not changed, so later steps use the same columns
 
     def __init__(self, density: Any = None, *, sample: bool = False, random_state: Any = None):
         self.density = density
@@ -112,7 +112,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN where a value is missing.
+            The rows. NaN marks a missing value.
         y : ignored
 
         Returns
@@ -138,7 +138,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return self
 
     def _fitted(self, density: Any, rows: np.ndarray) -> Any:
-        """A density, fitted to rows in standardised columns."""
+        """Return a density, fitted to rows in standardised columns."""
         density = clone(density)
         if self.density is None:
             check_rows(density, rows, reset=True, gaps=True)
@@ -147,7 +147,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return density.fit(rows)
 
     def _calibrated_scale(self, rows: np.ndarray) -> float:
-        """The factor of draws with which 90 % of known entries that are hidden lie within the 90 % of their draws."""
+        """Return the factor of draws with which 90 % of known entries that are hidden lie within the 90 % of their draws."""
         whole, ratios = Filling(self.density_), []
         for some, asked in hidden_entries(~np.isnan(rows) & ~whole.constant):
             holed = rows.copy()
@@ -161,7 +161,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return scale_that_covers(np.concatenate(ratios)) if ratios else 1.0
 
     def _inner_estimator(self) -> Any:
-        """The density that is fitted, for `which_engine`."""
+        """Return the density that is fitted, for `which_engine`."""
         return LCA() if self.density is None else self.density
 
     def transform(self, X: Any) -> np.ndarray:
@@ -179,7 +179,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return self._draws(rows, None, 1, self.random_state)[0] if self.sample else self._means(rows, None)
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Fit the density, and return the rows, each filled in from the others.
+        """Fit the density and return the rows, each filled in from the others.
 
         Parameters
         ----------
@@ -195,7 +195,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return self._draws(rows, left_out, 1, self.random_state)[0] if self.sample else self._means(rows, left_out)
 
     def draw(self, X: Any, n_draws: int = 1, random_state: Any = None, *, training: bool = False) -> np.ndarray:
-        """Return several imputations: independent draws of what is missing.
+        """Return several imputations, which are independent draws of the missing values.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         n_draws : int, default=1
         random_state : int, RandomState instance or None, default=None
         training : bool, default=False
-            Whether X are the rows of ``fit``, in their order: each is then filled in from the others.
+            Whether X contains the rows of ``fit`` in the same order. Each row is then filled in from the others.
 
         Returns
         -------
@@ -224,7 +224,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return (rows.astype(np.float64) - self.mean_) / self.scale_
 
     def _in_units(self, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """Rows of the density's units in those of X, known entries as they are."""
+        """Return rows of the density's units in those of X, known entries as they are."""
         return np.where(np.isnan(X), filled * self.scale_ + self.mean_, X).astype(X.dtype, copy=False)
 
     def _means(self, X: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
@@ -254,7 +254,7 @@ def hidden_entries(known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 def scale_that_covers(ratios: np.ndarray) -> float:
-    """The factor by which intervals have to grow so that 90 % of the values, and of one more, lie within.
+    """Return the factor by which intervals have to grow so that 90 % of the values, and of one more, lie within.
 
     Parameters
     ----------
