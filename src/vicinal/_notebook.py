@@ -1,6 +1,6 @@
-"""What a notebook shows of a fitted estimator: what was learned, whether the fit converged, and a small picture.
+"""The notebook display of a fitted estimator: what was learned, whether the fit converged, and a small picture.
 
-Texts are escaped, colours are those of the page, and nothing is loaded.
+Texts are escaped, colours are those of the page, and no resources are loaded.
 """
 
 from html import escape
@@ -17,7 +17,7 @@ _BOX = "font:14px/1.45 system-ui,sans-serif;border:1px solid #8886;border-radius
 
 
 class NotebookMixin:
-    """Puts the facts of a fitted estimator above scikit-learn's diagram of its parameters.
+    """Mixin that shows facts about a fitted estimator above scikit-learn's diagram of its parameters.
 
     Put it before ``BaseEstimator`` in the list of bases.
     """
@@ -52,7 +52,7 @@ def fitted_html(estimator: Any) -> str:
 
 
 def fitted_facts(estimator: Any) -> list[str]:
-    """What was learned, in short sentences."""
+    """Return what was learned, in short sentences."""
     facts = []
     converged, n_iter = getattr(estimator, "converged_", None), getattr(estimator, "n_iter_", None)
     if converged is not None:
@@ -90,7 +90,7 @@ def fitted_facts(estimator: Any) -> list[str]:
 
 
 def _spread(estimator: Any) -> np.ndarray | None:
-    """The standard deviations of the training rows' columns; None where the estimator does not know them."""
+    """Return the standard deviations of the training rows' columns; None where the estimator does not know them."""
     total = getattr(estimator, "total_covariance_", None)
     if total is not None:
         return np.sqrt(np.diag(total))
@@ -131,7 +131,7 @@ def _shares(estimator: Any) -> str:
 
 
 def sparkline(values: Any, label: str, width: int = 260, height: int = 48) -> str:
-    """A small curve with its first and last value; empty text for fewer than two finite values."""
+    """Return a small curve with its first and last value; empty text for fewer than two finite values."""
     values = np.asarray(values, dtype=np.float64).ravel()
     values = values[np.isfinite(values)]
     if len(values) < 2:
