@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,8 @@ from vicinal.cli import main
 @pytest.mark.parametrize("seed", range(4))
 def test_a_short_campaign(seed):
     for number in range(60):
-        tables.check(harness.Case(seed, number))
+        with suppress(harness.Skip):  # workbooks need openpyxl
+            tables.check(harness.Case(seed, number))
 
 
 def npy(header):
