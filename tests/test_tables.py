@@ -388,6 +388,7 @@ def test_periods_durations_and_objects_are_read():
         ([f"{value:,}" for value in DISTINCT], "remove the signs"),
         ([f"{10 + i // 60}:{i % 60:02d}:00" for i in range(N)], "date:FORMAT"),
         ([f"{i + 1}-Q1-2020" for i in range(N)], "date:FORMAT"),
+        ([f"{1960 + i}-{i % 12 + 1:02d}" for i in range(N)], "date:FORMAT"),
     ],
 )
 def test_amounts_and_times_written_as_texts_are_hinted_at(texts, hint):
