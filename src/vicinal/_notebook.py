@@ -11,6 +11,8 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._words import count
+
 from vicinal._words import printable
 
 _MOST_BARS = 10
