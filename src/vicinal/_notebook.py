@@ -11,9 +11,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal._words import count
-
-from vicinal._words import printable
+from vicinal._words import count, printable
 
 _MOST_BARS = 10
 _BOX = "font:14px/1.45 system-ui,sans-serif;border:1px solid #8886;border-radius:8px;padding:8px 12px;margin:4px 0;max-width:720px"
