@@ -418,7 +418,7 @@ def test_a_fitted_model_follows_its_engine_parameter():
 
 def test_a_conditional_that_no_component_explains_is_refused():
     X = np.random.default_rng(0).normal(size=(20, 2))
-    with pytest.raises(ValueError, match="no component explains the given values"):
+    with pytest.raises(ValueError, match="the given values lie so far from all components"):
         ParzenWindows(1e-100).fit(X).conditional({0: 1e60})
 
 

@@ -8,7 +8,7 @@ from vicinal._journal import journaled
 from vicinal._leave_one_out import LeaveOneOut, scatter_of_rows
 from vicinal._mixtures import LOG_2PI
 
-# Passes that the search makes, about; the engine chooses by it.
+# The approximate number of passes of the search, from which the engine chooses a backend.
 LOO_PASSES = 10
 # From twice as many rows on, so many of them, each explained by all others, find out where about the best width is.
 _SCOUTS = 256

@@ -134,7 +134,7 @@ class Placement:
         return Means(found.log_sums, found.gathered[:, :-1])
 
     def _images_in_parts(self, asked: Queries) -> Iterator[tuple[slice, np.ndarray]]:
-        """The images of the queries, some at a time."""
+        """Yield the images of the queries, some at a time."""
         n = self.problem.n_points
         for part in Blocks(asked.count(n), ALGEBRA_ROWS):
             yield part, self.placed.coordinates(asked.take(np.arange(part.start, part.stop), n), "images")
@@ -222,7 +222,7 @@ class Placement:
         return Pull(log_sums, log_agreement, pull)
 
     def _gaussian_parts(self, asked: Queries) -> tuple[np.ndarray, np.ndarray, list[Placed]]:
-        """The log-sums, the log of the agreeing points' share (m, 1), and the placement that weighs them."""
+        """Return the log-sums, the log of the agreeing points' share (m, 1), and the placement that weighs them."""
         log_sums = self.placed.log_sums(asked).log_sums
         placed = (
             self.problem.with_targets()
@@ -235,7 +235,7 @@ class Placement:
         return log_sums, np.minimum(log_parts, 0.0)[:, None], [placed]
 
     def _dot_parts(self, asked: Queries) -> tuple[np.ndarray, np.ndarray, list[Placed]]:
-        """The same for each column of the targets, (m, t): ``m_ij = sum_c t_ic t_jc``."""
+        """Return the same for each column of the targets, (m, t): ``m_ij = sum_c t_ic t_jc``."""
         targets = self.problem.given_match.values
         mine = targets if asked.positions is None else targets[asked.positions]
         placed = [problem.at(self.placed.metric).placed for problem in self.problem.by_target_column()]
@@ -307,7 +307,7 @@ class Placement:
         return np.clip(np.exp(np.clip(found.log_sums - expected, 0.0, 700.0)), 1.0, np.maximum(most, 1))
 
     def _images_and_offsets(self) -> np.ndarray:
-        """The images of the points and half of their squares, shape (n, k + 1), in the working precision."""
+        """Return the images of the points and half of their squares, shape (n, k + 1), in the working precision."""
         values = None
         for part, images in self._images_in_parts(Queries()):
             if values is None:
@@ -416,7 +416,7 @@ _LEAST_MEAN = {np.dtype(np.float64): 1e-200, np.dtype(np.float32): 1e-20}
 
 
 def _some(asked: Queries, some: np.ndarray, n: int) -> Queries:
-    """Some of the queries; the same object for all of them, which may then be done symmetrically."""
+    """Return some of the queries; the same object for all of them, which may then be done symmetrically."""
     return asked if len(some) == asked.count(n) else asked.take(some, n)
 
 
@@ -425,7 +425,7 @@ def _weights(row_weights: ArrayLike | None, m: int) -> np.ndarray:
 
 
 def _beside_targets(metric: np.ndarray | None, match: Match, n_features: int) -> np.ndarray:
-    """The metric of rows with their targets: ``diag(A, I)``."""
+    """Return the metric of rows with their targets: ``diag(A, I)``."""
     n_targets = match.values.shape[1]
     metric = np.ones(n_features) if metric is None else np.asarray(metric)
     if metric.ndim == 1:

@@ -15,7 +15,7 @@ from vicinal._checks import check_rows, check_weights
 from vicinal._dask import answers_collections, fits_collections, float_numbers
 from vicinal._density.mixture_density import MixtureDensityMixin
 from vicinal._density.selection import Selection, fixed_folds
-from vicinal._engine import Engine, fit_engine, resolved_engine
+from vicinal._engine import Engine, certificates_of_fit, fit_engine, resolved_engine
 from vicinal._lca.checks import Remedies, check_two_rows
 from vicinal._lca.lca import LCA
 from vicinal._lca.local_checks import check_parameters, check_sizes
@@ -123,7 +123,8 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
     engine_ : str
         The backend of the pair work, after LCA's own.
     certified_row_error_ : float
-        0.0: every pair is visited.
+        The most that skipped pairs may have added to any row's sum in any pass of the fit, LCA's own included, relative to
+        the sum; 0.0 where every pair was visited. See ``error`` of :class:`vicinal.Engine`.
     mixture_ : LocalFrameMixture, or SharedMixture without directions
         The density.
     n_features_in_ : int
@@ -204,11 +205,13 @@ class LocalLCA(LocalMetricMixin, RecordParametersMixin, MixtureDensityMixin, Den
         check_parameters(self)
         X = self._keep_active(X, weight, width="reg")
         engine = resolved_engine(fit_engine(self), self._pair_work(*X.shape))
-        self.engine_, self.certified_row_error_ = engine.kind, 0.0
-        self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
-        choice = self._choose(X, weight, engine)
-        check_sizes(choice, X, weight)
-        self._keep(X, weight, choice, engine)
+        self.engine_ = engine.kind
+        with certificates_of_fit() as certificates:
+            self.base_ = None if self.shared == 0 else self._fit_base(X, weight)
+            choice = self._choose(X, weight, engine)
+            check_sizes(choice, X, weight)
+            self._keep(X, weight, choice, engine)
+        self.certified_row_error_ = certificates.largest
         if not self.converged_:
             warnings.warn(
                 f"LocalLCA did not converge: held-out rows still gained after max_iter={self.max_iter} passes, or LCA did "

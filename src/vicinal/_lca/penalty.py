@@ -1,4 +1,4 @@
-r"""The penalty R of LCA and LCA-Gauss: what the user may pass, and the search that ``reg="auto"`` stands for.
+r"""The penalty R of LCA and LCA-Gauss: its validation, and the search of ``reg="auto"``.
 
 The penalty per row is :math:`\frac12 \operatorname{tr}(\Sigma^{-1} R)`, and EM's M-step adds R to the local covariance.
 The search tries three families, all in units of the columns: :math:`\nu \operatorname{diag}(C)`, :math:`\nu \hat C` and
@@ -23,9 +23,9 @@ from vicinal._lca.steps import CollapseError, Structure
 from vicinal._leave_one_out import mean_of_rows, scatter_of_rows
 
 FAMILIES = ("diagonal", "shrunk", "sample")
-# Fixed whatever random_state is, so that a fit is a function of the data and of the parameters that show.
+# Independent of random_state, so that a fit depends only on the data and on the public parameters.
 _FOLDS = 5
-# A search needs no more rows than these: the factor that they choose is close to the one that all rows would choose.
+# A search needs no more rows than these: the chosen factor is close to the one that all rows would give.
 _MOST_ROWS = 2000
 _STEP = 10.0**0.5
 _COARSE_STEP = 10.0
@@ -38,8 +38,8 @@ _LARGEST = 1e4
 _GAIN = 1e-3  # nats per row
 # The smallest share of the mean variance in a shrunk covariance, which keeps dependent columns regular.
 _LEAST_SHRINKAGE = 1e-6
-# With so many rows per free parameter of the covariance, and so many in all, a penalty gains nothing; docs/lca.md has the
-# evidence. Skewed columns need the second number: there one row in a hundred can shape the kernel.
+# With at least this many rows per free parameter of the covariance, and this many rows in total, a penalty gains nothing;
+# docs/lca.md has the evidence. Skewed columns need the second number, because one row in a hundred can shape the kernel.
 PLENTY, _PLENTY_IN_ALL = 25, 2000
 
 
@@ -80,15 +80,17 @@ def check_reg(reg: Any, n_features: int, name: str = "reg") -> np.ndarray | None
 
 
 def check_semidefinite(reg: np.ndarray, name: str = "reg") -> None:
-    """Refuse a penalty that would reward a narrow kernel."""
+    """Raise an error for a penalty that would reward a narrow kernel."""
     scale = np.sqrt(np.maximum(np.diag(reg), 0.0))
     values = np.linalg.eigvalsh(reg / np.outer(*2 * [np.where(scale > 0, scale, 1.0)]))
     if values[0] < -1e-8 * max(values[-1], 0.0) or np.diag(reg).min() < 0:
-        raise ValueError(f"{name} as a matrix must be positive semidefinite: a penalty does not reward narrow kernels.")
+        raise ValueError(
+            f"{name} as a matrix must be positive semidefinite, because a penalty must not reward narrow kernels."
+        )
 
 
 def free_parameters(structure: Structure, n_features: int) -> int:
-    """The number of free parameters of a covariance of this structure."""
+    """Return the number of free parameters of a covariance of this structure."""
     d = n_features
     if structure.covariance == "full":
         return d * (d + 1) // 2
@@ -99,13 +101,13 @@ def free_parameters(structure: Structure, n_features: int) -> int:
 
 
 def has_plenty(X: np.ndarray, structure: Structure) -> bool:
-    """Whether rows are so plentiful that the search is skipped; a row with an exact twin does not count."""
+    """Return whether rows are so plentiful that the search is skipped; a row with an exact twin does not count."""
     enough = max(PLENTY * free_parameters(structure, X.shape[1]), _PLENTY_IN_ALL)
     return len(X) >= enough and len(X) - count_twins(X) >= enough
 
 
 def shrinkage(X: np.ndarray, weight: np.ndarray | None = None) -> float:
-    """The weight of the diagonal that Ledoit and Wolf estimate, in units of the columns' standard deviations."""
+    """Return the weight of the diagonal that Ledoit and Wolf estimate, in units of the columns' standard deviations."""
     rows = X - mean_of_rows(X, weight)
     variances = np.average(np.square(rows), axis=0, weights=weight)
     if not variances.all():  # one row has all the weight: there is nothing to estimate
@@ -117,7 +119,7 @@ def shrinkage(X: np.ndarray, weight: np.ndarray | None = None) -> float:
 
 
 def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: float | None = None) -> np.ndarray:
-    """The covariance of the rows, drawn to its diagonal in units of the columns' standard deviations.
+    """Return the covariance of the rows, drawn to its diagonal in units of the columns' standard deviations.
 
     Parameters
     ----------
@@ -136,7 +138,7 @@ def shrunk_covariance(X: np.ndarray, weight: np.ndarray | None = None, share: fl
 
 
 def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """The matrix of a family at the factor 1, from the training rows."""
+    """Return the matrix of a family at the factor 1, from the training rows."""
     if family != "diagonal":
         return shrunk_covariance(X, weight, None if family == "shrunk" else _LEAST_SHRINKAGE)
     centred = X - mean_of_rows(X, weight)
@@ -144,7 +146,7 @@ def family_matrix(family: str, X: np.ndarray, weight: np.ndarray | None = None) 
 
 
 def least_penalty(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """What is used where no penalty is needed but for directions in which the rows do not differ."""
+    """Return what is used where no penalty is needed but for directions in which the rows do not differ."""
     return _SMALLEST["shrunk"] * family_matrix("shrunk", X, weight)
 
 
@@ -170,7 +172,7 @@ class Choice(NamedTuple):
     at_edge: bool
 
     def best_of(self, family: str) -> float | None:
-        """The best factor of one family, or None where none of them has a finite score."""
+        """Return the best factor of one family, or None where none of them has a finite score."""
         mine = self.table["family"] == family
         scores = self.table["mean_test_score"][mine]
         return float(self.table["factor"][mine][scores.argmax()]) if np.isfinite(scores).any() else None
@@ -184,7 +186,7 @@ def search(folds: Sequence[Fold], families: Sequence[str], *, largest: float = 1
     folds : sequence of Fold
     families : sequence of str
     largest : float
-        Where a path starts. It goes up from there where this factor is the best of its family.
+        The first factor of a path. If it is the best of its family, larger factors are tried as well.
     """
     n_scouts = 1 + int(np.searchsorted(np.cumsum([fold.n_held_out for fold in folds]), _SCOUTED_ROWS))
     scouted = {family: _scout(folds[:n_scouts], family, largest) for family in families}
@@ -267,7 +269,7 @@ class _Path:
 
 
 def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:
-    """The top of the parabola through the best factor of a family and its neighbours, in logarithms."""
+    """Return the top of the parabola through the best factor of a family and its neighbours, in logarithms."""
     tried = sorted(tried)
     at = [f for f, _ in tried].index(factor)
     if at in (0, len(tried) - 1):
@@ -281,7 +283,7 @@ def _interpolated(tried: list[tuple[float, float]], factor: float) -> float:
 
 
 def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarray, Any, np.ndarray, Any]]:
-    """The fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones.
+    """Return the fixed folds as (training rows, their weights, held-out rows, their weights); weights are None for equal ones.
 
     Rows that alone make a column vary are never held out: without them the column would have no scale.
     """
@@ -301,7 +303,7 @@ def split_folds(X: np.ndarray, weight: np.ndarray | None) -> list[tuple[np.ndarr
 
 
 def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None:
-    """The choice for ``reg="auto"``; None without folds, where too few rows differ to hold any out."""
+    """Return the choice for ``reg="auto"``; None without folds, where too few rows differ to hold any out."""
     if not folds:
         return None
     # The other structures see no more of R than its diagonal, or its trace.
@@ -310,13 +312,13 @@ def choose_penalty(folds: Sequence[Fold], structure: Structure) -> Choice | None
 
 
 def warn_at_edge(X: np.ndarray, names: np.ndarray | None, method: str) -> None:
-    """Warn that held-out rows ask for kernels without width, and name the columns that are the likely cause."""
+    """Warn that held-out rows favour kernels of width zero, and name the columns that are the likely cause."""
     few = np.array([len(np.unique(column)) < 0.1 * len(X) for column in X.T])
     if not few.any():
         return
     warnings.warn(
         f"{method}: held-out rows score higher the narrower the kernel is, down to the smallest penalty of reg='auto'. "
-        f"The table has columns of few distinct values ({shown_columns(few, names)}), on which a density can be made as high as one likes. Do not compare such scores; "
+        f"The table has columns of few distinct values ({shown_columns(few, names)}), on which a density can be made arbitrarily high. Do not compare such scores; "
         "leave such columns out, add noise of one step to them, or pass reg (a variance in squared units of the data).",
         UserWarning,
         stacklevel=callers_line(),

@@ -1,8 +1,8 @@
-"""What each class keeps in a model file, under which name, and what must hold of it.
+"""The state of each class in a model file: names of fields, permitted values, and relations.
 
-One declaration per class of the closed set, in the language of `_model_files/fields`. The names of fields are those of
-files and are never changed: a private attribute that gets another name needs a change here and nowhere else. Sizes are
-n training rows, d features, k components, c classes or clusters and p passes, unless said otherwise.
+There is one declaration per class of the closed set, in the notation of `_model_files/fields`. The names of fields are those
+of files and never change; if a private attribute is renamed, only this module needs a change. Sizes are
+n training rows, d features, k components, c classes or clusters and p passes, unless stated otherwise.
 """
 
 import numpy as np
@@ -56,7 +56,7 @@ from vicinal._model_files.sklearn_states import ROWS, SKLEARN_STATES
 
 
 def state_of(class_name):
-    """The declaration of a class of the closed set."""
+    """Return the declaration of a class of the closed set."""
     if class_name.startswith("sklearn."):
         return SKLEARN_STATES[class_name]
     return OPTION_STATES[class_name] if class_name in OPTION_STATES else STATES[class_name]
