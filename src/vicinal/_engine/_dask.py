@@ -207,14 +207,7 @@ class ClusterSharing:
         return answer.results
 
     @staticmethod
-    def _submit(
-        client: Client,
-        work: Callable[[Any], Any],
-        job: Job,
-        level: int | None,
-        group: Sequence[Any],
-        data: list[Future],
-    ) -> Future:
+    def _submit(client: Client, work: Callable[[Any], Any], job: Job, group: Group, data: list[Future]) -> Future:
         # The part of the key before the last dash names the task in Dask's dashboard.
         name = work.__qualname__.replace(".<locals>", "").rpartition(".")[0].strip("_").replace("._", ".")
         return client.submit(

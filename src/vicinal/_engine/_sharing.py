@@ -216,7 +216,8 @@ def nodes_by_cost(costs: np.ndarray, wanted: int) -> list[tuple[int, int]]:
     def heavy(first: int, level: int) -> tuple[float, int, int]:
         return float(ends[first] - ends[min(first + FAN**level, n)]), first, level
 
-    nodes, done = [heavy(0, level)], []  # the heaviest of those that can be split comes first
+    nodes = [heavy(0, level)]  # the heaviest of those that can be split comes first
+    done: list[tuple[int, int]] = []
     while nodes and (len(nodes) + len(done) < wanted or -nodes[0][0] * wanted > _UNEVEN * ends[-1]):
         _, first, level = heapq.heappop(nodes)
         if level == 0:
