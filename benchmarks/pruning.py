@@ -5,12 +5,15 @@ made anew each time.  Pruned and dense passes (``error=0``) take turns; the rati
 the rounds reported.  Where a dense pass would take too long, that of a sample of rows is extrapolated by n^2 ("~").
 Wall time on two threads, or CPU time of one thread with ``--threads 1``, which a busy machine disturbs little.
 
-Results are added to ``benchmarks/results/pruning.json``: one entry per part, case, number of rows and columns, error and threads.
+Results are added to ``benchmarks/results/pruning.json``: one entry per part, case, number of rows and columns, error and threads.  Parts may run
+beside each other, each on cores of its own (``taskset -c 0,1 python benchmarks/pruning.py clusters --rows 1000000``).
 """
 
 import argparse
+import fcntl
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -89,14 +92,22 @@ RESULTS = Path(__file__).parent / "results" / "pruning.json"
 
 def record(part, case, **found):
     """Put a result into the file, in place of an earlier one of the same case; numbers are kept to four digits."""
-    entries = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    # Several parts may run at once, each on cores of its own.
+    with RESULTS.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        entries = _with_entry(json.loads(file.read() or "[]"), part, case, found)
+        file.truncate(0)
+        file.write(json.dumps(entries, indent=1) + "\n")
+
+
+def _with_entry(entries, part, case, found):
     key = {"part": part, "case": case} | {name: found[name] for name in ("n", "d", "error", "threads") if name in found}
     entries = [entry for entry in entries if any(entry.get(name) != value for name, value in key.items())]
     found = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in found.items()}
     when = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "load": os.getloadavg()[0], "machine": machine()}
     entries.append(key | found | when)
-    entries.sort(key=lambda entry: (entry["part"], entry["case"], entry.get("n", 0), entry.get("d", 0)))
-    RESULTS.write_text(json.dumps(entries, indent=1) + "\n")
+    return sorted(entries, key=lambda entry: (entry["part"], entry["case"], entry.get("n", 0), entry.get("d", 0)))
 
 
 # -- a pass -----------------------------------------------------------------------------------------------------------
@@ -154,7 +165,7 @@ HEADER = (
 def run_clusters(options):
     """LCA passes on clusters and on a manifold."""
     for n in options.rows:
-        for d in (2, 5, 8):
+        for d in options.columns:
             X = clusters(n, d)
             compare("clusters", "clusters", X @ fitted_metric(X, options.fitted).T, options)
         X = manifold(n, 8)
@@ -194,7 +205,7 @@ def run_trees(options):
     """Log-densities of 10,000 queries on clusters, one thread each, against scikit-learn's trees."""
     from sklearn.neighbors import KernelDensity
 
-    for d in (2, 5, 8):
+    for d in options.columns:
         points, queries, got, ours = queries_on_clusters(d, options)
         n, m = len(points), len(queries)
         step = max(m // 500, 1)
@@ -235,7 +246,7 @@ def run_mlpack(options):
     if options.mlpack is None:
         print("mlpack: skipped; --mlpack takes a Python with mlpack installed")
         return
-    for d in (2, 5, 8):
+    for d in options.columns:
         points, queries, got, ours = queries_on_clusters(d, options)
         for error in (1e-2, 1e-3, 1e-4, 1e-6, 1e-9):
             with tempfile.TemporaryDirectory() as folder:
@@ -272,7 +283,7 @@ def run_mlpack(options):
 
 def run_least(options):
     """Computed pairs over the least that any truncation must keep; a pair that serves both of its rows counts twice."""
-    for d in (2, 5, 8):
+    for d in options.columns:
         X = clusters(options.rows[-1], d)
         Z = X @ fitted_metric(X, options.fitted).T
         placed = prepare(Engine("cpu", threads=options.threads, error=options.error), Z, leave_one_out=True).at(None)
@@ -299,11 +310,21 @@ def run_least(options):
 def run_covertype(options):
     """An exact fit of all of covertype; passes and seconds per level are printed by LCA."""
     X = real("covertype")[: options.most]
+    ends = []
+    fit = LCA(
+        solver="accelerated", reg=0.0, verbose=True, engine=Engine("cpu", threads=options.threads),
+        callback=lambda *_: ends.append(time.perf_counter()),
+    )  # fmt: skip
+    # A fit that takes too long ends as after Ctrl-C, with the best point so far.
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(int(options.limit))
     start = time.perf_counter()
-    fit = LCA(solver="accelerated", reg=0.0, verbose=True, engine=Engine("cpu", threads=options.threads)).fit(X)
+    fit.fit(X)
+    signal.alarm(0)
     record(
         "covertype", "exact fit of LCA", n=len(X), d=X.shape[1], threads=options.threads,
         seconds=time.perf_counter() - start, passes_at_full_size=int(fit.n_iter_), converged=bool(fit.converged_),
+        passes_ended_at_seconds=[round(end - start, 1) for end in ends],
         nats_per_row=float(fit.objectives_[-1]), certified=float(fit.certified_row_error_),
         median_perplexity=float(np.median(fit.effective_neighbors_)),
     )  # fmt: skip
@@ -317,6 +338,7 @@ def run_covertype(options):
 
 def main():
     """Run the parts that were asked for."""
+    global RESULTS  # where `record` writes
     parts = {name[4:]: part for name, part in globals().items() if name.startswith("run_")}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*parts, []], default=[])
@@ -329,8 +351,15 @@ def main():
     real_sets = ["letter", "pendigits", "satimage", "usps30", "mnist20", "mnist50"]
     parser.add_argument("--sets", nargs="+", choices=real_sets, default=real_sets)
     parser.add_argument("--mlpack", help="a Python with mlpack installed")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds that mlpack may take")
+    parser.add_argument(
+        "--limit", type=float, default=600.0, help="seconds that mlpack or the fit to covertype may take"
+    )
+    parser.add_argument(
+        "--columns", type=int, nargs="+", default=[2, 5, 8], help="of clusters, trees, mlpack and least"
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the file that results are added to")
     options = parser.parse_args()
+    RESULTS = options.results
     print(HEADER, flush=True)
     for name in options.parts or parts:
         parts[name](options)

@@ -467,7 +467,7 @@ def test_which_engine_knows_dask():
 def test_keep_metric_drops_the_rows(tmp_path):
     model = LCA(reg=0.0, engine=Engine(keep="metric")).fit(X)
     np.testing.assert_array_equal(model.transform(X), LCA(reg=0.0).fit(X).transform(X))
-    with pytest.raises(NotFittedError, match=r"keep='metric'.*its density is gone"):
+    with pytest.raises(NotFittedError, match=r"keep='metric'.*it has no density"):
         model.score_samples(X)
     io.save(model, tmp_path / "model.vicinal")
     assert io.load(tmp_path / "model.vicinal").engine == Engine(keep="metric")

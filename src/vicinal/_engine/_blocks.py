@@ -23,7 +23,7 @@ class Blocks:
 
     @classmethod
     def for_pairs(cls, n_queries: int, n_points: int, pairs: int) -> "Blocks":
-        """Blocks of about `pairs` pairs."""
+        """Return blocks of about `pairs` pairs."""
         return cls(n_queries, max(min(pairs // n_points, n_queries), 1))
 
     def __iter__(self) -> Iterator[slice]:
@@ -33,6 +33,17 @@ class Blocks:
 
     def __len__(self) -> int:
         return -(-self.n_queries // self.rows)
+
+
+def columns_of(part: slice | np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of some points are in a part, given as a slice or by positions, and where there."""
+    if isinstance(part, slice):
+        here = np.flatnonzero((points >= part.start) & (points < part.stop))
+        return here, points[here] - part.start
+    order = np.argsort(part)
+    at = np.minimum(np.searchsorted(part, points, sorter=order), len(part) - 1)
+    here = np.flatnonzero(part[order[at]] == points)
+    return here, order[at[here]]
 
 
 def cut_by_cost(costs: np.ndarray, parts: int) -> list[tuple[int, int]]:

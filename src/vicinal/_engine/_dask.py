@@ -95,7 +95,7 @@ class _PlacedOnCluster:
     def candidates(
         self, queries: Queries, k: int | None = None, floors: np.ndarray | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Those of the placement; what the caller does between two of them is done by this process."""
+        """Yield those of the placement; what the caller does between two of them is done by this process."""
         those = self._cluster if self._is_large(queries) else None
         with shared_by(those):
             found = iter(self._here.candidates(queries, k, floors))
@@ -200,7 +200,7 @@ class ClusterSharing:
 
     @staticmethod
     def _taken(answer: Answer, filled: Filled) -> Any:
-        """The results of a task; what it filled is put where it belongs."""
+        """Return the results of a task; what it filled is put where it belongs."""
         for array, part in zip(filled.arrays, answer.filled, strict=True):
             if array.size:
                 array[answer.start : answer.start + len(part)] = part
@@ -215,7 +215,7 @@ class ClusterSharing:
         )
 
     def _data(self, client: Client, arrays: dict[str, np.ndarray]) -> list[Future]:
-        """The arrays as data of the cluster, on every worker; those that it does not have are sent."""
+        """Return the arrays as data of the cluster, on every worker; those that it does not have are sent."""
         missing = {}
         for digest, array in arrays.items():
             key = client.id, digest

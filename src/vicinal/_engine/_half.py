@@ -100,7 +100,7 @@ class _Values:
         self.in_tiles_or_none = self.in_tiles[:0] if weights is None else self.in_tiles
 
     def rows(self, part: slice) -> np.ndarray:
-        """The values of consecutive points and their weight, shape (m, v + 1), contiguous."""
+        """Return the values of consecutive points and their weight, shape (m, v + 1), contiguous."""
         return np.hstack([unpack(self.packed, part), self.weights[part, None]])
 
     def products(self, rows: slice, sums: np.ndarray) -> np.ndarray:
@@ -128,14 +128,14 @@ class HalfSweeps:
         self._sweep = (_ProductSweep if by_products else _FusedSweep)(pairs, threads, memory)
 
     def sums(self, packed_values: np.ndarray) -> HalfSums:
-        """The softmax means of values in tiles, (n_tiles, v, TILE)."""
+        """Return the softmax means of values in tiles, (n_tiles, v, TILE)."""
         totals, underflowed, sums = self._totals(packed_values)
         sums[:, :-1] /= totals[:, None]
         sums[:, -1] = 1.0
         return HalfSums(self._log_sums(totals), sums, underflowed)
 
     def scatter(self, packed_values: np.ndarray, row_weights: np.ndarray) -> HalfScatter:
-        """The scatter of values in tiles, (n_tiles, v, TILE), under the softmax weights."""
+        """Return the scatter of values in tiles, (n_tiles, v, TILE), under the softmax weights."""
         n, b = self._pairs.n, self._column_weights()
         totals, underflowed, _ = self._totals(packed_values[:, :0], keep=True)
         factors = row_weights / (b * totals)
@@ -440,5 +440,5 @@ class _ProductSweep(_Sweep):
 
 
 def _tile(t: int, tile_of_k: np.ndarray) -> slice:
-    """The points of a tile."""
+    """Return the points of a tile."""
     return slice(t * TILE, t * TILE + tile_of_k.shape[1])

@@ -21,7 +21,7 @@ _Result = TypeVar("_Result")
 
 
 def available_threads(requested: int | None = None) -> int:
-    """The number of threads to use: what was asked for, or what this process may use.
+    """Return the number of threads to use: what was asked for, or what this process may use.
 
     `joblib.cpu_count` honours CPU affinity and cgroup limits; joblib gives its loky workers a share of the machine
     through OMP_NUM_THREADS, which is honoured as well.
@@ -178,8 +178,32 @@ class _ThreadPools:
 _thread_pools = _ThreadPools()
 
 
+class _CompilerAtFork:
+    """Lets a fork wait for what other threads are compiling.
+
+    The child would otherwise wait for ever for Numba's lock, at its first kernel: the thread that holds it is not there.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[Any] = []
+
+    def hold(self) -> None:
+        """Take the lock, where Numba is in use."""
+        lock = getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
+        if lock is not None:
+            lock.acquire()
+            self._held.append(lock)
+
+    def let_go(self) -> None:
+        """Give the lock back, in the parent and in the child."""
+        if self._held:
+            self._held.pop().release()
+
+
 _blas_limit = _BlasLimit()
+_compiler = _CompilerAtFork()
 if hasattr(os, "register_at_fork"):  # Windows has neither fork nor this
+    os.register_at_fork(before=_compiler.hold, after_in_parent=_compiler.let_go, after_in_child=_compiler.let_go)
     os.register_at_fork(after_in_child=_blas_limit.restart_in_child)
 
 

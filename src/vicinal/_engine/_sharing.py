@@ -90,7 +90,7 @@ _sharing: ContextVar[Sharing | None] = ContextVar("vicinal_sharing", default=Non
 
 
 def sharing() -> Sharing | None:
-    """What shares the work of this call with other processes, or None."""
+    """Return what shares the work of this call with other processes, or None."""
     return _sharing.get()
 
 
@@ -129,7 +129,7 @@ class Touched(NamedTuple):
 
     @classmethod
     def of(cls, sums: Sums) -> "Sums | Touched":
-        """The sums without what is zero, where that is most of them."""
+        """Return the sums without what is zero, where that is most of them."""
         first = sums[0]
         if len(first) == 0:
             return sums
@@ -139,7 +139,7 @@ class Touched(NamedTuple):
         return cls((first[touched], *sums[1:]), touched, len(first))
 
     def whole(self) -> Sums:
-        """The sums with their zeros."""
+        """Return the sums with their zeros."""
         first = np.zeros((self.length, *self.sums[0].shape[1:]), dtype=self.sums[0].dtype)
         first[self.touched] = self.sums[0]
         return (first, *self.sums[1:])
@@ -170,7 +170,7 @@ class TreeSum:
             self.add(total, level + 1)
 
     def total(self) -> Sums | None:
-        """The sums of all; None where there was nothing."""
+        """Return the sums of all; None where there was nothing."""
         rest: Sums | None = None
         for _, total in self._levels:
             if total is not None:

@@ -44,6 +44,9 @@ PRODUCTS_FROM_WITHOUT_VALUES = {FLOAT64: 64, FLOAT32: 512}
 # The same where each pair is visited once.  Measured.
 HALF_PRODUCTS_FROM = {FLOAT64: 112, FLOAT32: 96}
 
+# Up to this many classes, their shares are means of indicators; beyond, a kernel of their own adds up the points of each.
+FEW_CLASSES = 8
+
 PRODUCT_ROWS = 128  # queries in a block of matrix products, at most
 KEPT_POINTS = 80_000  # up to this many points, the exponentials of a group of rows stay in the cache.  Measured.
 
@@ -78,6 +81,16 @@ FRAME_CACHE = 2**18  # bytes of a tile and its frames that a compiled kernel swe
 # depth and noise, where nothing else is written either, and for several.  Measured.
 FRAME_FEATURES_IN_CACHE = 96
 FRAME_FEATURES_FEW = 16
+
+# Points with a kernel each, of which tiles are skipped (`_kernel_tiles.py`): points in a tile, queries that share a list of tiles,
+# tiles that they visit before they look again which ones matter, how many times more they visit each time, blocks that tell what
+# share of the tiles is visited, and the share up to which that is worth it.
+KERNEL_TILE = 64
+KERNEL_BLOCK = 64
+FIRST_KERNEL_TILES = 8
+MORE_KERNEL_TILES = 4
+SAMPLED_KERNEL_BLOCKS = 8
+KERNELS_VISITED = 0.5
 
 # -- a full covariance per point (`_covariances.py`) --------------------------------------------------------------
 

@@ -4,9 +4,9 @@
 
       each partition      one task: the sums of all of its rows, and of the chunklets that lie in it alone
       large chunklets     of more rows than columns per partition: count, mean and scatter of each part, which merge
-      small chunklets     in several partitions: their rows go to one of `_MEETINGS` tasks, where the chunklets are whole
+      small chunklets     in several partitions: their rows are sent to one of `_MEETINGS` tasks, which has whole chunklets
 
-The cuts follow the partitions and the chunklets, never the workers, and sums are added in the order of the partitions.
+The tasks depend on the partitions and the chunklets, never on the workers, and sums are added in the order of the partitions.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from vicinal._dask.rows import partitions, table_of
 from vicinal._scatter import ChunkletScatter, chunklet_scatter
 from vicinal._supervision import ChunkletReport, ChunkletRows, read_chunklets
 
-_MEETINGS = 16  # tasks at most in which small chunklets meet
+_MEETINGS = 16  # the maximum number of tasks that collect small chunklets
 
 
 class Share(NamedTuple):
@@ -34,7 +34,7 @@ class Share(NamedTuple):
 
 
 class PartSums(NamedTuple):
-    """What a partition answers."""
+    """The result of a partition."""
 
     sums: ChunkletScatter
     counts: np.ndarray  # (c,), of the large chunklets
@@ -86,7 +86,7 @@ def sums_of_collection(estimator: Any, X: Any, y: Any) -> tuple[ChunkletScatter,
 
 
 def _shares(entries: ChunkletRows, lengths: np.ndarray, d: int) -> tuple[list[Share], int, int]:
-    """What each partition is asked for, the number of large chunklets, and that of the meetings of small ones."""
+    """Return the request to each partition, the number of large chunklets, and the number of tasks for small ones."""
     starts = np.concatenate([[0], np.cumsum(lengths)])
     of_part = np.searchsorted(starts, entries.rows, side="right") - 1
     n_chunklets = int(entries.ids.max(initial=-1)) + 1
@@ -166,7 +166,7 @@ def _rows_of_meetings(part: Any, small: list[ChunkletRows]) -> tuple[np.ndarray,
 
 
 def _sums_of_meeting(rows: list[np.ndarray], ids: np.ndarray) -> ChunkletScatter:
-    """The sums of chunklets that are whole here; their rows were counted where they came from."""
+    """Return the sums of chunklets that are complete in this task; their rows are counted by their partitions."""
     points, order = np.concatenate(rows), np.argsort(ids, kind="stable")
     codes = np.unique(ids[order], return_inverse=True)[1]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -200,7 +200,7 @@ def _merged(
 def _without_rows(
     n_points: int, n_chunklets: int, within: np.ndarray, fourth: np.ndarray, resolution: float
 ) -> ChunkletScatter:
-    """The sums of chunklets alone, to be added to those of the rows."""
+    """Return the sums of chunklets alone, to be added to those of the rows."""
     d = len(within)
     none, nowhere = np.zeros((d, d)), np.zeros(d)
     return ChunkletScatter(0, nowhere, nowhere, none, n_points, n_chunklets, within, fourth, resolution)
