@@ -127,7 +127,7 @@ def _shares(entries: ChunkletRows, lengths: np.ndarray, d: int) -> tuple[list[Sh
 
 def _in_few_bytes(rows: np.ndarray, ids: np.ndarray) -> ChunkletRows:
     """Chunklets in integers that are no longer than need be."""
-    return ChunkletRows(*(array.astype(np.min_scalar_type(array.max(initial=0))) for array in (rows, ids)))
+    return ChunkletRows(*(array.astype(np.min_scalar_type(~array.max(initial=0))) for array in (rows, ids)))  # signed
 
 
 def _large_by_row(rows: np.ndarray, ids: np.ndarray, length: int) -> LargeRows:
