@@ -277,7 +277,7 @@ def test_clone_and_pickle_keep_it_and_model_files_do_not(estimator, tmp_path):
     assert clone(estimator).callback is note
     assert pickle.loads(pickle.dumps(estimator)).callback is note
     path = tmp_path / "model.vicinal"
-    with pytest.warns(UserWarning, match=r"does not hold callback \(note\)"):
+    with pytest.warns(UserWarning, match=r"does not contain callback \(note\)"):
         io.save(estimator, path)
     same = io.load(path)
     assert same.callback is None

@@ -329,8 +329,8 @@ def test_what_is_odd_about_the_columns_is_said(folder, capsys):
     assert run("learn", "odd.csv", "--method", "parzen", "-o", "m.vicinal") == OK
     err = capsys.readouterr().err
     assert "left out, because they name or count the rows: counter: 'Unnamed: 0', 'id'" in err
-    assert "never change: 'same'" in err
-    assert "no value at all: 'empty'" in err
+    assert "are constant: 'same'" in err
+    assert "have no values: 'empty'" in err
     assert "'age' (39 of 40 entries are numbers; row 11 holds 'n/k'" in err
     assert "Pass --na 'n/k' if 'n/k' means a missing value" in err
     assert list(model_io.load("m.vicinal").feature_names_in_) == ["x", "y"]
@@ -767,7 +767,7 @@ def test_decimal_commas_and_marks_for_missing_values(folder, capsys):
     frame = pd.DataFrame(rng.normal(size=(40, 2)), columns=["a", "b"]).round(3)
     frame.to_csv("comma.csv", index=False, sep=";", decimal=",")
     assert run("learn", "comma.csv", "--sep", ";", "--method", "parzen", "-o", "m.vicinal") == DATA
-    assert "--decimal , reads them" in capsys.readouterr().err
+    assert "can be read with --decimal ," in capsys.readouterr().err
     learn = ["learn", "comma.csv", "--sep", ";", "--decimal", ",", "--method", "parzen", "--no-scale"]
     assert run(*learn, "-o", "m.vicinal", "-q") == OK
     np.testing.assert_array_equal(model_io.load("m.vicinal")[-1].mixture_.centres, frame.to_numpy())
@@ -1005,7 +1005,7 @@ def test_an_output_that_is_an_input_is_refused_and_nothing_is_lost(folder, capsy
     words = (
         rf"(-o|--report) {re.escape(written)} is the same {kind} as (DATA|MODEL|CORPUS|--[\w-]+) {re.escape(given)}: "
     )
-    assert re.match(f"vicinal: error: {words}an output may not replace an input. Choose another path for ", message)
+    assert re.match(f"vicinal: error: {words}an output must not replace an input. Choose another path for ", message)
     assert sorted(folder.rglob("*")) == before
     assert (path / "kept" if path.is_dir() else path).read_bytes() == b"precious"
 
@@ -1053,7 +1053,7 @@ def test_stdin_and_stdout_are_files_too(table):
     with open("table.csv", "rb") as data:
         done = command("learn", "-", "--method", "lca", "-o", "table.csv", stdin=data)
     assert done.returncode == USAGE
-    assert b"-o table.csv is the same file as stdin: an output may not replace an input." in done.stderr
+    assert b"-o table.csv is the same file as stdin: an output must not replace an input." in done.stderr
     assert run("learn", "table.csv", "--method", "lca", "--drop", "kind", "-o", "m.vicinal", "-q") == OK
     model = Path("m.vicinal").read_bytes()
     for line, words in (
@@ -1325,7 +1325,7 @@ def test_a_report_of_a_model(table, capsys):
         assert "warning" not in said.err
         summary = json.loads(said.out)
         page = Path("r.html").read_text()
-        assert "no proof that it helps" in page
+        assert "does not show whether the model helps" in page
         assert ("The rows, before and after" in page) == (method != "parzen")
         assert "How to read the intervals" not in page
         if method == "rca":
@@ -1450,7 +1450,7 @@ def test_columns_that_repeat_their_values_are_kept_out_and_columns_that_follow_f
     said = capsys.readouterr().err
     share = round(100 * (1 - table["rain"].nunique() / 120))
     assert (
-        f"made as high as one likes: 'rain' ({share} % of the rows). --type rain=continuous lets such a column in."
+        f"made arbitrarily high: 'rain' ({share} % of the rows). Pass --type rain=continuous to include such a column."
         in said
     )
     assert "linear combinations of other columns: sum. The rows fill 3 of 4 dimensions" in said.replace("'", "")

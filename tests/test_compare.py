@@ -216,11 +216,11 @@ def test_wide_and_dependent_columns_are_projected_and_said():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 70)) @ PCA().fit(rng.normal(size=(90, 70))).components_
     result = vicinal.compare(X, densities=["gaussian", "lca"], n_repeats=1)
-    assert any("Densities saw the 18 leading principal components of the 70" in note for note in result.notes)
+    assert any("Densities used the 18 leading principal components of the 70" in note for note in result.notes)
     assert all(density.failure is None for density in result.densities)
     Y = rng.normal(size=(100, 2))
     result = vicinal.compare(np.column_stack([Y, Y.sum(axis=1)]), densities=["gaussian", "parzen-scott"], n_repeats=1)
-    assert any("Densities saw the 2 leading principal components of the 3" in note for note in result.notes)
+    assert any("Densities used the 2 leading principal components of the 3" in note for note in result.notes)
 
 
 def test_wide_tables_of_few_rows_have_learned_metrics_too():
@@ -231,7 +231,7 @@ def test_wide_tables_of_few_rows_have_learned_metrics_too():
     result = vicinal.compare(X, y, metrics=["z-scored", "pca-whitened", "lca", "nca"], densities=[], n_repeats=1)
     assert [found.failure for found in result.metrics] == [None] * 4
     assert any(
-        "NCA and PCA-whitening saw the 20 leading principal components of the 80" in note for note in result.notes
+        "NCA and PCA-whitening used the 20 leading principal components of the 80" in note for note in result.notes
     )
     estimator = result.estimator("metric", "nca")
     assert [type(step).__name__ for _, step in estimator.steps] == ["StandardScaler", "PCA", "NCA"]
@@ -243,7 +243,7 @@ def test_densities_of_all_folds_see_the_same_number_of_dimensions():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=(60, 2)), np.arange(60) == 7])
     result = vicinal.compare(X, types={2: "continuous"}, densities=["gaussian", "lca"], n_repeats=1)
-    assert any("Densities saw the 2 leading principal components of the 3" in note for note in result.notes)
+    assert any("Densities used the 2 leading principal components of the 3" in note for note in result.notes)
     assert all(found.failure is None for found in result.densities)
     expected = []
     for train, test in RepeatedKFold(n_splits=5, n_repeats=1, random_state=0).split(X):
@@ -315,7 +315,7 @@ def test_a_method_that_cannot_be_fitted_is_told_not_hidden():
     assert luckless.failure == "no luck today"
     assert luckless.intervals == {}
     assert result.helped["metric"] is None
-    assert "Nothing could be judged" in result.verdict
+    assert "There is no verdict" in result.verdict
     assert "no luck today" in str(result)
 
 
@@ -337,7 +337,7 @@ def test_labels_of_every_kind():
 BAD = [
     ("few rows", {"X": np.eye(3)}, "at least 10 rows, got 3"),
     ("nan", {"X": np.full((20, 2), np.nan)}, "NaN"),
-    ("one class", {"y": np.zeros(20)}, "one class only"),
+    ("one class", {"y": np.zeros(20)}, "only one class"),
     ("identifier", {"y": np.arange(20)}, "looks like an identifier"),
     ("fractions as classes", {"y": np.linspace(0, 1, 20), "task": "classes"}, "fractional numbers"),
     ("unknown task", {"task": "guess"}, "task must be one of 'auto', 'classes', 'numbers', got 'guess'"),
@@ -481,7 +481,7 @@ def test_which_targets_are_numbers():
     assert task(np.array(["a", "b"] * 10)) == "classes"
     assert notes == []
     assert task(rng.integers(300, size=440)) == "numbers"  # whole, as counts and prices are
-    assert "taken as a number to predict (task='classes'" in notes[0]
+    assert "treated as a number to predict (task='classes'" in notes[0]
     assert task(rng.integers(300, size=440), task="classes") == "classes"
     assert task(rng.integers(5, size=100), task="numbers") == "numbers"
 
@@ -514,7 +514,9 @@ def test_a_fast_comparison_says_what_it_left_out():
     result = vicinal.compare(X, y, metrics=["z-scored", "lca"], densities=[], fast=True)
     assert result.n_folds == 5
     assert (result.settings["n_repeats"], result.settings["fit_rows"]) == (1, 500)
-    assert result.notes[0].startswith("A fast comparison: one round of folds, at most 3,000 rows compared and 500 rows")
+    assert result.notes[0].startswith(
+        "This is a fast comparison: one round of folds, at most 3,000 rows compared and 500 rows"
+    )
     assert "LCA were fitted to 500 of the 960 training rows" in str(result)
     fewer = vicinal.compare(X, y, metrics=["z-scored"], densities=[], fast=True, n_splits=3, max_rows=600)
     assert (fewer.n_folds, fewer.n_rows) == (3, 600)
@@ -571,7 +573,7 @@ def test_what_is_done_is_kept_and_not_done_again(few, tmp_path):
         vicinal.compare(X, y, **{**FEW, "n_neighbors": 4}, keep=kept)
     for notes in (b"my notes\n", b"\xff\xfe\x00"):
         kept.write_bytes(notes)
-        with pytest.raises(ValueError, match="is not a file of a comparison, and is left as it is"):
+        with pytest.raises(ValueError, match="is not a file of a comparison, and is not changed"):
             vicinal.compare(X, y, **FEW, keep=kept)
         assert kept.read_bytes() == notes
 
@@ -655,8 +657,8 @@ def test_one_gaussian_ahead_of_all_kernel_densities_is_said():
     gaussian, loo, lca = (found.main.mean for found in result.densities)
     assert gaussian > max(loo, lca)
     best = "LCA" if lca > loo else "Parzen (leave-one-out)"
-    said = f"One Gaussian is ahead of all kernel densities here: {gaussian:.2f} where the best of them, {best}, has "
-    assert said + f"{max(loo, lca):.2f} nats per row." in result.verdict
+    said = f"One Gaussian scores better than all kernel densities here: it has {gaussian:.2f} nats per row, and the best of "
+    assert said + f"them, {best}, has {max(loo, lca):.2f}." in result.verdict
     bars = vicinal.datasets.make_slanted_bars(120, random_state=0)[0]
     other = vicinal.compare(bars, densities=["gaussian", "lca"], n_splits=2, n_repeats=1)
     assert "One Gaussian" not in other.verdict
@@ -685,5 +687,5 @@ def test_gaps_are_marginalised_where_that_is_asked_for():
                 spread = np.outer(scaler.scale_, scaler.scale_) * density.covariance_
                 expected.append(stats.multivariate_normal(mean, spread[np.ix_(known, known)]).logpdf(row[known]))
         np.testing.assert_allclose(found, np.mean(expected), rtol=1e-9)
-    assert "densities learned from what is known of the rows" in " ".join(result.notes)
+    assert "densities are learned from and evaluated on the known values" in " ".join(result.notes)
     assert str(vicinal.compare(X, **result.settings)) == str(result)

@@ -463,7 +463,7 @@ def test_what_cannot_be_saved_is_named(estimator, message, tmp_path):
 
 def test_a_callback_is_left_out_and_said_once(tmp_path):
     path = tmp_path / "model.vicinal"
-    with pytest.warns(UserWarning, match=r"does not hold callback \(print\):.*callback=None") as said:
+    with pytest.warns(UserWarning, match=r"does not contain callback \(print\),.*callback=None") as said:
         io.save(NCA(callback=print), path)
     assert len(said) == 1
     assert said[0].filename == __file__
@@ -1191,7 +1191,7 @@ def test_exports_refuse_what_they_cannot_say():
     "estimator", [ParzenWindows(), make_pipeline(Normalizer("l1"), RCA()), make_pipeline("passthrough"), X]
 )
 def test_exports_refuse_what_is_not_linear(export, estimator):
-    with pytest.raises(TypeError, match="only linear maps"):
+    with pytest.raises(TypeError, match="Only linear maps"):
         export(estimator)
 
 

@@ -390,7 +390,7 @@ def degenerate():
         "dependent low": (LCA("low_rank", rank=3, reg=0.0), dependent, "span only 3 dimensions of 4"),
         "sheet": (LCA(init=np.diag([1e-4, 1.0]), reg=0.0), sheet, "collapses"),
         "nearly twins": (LCA(reg=0.0), np.r_[X, X[:29]], "twin"),
-        "lost penalty": (LCA(reg=1e-20), X[:3], "reg=1e-20 is too small beside the variance of the data"),
+        "lost penalty": (LCA(reg=1e-20), X[:3], "reg=1e-20 is too small compared with the variance of the data"),
         "far groups, lost penalty": (LCA(reg=1e-20), np.r_[X, X + 1e9] * 1e-6, "reg=1e-20 is too small"),
         "far groups": (LCA("spherical", reg=0.0), np.r_[X, X + 1e9] * 1e-6, "collapses.*a million times further"),
     }, grid

@@ -371,7 +371,7 @@ def test_twins_and_lost_penalties(rows):
         LCAGauss(reg_gauss=0.01, reg=0.0).fit(twins)
     # They are no trouble for the Gaussian, so its penalty is not asked for.
     assert np.isfinite(LCAGauss(reg=0.01, reg_gauss=0.0).fit(twins).score_samples(None)).all()
-    with pytest.raises(ValueError, match="reg_gauss=1e-20 is too small beside the variance of the data"):
+    with pytest.raises(ValueError, match="reg_gauss=1e-20 is too small compared with the variance of the data"):
         LCAGauss(reg=1e-20, reg_gauss=1e-20).fit(rows[:4])
 
 

@@ -144,7 +144,7 @@ def test_one_minus_sign_and_dips_that_are_explained(report):
     assert "2020-01-05" in _one_minus("<b>row-1 2020-01-05</b>")
     assert _one_minus("<b>-1 (-2.5)</b><pre>x[-1]</pre>") == "<b>\u22121 (\u22122.5)</b><pre>x[-1]</pre>"
     path = {"label": "NCA", "values": [0.1, 0.3, 0.2, 0.4], "converged": True}
-    assert "Where the curve dips, a step was tried that did not gain" in _path(path, None)[2]
+    assert "Where the curve dips, a step did not improve the objective" in _path(path, None)[2]
     assert "dips" not in _path({**path, "values": [0.1, 0.2, 0.4]}, None)[2]
 
 
@@ -209,7 +209,7 @@ def test_nothing_worked_is_a_report_too():
     X, y = make_machine_states(60, random_state=0)
     comparison = vicinal.compare(X, y, metrics=["euclidean"], densities=["gaussian"], n_repeats=1)
     report = vicinal.report(X, y, comparison=comparison)
-    assert "Nothing could be judged" in report.summary["verdict"]["text"]
+    assert "There is no verdict" in report.summary["verdict"]["text"]
     Outline(report.html())
 
 
@@ -304,9 +304,9 @@ def test_bad_input(machine):
     X, y, comparison = machine
     with pytest.raises(ValueError, match="same X"):
         vicinal.report(X.iloc[:, :3], y, comparison=comparison)
-    with pytest.raises(ValueError, match="row_names must hold one name a row"):
+    with pytest.raises(ValueError, match="row_names must hold one name per row"):
         vicinal.report(X, y, comparison=comparison, row_names=[1, 2])
-    with pytest.raises(ValueError, match="feature_names must hold one name a column"):
+    with pytest.raises(ValueError, match="feature_names must hold one name per column"):
         vicinal.report(X, y, comparison=comparison, feature_names=["a"])
 
 

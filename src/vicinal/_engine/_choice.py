@@ -54,7 +54,7 @@ def choose(engine: Engine, work: Work) -> Choice:
 
 
 def resolved_engine(engine: "Engine | str | None", work: Work) -> Engine:
-    """The engine with its backend chosen for some work, for a fit that prepares several problems."""
+    """Return the engine with its backend chosen for some work, for a fit that prepares several problems."""
     engine = as_engine(engine)
     kind = choose(engine, work).backend
     return replace(engine, kind=kind, device=engine.device if kind == "torch" else None)
@@ -68,7 +68,7 @@ def _inside_task() -> bool:
 
 @cache
 def numba_is_missing() -> bool:
-    """Whether Numba cannot be used; says so once."""
+    """Return whether Numba cannot be used; says so once."""
     if importlib.util.find_spec("numba") is not None:
         try:
             import numba  # noqa: F401
@@ -146,7 +146,7 @@ def _said_of_estimator(X: ArrayLike, shape: tuple[int, int], estimator: Any) -> 
 
 
 def _inner_estimators(estimator: Any) -> list[Any]:
-    """The estimators that another one fits: what it says itself, or else those among its parameters."""
+    """Return the estimators that another one fits: what it says itself, or else those among its parameters."""
     if hasattr(estimator, "_inner_estimator"):
         return [estimator._inner_estimator()]
     return [value for value in estimator.get_params(deep=False).values() if not isinstance(value, type)]
@@ -165,7 +165,7 @@ def _said_of_work(X: Any, given: Engine | str | None, work: Work, metric: np.nda
 
 
 def _metric_of(estimator: Any, n_features: int) -> np.ndarray | None:
-    """The metric of a fitted estimator's kernel, or of the width that it was given; None where there is neither."""
+    """Return the metric of a fitted estimator's kernel, or of the width that it was given; None where there is neither."""
     metric = getattr(estimator, "components_", None)
     covariance = getattr(estimator, "covariance_", None)
     width = getattr(estimator, "bandwidth", None)
@@ -181,7 +181,7 @@ def _metric_of(estimator: Any, n_features: int) -> np.ndarray | None:
 
 
 def _expected_share(engine: Engine, X: np.ndarray, metric: np.ndarray | None) -> float:
-    """The share of the pairs that a pass visits; 1 where that cannot be told, or nothing is skipped."""
+    """Return the share of the pairs that a pass visits; 1 where that cannot be told, or nothing is skipped."""
     from vicinal._engine._problem import prepare
 
     if X.dtype.kind not in "fiu" or not np.isfinite(X).all():

@@ -96,7 +96,7 @@ class CudaPlaced(RowByRow):
         return np.maximum(as_numpy(half.min(1).values), 0.0)
 
     def _totals(self, half: Half, codes: Tensor | None = None) -> tuple[Tensor, Tensor, np.ndarray]:
-        """The sums of the rows; what pruning may have left out of them is reported."""
+        """Return the sums of the rows; what pruning may have left out of them is reported."""
         found = half.totals(codes)
         self.points.certificates.add(half.certificate)
         return found
@@ -137,7 +137,7 @@ class CudaPlaced(RowByRow):
     def _half_scatter(
         self, queries: Queries, row_weights: np.ndarray, space: Space, about_tiles: bool
     ) -> Scatter | None:
-        """The scatter by half sweeps; None where they do not serve, or would lose digits."""
+        """Return the scatter by half sweeps; None where they do not serve, or would lose digits."""
         half = self._half(queries, about_tiles)
         if half is None:
             return None

@@ -46,7 +46,7 @@ _SUMS = {"reassoc", "contract", "nsz", "arcp"}  # fast-math flags of reductions 
 
 
 def _can_cache() -> bool:
-    """Whether Numba finds a folder for its disk cache: beside this file, or in the user's cache folder."""
+    """Return whether Numba finds a folder for its disk cache: beside this file, or in the user's cache folder."""
     try:
         njit(cache=True)(_can_cache)
     except RuntimeError:  # a read-only install for a user without a home: compile in each process
@@ -54,7 +54,10 @@ def _can_cache() -> bool:
     return True
 
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+# Of what kernels are made of: functions that Python does not call need no wrapper, each of which takes a tenth of a second to
+# compile.
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+_KERNEL_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _CACHED = _can_cache()
 
 
@@ -62,7 +65,7 @@ _COMPILED = ("*_kernels.py", "_vectors.py", "_pruned_boxes.py", "_pruned_sweep.p
 
 
 def _sources(folder: Path = Path(__file__).parent) -> str:
-    """A short name of all sources that kernels are made of; empty where they cannot be read."""
+    """Return a short name of all sources that kernels are made of; empty where they cannot be read."""
     try:
         files = sorted(file for pattern in _COMPILED for file in folder.glob(pattern))
         return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
@@ -157,7 +160,7 @@ class _Kernel:
 
     def __init__(self, function: Callable[..., None], signature: Callable[[Any], Any]):
         function.__qualname__ += f"-{_SOURCES}"  # a part of the name of its file in the cache
-        self._dispatcher = njit(fastmath={"contract"}, cache=_CACHED, **_OPTIONS)(function)
+        self._dispatcher = njit(fastmath={"contract"}, cache=_CACHED, **_KERNEL_OPTIONS)(function)
         self._signature = signature
         self._ready: set[np.dtype[Any]] = set()
         self.__doc__ = function.__doc__
@@ -251,7 +254,7 @@ def _begin_log_sums(bounds, first, in_group, careful, top, total):
 
 @njit(**_OPTIONS)
 def _back(then, now):
-    """What brings exponentials below an earlier shift of their row under its last."""
+    """Return what brings exponentials below an earlier shift of their row under its last."""
     return 1.0 if then == now else np.exp(then - now)
 
 
@@ -263,7 +266,7 @@ def _inverse(total):
 
 @njit(fastmath={"contract"}, **_OPTIONS)
 def _underflowed(total, in_group, smallest):
-    """Whether a row's sum is so small that its terms may have been lost."""
+    """Return whether a row's sum is so small that its terms may have been lost."""
     for r in range(in_group):
         if total[r] < smallest:
             return True

@@ -31,7 +31,7 @@ class PointBlocks:
         self._index = tiles.index.reshape(self.n_blocks, self.size)
 
     def tops(self, some: slice) -> Tensor:
-        """The best score of each block for some queries, (queries, blocks), in float64."""
+        """Return the best score of each block for some queries, (queries, blocks), in float64."""
         tiles, placed = self._tiles, self._placed
         count = some.stop - some.start
         block, n_blocks, chunk, parts = placed._cut(count, tiles)
@@ -46,13 +46,13 @@ class PointBlocks:
         return found if tiles.local else found - 0.5 * self._squares[some, None]
 
     def exact(self, some: slice, blocks: Tensor) -> Tensor:
-        """The scores in float64 of the points of some blocks (queries, t) for each query: (queries, t * size)."""
+        """Return the scores in float64 of the points of some blocks (queries, t) for each query: (queries, t * size)."""
         rows = torch.arange(some.start, some.stop, device=blocks.device)
         found = self._exact_of(rows.repeat_interleave(blocks.shape[1]), blocks.reshape(-1))
         return found.reshape(len(rows), -1)
 
     def _exact_of(self, query: Tensor, block: Tensor) -> Tensor:
-        """The scores in float64 of listed queries and all points of a block each: (pairs, size)."""
+        """Return the scores in float64 of listed queries and all points of a block each: (pairs, size)."""
         point = self._index[block]
         places = block[:, None] * self.size + torch.arange(self.size, device=block.device)
         difference = self._images[query, None] - self._placed._exact[point.clamp(min=0)]
@@ -62,7 +62,7 @@ class PointBlocks:
         return torch.where((point < 0) | (places == self._skipped[query, None]), -torch.inf, scores)
 
     def pairs_above(self, some: slice, tops: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
-        """Pairs whose score is at least what is given for each query, and a little less."""
+        """Return pairs whose score is at least what is given for each query, and a little less."""
         floor = torch.where(torch.isfinite(least), least, -torch.inf)
         reached = tops >= (floor - self._error(some, floor, self._tiles.dtype))[:, None]
         query, block = torch.nonzero(reached & (tops > -torch.inf), as_tuple=True)
@@ -78,7 +78,7 @@ class PointBlocks:
         return torch.cat(queries), torch.cat(points)
 
     def _error(self, some: slice, least: Tensor, dtype: Any) -> Tensor:
-        """How far scores of some queries that reach `least` may be off, in a precision."""
+        """Return how far scores of some queries that reach `least` may be off, in a precision."""
         placed, squares = self._placed, self._squares[some]
         real = FLOAT64 if dtype == torch.float64 else FLOAT32
         if not self._tiles.local:

@@ -154,7 +154,7 @@ class RowByRow(ArrayPlaced):
         return self._common if accurate else self._by_differences
 
     def _asked(self, queries: Queries) -> tuple[Tensor, Tiles | None]:
-        """The images of the queries, and tiles for them; None where torch's operations serve."""
+        """Return the images of the queries, and tiles for them; None where torch's operations serve."""
         images = self._query_images(queries)
         if len(images) == 0 or not self._fused:
             return images, None
@@ -208,7 +208,7 @@ class RowByRow(ArrayPlaced):
         entropy: bool = False,
         lists: TileLists | None = None,
     ) -> Softmax:
-        """The softmax of queries with these images.
+        """Return the softmax of queries with these images.
 
         Parameters
         ----------
@@ -279,7 +279,7 @@ class RowByRow(ArrayPlaced):
         return LogSums(there((pruned or self._softmax(tiles, images, queries.left_out)).log_sums))
 
     def _pruned_softmax(self, images: Tensor, left_out: Any, entropy: bool = False) -> Softmax | None:
-        """The softmax of queries over the tiles of points that matter to them; None where that would save little."""
+        """Return the softmax of queries over the tiles of points that matter to them; None where that would save little."""
         if len(images) < GPU_PRUNED_QUERIES or not self._may_prune:
             return None
         tiles = self._by_differences

@@ -39,7 +39,7 @@ class TorchBackend(ArrayBackend):
             self.memory = torch.cuda.mem_get_info(self.device)[0] // 4
 
     def to_device(self, array: np.ndarray) -> Array:
-        """A tensor on the device.  A copy: torch warns about, and could write into, read-only NumPy memory."""
+        """Return a tensor on the device.  A copy: torch warns about, and could write into, read-only NumPy memory."""
         if isinstance(array, self._torch.Tensor):
             return array.to(self.device).contiguous()
         return self._torch.as_tensor(np.array(array, order="C"), device=self.device)
@@ -57,7 +57,7 @@ class TorchBackend(ArrayBackend):
         return CudaPlaced(self, kernel)
 
     def _kernels_serve(self) -> bool:
-        """Whether there are Triton kernels for the device: CUDA's with TensorFloat-32, or Triton's interpreter."""
+        """Return whether there are Triton kernels for the device: CUDA's with TensorFloat-32, or Triton's interpreter."""
         if importlib.util.find_spec("triton") is None:
             return False
         if self._torch.device(self.device).type != "cuda":

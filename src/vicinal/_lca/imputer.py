@@ -1,7 +1,6 @@
-"""Missing values filled in from a density."""
+"""Imputation of missing values from a density."""
 
 import math
-import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -18,21 +17,19 @@ from vicinal._lca.missing import fit_lca_to_gaps
 from vicinal._lca.steps import Structure
 from vicinal._notebook import NotebookMixin
 
-# The penalty of the default, a share of the covariance of the data: it keeps the kernel as wide, and as slanted, as few rows
-# with gaps can support. A heuristic: it was chosen on samples of five of the six sets of benchmarks/imputation.py.
+# The default penalty, as a share of the covariance of the data. It keeps the kernel wide and correlated enough for few rows
+# with gaps. This is a heuristic, chosen on samples of five of the six sets of benchmarks/imputation.py.
 _SHARE = 0.4
-# The spread of draws is measured on known entries that are hidden: a tenth of them, so many at most; fewer than these tell too little.
+# The spread of draws is measured on known entries that are hidden: a tenth of them, so many at most and these at least, in rounds until
+# there are enough of them.
 _HIDDEN, _CALIBRATED_ON, _FEWEST_CALIBRATED = 0.1, 500, 20
+_ENOUGH_CALIBRATED, _MOST_ROUNDS = 100, 3
 _CALIBRATION_DRAWS = 99
-# Up to so many rows the density is fitted again without the hidden entries, in some rounds: a fit to few rows bends towards each of them,
-# and would find what it has seen. Of more rows no single one matters.
-_REFITTED, _ROUNDS = 2_000, 3
 _SCALES = (0.2, 5.0)
-_SILENT = {"verbose": 0, "callback": None}
 
 
 class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    r"""Fill missing values in from a density of the rows: their conditional mean, or draws.
+    r"""Fill in missing values from a density of the rows, with their conditional mean or with draws.
 
     Given the known entries o of a row, the missing ones m have under :math:`\sum_j w_j N(x; c_j, \Sigma)` the mixture
 
@@ -41,44 +38,43 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         p(x_m | x_o) = \sum_j \lambda_j \, N(x_m; c_{j,m} + G (x_o - c_{j,o}), \Sigma_{m|o}), \qquad
         \lambda_j \propto w_j N(x_o; c_{j,o}, \Sigma_{oo}), \quad G = \Sigma_{mo} \Sigma_{oo}^{-1}
 
-    which is a regression that differs from place to place, with an error that is known. A mean is the best single guess;
-    draws keep the spread that the data have, which whatever is computed from the filled table needs.
+    This is a local regression with a known error. The mean is the best single guess. Draws preserve the spread of the
+    data, which matters for statistics that are computed from the filled table.
 
     Parameters
     ----------
     density : estimator, default=None
-        :class:`LCA`, :class:`LCAGauss` or :class:`ParzenWindows`, which can be fitted to rows with gaps. It sees
-        standardised columns. None is an LCA whose penalty is 0.4 times
-        the covariance of the data in place of a multiple of the identity: :math:`\Sigma \leftarrow S + 0.4 C`.
+        :class:`LCA`, :class:`LCAGauss` or :class:`ParzenWindows`, which can be fitted to rows with missing values. It is
+        fitted to standardised columns. None is an LCA whose penalty is 0.4 times
+        the covariance of the data instead of a multiple of the identity: :math:`\Sigma \leftarrow S + 0.4 C`.
     sample : bool, default=False
-        Fill in a draw from the conditional density instead of its mean.
+        Whether to fill in a draw from the conditional density instead of its mean.
     random_state : int, RandomState instance or None, default=None
-        For draws.
+        Used for draws.
 
     Attributes
     ----------
     density_ : estimator
         The density, fitted to the rows in standardised columns.
     mean_, scale_ : ndarrays of shape (n_features,)
-        Mean and standard deviation of what is known of each column.
+        The mean and standard deviation of the known values of each column.
     draw_scale_ : float
-        By how much the deviations of draws from the conditional mean are multiplied; see Notes.
+        The factor by which the deviations of draws from the conditional mean are multiplied; see Notes.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, only when fitted on named columns
 
     Notes
     -----
-    ``fit_transform`` fills a training row in from the *other* rows. ``transform`` takes rows to be new: for a training
-    row, which is among the centres itself, it would repeat what the fit has found.
+    ``fit_transform`` fills in a training row from the *other* rows. ``transform`` treats rows as new: for a training
+    row, which is one of the centres itself, it would repeat the values found by the fit.
 
-    The default is careful: its kernel stays wide, which suits few rows and nearly linear relations. Where many rows follow a
-    bent line, ``density=LCA(reg=1e-3)`` follows it more closely.
+    The default is conservative: its kernel stays wide, which suits few rows and nearly linear relations. If many rows
+    follow a curve, ``density=LCA(reg=1e-3)`` follows it more closely.
 
     A mixture is wider than the data, by the kernel's own covariance: its draws would be as well. So a tenth of the known
-    entries (at most 500) is hidden and drawn from the rest. Draws are drawn towards the conditional mean (or away from it)
-    by the one factor, ``draw_scale_``, with which 90 % of the hidden entries lie within the central 90 % of their draws. For up
-    to 2,000 rows the density is fitted again without the hidden entries, three times with others: a fit that has seen an entry
-    finds it too easily. This makes ``fit`` about four times as long.
+    entries (at most 500) is hidden, the gaps of all rows are filled in without them, and they are drawn from the rest. Draws are
+    drawn towards the conditional mean (or away from it) by the one factor, ``draw_scale_``, with which 90 % of the hidden
+    entries lie within the central 90 % of their draws.
 
     The cost of a pass grows with the number of patterns of missing values times the number of rows.
 
@@ -98,7 +94,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
     (100, 1, 2)
     """
 
-    keeps_columns: ClassVar[bool] = True  # known values pass unchanged: what comes after speaks of the same columns
+    keeps_columns: ClassVar[bool] = True  # known values are not changed, so later steps use the same columns
 
     def __init__(self, density: Any = None, *, sample: bool = False, random_state: Any = None):
         self.density = density
@@ -116,7 +112,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN where a value is missing.
+            The rows. NaN marks a missing value.
         y : ignored
 
         Returns
@@ -142,7 +138,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return self
 
     def _fitted(self, density: Any, rows: np.ndarray) -> Any:
-        """A density, fitted to rows in standardised columns."""
+        """Return a density, fitted to rows in standardised columns."""
         density = clone(density)
         if self.density is None:
             check_rows(density, rows, reset=True, gaps=True)
@@ -151,14 +147,12 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return density.fit(rows)
 
     def _calibrated_scale(self, rows: np.ndarray) -> float:
-        """The factor of draws with which 90 % of known entries that are hidden lie within the 90 % of their draws."""
+        """Return the factor of draws with which 90 % of known entries that are hidden lie within the 90 % of their draws."""
         whole, ratios = Filling(self.density_), []
-        refits = len(rows) <= _REFITTED
-        for some, asked in hidden_entries(~np.isnan(rows) & ~whole.constant, _ROUNDS if refits else 1):
+        for some, asked in hidden_entries(~np.isnan(rows) & ~whole.constant):
             holed = rows.copy()
             holed[some, asked] = np.nan
-            filling = (self._without(holed) if refits else None) or whole
-            at = np.arange(len(some))
+            filling, at = whole.hiding(holed), np.arange(len(some))
             means = filling.means(holed[some], some)[at, asked]
             draws = filling.draws(holed[some], some, _CALIBRATION_DRAWS, np.random.RandomState(0), 1.0)
             low, high = np.quantile(draws[:, at, asked], (0.05, 0.95), axis=0)
@@ -166,19 +160,8 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
             ratios.append(np.abs(away) / np.maximum(np.where(away > 0, high - means, means - low), 1e-12))
         return scale_that_covers(np.concatenate(ratios)) if ratios else 1.0
 
-    def _without(self, rows: np.ndarray) -> Filling | None:
-        """The density of rows with further entries hidden; None where it cannot be fitted."""
-        density = clone(self._inner_estimator())
-        density.set_params(**{name: value for name, value in _SILENT.items() if name in density.get_params(deep=False)})
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return Filling(self._fitted(density, rows))
-        except (ValueError, np.linalg.LinAlgError):
-            return None
-
     def _inner_estimator(self) -> Any:
-        """The density that is fitted, for `which_engine`."""
+        """Return the density that is fitted, for `which_engine`."""
         return LCA() if self.density is None else self.density
 
     def transform(self, X: Any) -> np.ndarray:
@@ -196,7 +179,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return self._draws(rows, None, 1, self.random_state)[0] if self.sample else self._means(rows, None)
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Fit the density, and return the rows, each filled in from the others.
+        """Fit the density and return the rows, each filled in from the others.
 
         Parameters
         ----------
@@ -212,7 +195,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return self._draws(rows, left_out, 1, self.random_state)[0] if self.sample else self._means(rows, left_out)
 
     def draw(self, X: Any, n_draws: int = 1, random_state: Any = None, *, training: bool = False) -> np.ndarray:
-        """Return several imputations: independent draws of what is missing.
+        """Return several imputations, which are independent draws of the missing values.
 
         Parameters
         ----------
@@ -220,7 +203,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         n_draws : int, default=1
         random_state : int, RandomState instance or None, default=None
         training : bool, default=False
-            Whether X are the rows of ``fit``, in their order: each is then filled in from the others.
+            Whether X contains the rows of ``fit`` in the same order. Each row is then filled in from the others.
 
         Returns
         -------
@@ -241,7 +224,7 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return (rows.astype(np.float64) - self.mean_) / self.scale_
 
     def _in_units(self, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """Rows of the density's units in those of X, known entries as they are."""
+        """Return rows of the density's units in those of X, known entries as they are."""
         return np.where(np.isnan(X), filled * self.scale_ + self.mean_, X).astype(X.dtype, copy=False)
 
     def _means(self, X: np.ndarray, left_out: np.ndarray | None) -> np.ndarray:
@@ -253,27 +236,25 @@ class DensityImputer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, Base
         return self._in_units(Filling(self.density_).draws(self._scaled(X), left_out, n_draws, random, scale), X)
 
 
-def hidden_entries(known: np.ndarray, n_rounds: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows and columns of known entries to hide, no row twice in a round; nothing where there are too few to tell.
+def hidden_entries(known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows and columns of known entries to hide, in rounds, no row twice in one; nothing where there are too few to tell.
 
     Parameters
     ----------
     known : bool array of shape (n, d)
-    n_rounds : int
-        In each a tenth of the known entries is hidden, at most one per row and 500 in all.
     """
     random = np.random.RandomState(0)
     able = np.flatnonzero(known.sum(axis=1) > 1)
     count = min(len(able), _CALIBRATED_ON, max(_FEWEST_CALIBRATED, int(_HIDDEN * known.sum())))
     if count < _FEWEST_CALIBRATED:
         return
-    for _ in range(n_rounds):
+    for _ in range(min(-(-_ENOUGH_CALIBRATED // count), _MOST_ROUNDS)):
         some = np.sort(random.permutation(able)[:count])
         yield some, np.array([random.choice(np.flatnonzero(known[i])) for i in some])
 
 
 def scale_that_covers(ratios: np.ndarray) -> float:
-    """The factor by which intervals have to grow so that 90 % of the values, and of one more, lie within.
+    """Return the factor by which intervals have to grow so that 90 % of the values, and of one more, lie within.
 
     Parameters
     ----------

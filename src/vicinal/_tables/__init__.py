@@ -1,11 +1,11 @@
-"""Tables: what kind each column is of, rows made ready for metrics and densities, noise for rounded values.
+"""Tables: detection of the kinds of columns, preparation for metrics and densities, and noise for rounded values.
 
 ::
 
-    column_types     continuous, lattice, boolean, category, date, ...: found once, for every command
-    TableEncoder     raw columns -> numbers, with the kinds that it found; a step of a pipeline and of a model file
-    prepare          one table -> features, labels and notes, for `learn`, `compare` and Python users alike
-    Dequantizer      uniform noise of one step on rounded columns, so that a density of them means something
+    column_types     continuous, lattice, boolean, category, date, ...: detected in the same way for every command
+    TableEncoder     raw columns -> numbers, with the detected kinds; a step of a pipeline and of a model file
+    prepare          one table -> features, labels and notes, for `learn`, `compare` and Python users
+    Dequantizer      uniform noise of one step on rounded columns, so that their density is meaningful
     score_rows       log-densities (or log-probabilities) of rows, averaged over the noise
 """
 

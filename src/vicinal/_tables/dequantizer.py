@@ -1,4 +1,4 @@
-"""Uniform noise that undoes rounding, so that a density of rounded values means something."""
+"""Uniform noise that undoes rounding, so that a density of rounded values is meaningful."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Add uniform noise of one step to rounded columns: whole numbers, cents, tenths of a degree.
 
-    A density of values that repeat can be made as high as one likes, by kernels as narrow as one likes around them.
-    With noise :math:`u` uniform over one step, centred, the density p of :math:`x + u` is bounded by the probability of
+    A density of values that repeat can be made arbitrarily high by narrower and narrower kernels around them.
+    With centred noise :math:`u`, uniform over one step, the density p of :math:`x + u` is bounded by the probability of
     the rounded row:
 
     .. math:: E_u \log p(x + u) + \sum_j \log s_j \;\le\; \log \int_{\text{cell of } x} p = \log P(x)
@@ -30,12 +30,13 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
     Parameters
     ----------
     steps : "auto" or array-like of shape (n_features,), default="auto"
-        The step of each column, 0 for columns that are left as they are. "auto" takes those that
-        :func:`vicinal.tables.column_types` calls a lattice: neither continuous columns nor columns of two values.
+        The step of each column, 0 for columns without noise. "auto" uses the steps of the columns that
+        :func:`vicinal.tables.column_types` detects as lattices, but not of continuous columns or columns of two values.
     training_only : bool, default=False
-        Let ``transform`` return rows as they are, so that in a pipeline only the fit sees noise. It is for estimators that
-        are densities *and* metrics: LCA is learned from rows with noise, and maps rows without.
+        Whether ``transform`` returns rows without noise, so that a pipeline adds noise only in the fit. This is meant for
+        estimators that are densities *and* metrics: LCA is learned from rows with noise, and transforms rows without noise.
     random_state : int, RandomState instance or None, default=0
+        Determines the noise.
 
     Attributes
     ----------
@@ -46,12 +47,12 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
 
     Notes
     -----
-    The noise of a row is a function of the seed, of the row's values and of the number of the draw. So ``transform``
-    gives a row the same answer alone, among others and in any order. ``fit_transform``, for training rows, tells equal
-    rows apart by their position among each other; otherwise a repeated row would still repeat. NaN stays NaN. Rows of
-    float32 come back as float64 where a column is rounded, because noise beside a large value needs the digits.
+    The noise of a row is a function of the seed, of the row's values and of the number of the draw. The result of
+    ``transform`` for a row is therefore the same alone, among others and in any order. ``fit_transform``, for training rows,
+    gives equal rows different noise, because otherwise a repeated row would still repeat. NaN stays NaN. Rows of float32 are
+    returned as float64 if a column is rounded, because noise added to a large value needs the digits.
 
-    Use it before a density. A metric, and whatever else looks for neighbours, should see rows without noise: see
+    Use it before a density. A metric, and any other search for neighbours, should use rows without noise; see
     `training_only`.
 
     References
@@ -102,7 +103,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the rows with noise: the draw number 0. With ``training_only``, return them as they are.
+        """Return the rows with noise (draw number 0). With ``training_only``, return them unchanged.
 
         Parameters
         ----------
@@ -135,7 +136,7 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         return self._noisy(X, check_integer(number, "number", least=0), np.zeros(len(X), dtype=np.uint64))
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Find the steps and return the training rows with noise, which tells equal rows apart.
+        """Find the steps and return the training rows with noise, which differs between equal rows.
 
         Parameters
         ----------
@@ -184,20 +185,20 @@ class Dequantizer(NotebookMixin, OneToOneFeatureMixin, TransformerMixin, BaseEst
         return steps.copy()
 
     def _noisy(self, X: np.ndarray, number: int, twin: np.ndarray) -> np.ndarray:
-        # Beside a large value float32 would round the noise of a fine step away. Whether it would must not be asked of the
-        # rows at hand, or a row would have another noise alone than among others.
+        # In float32, noise of a fine step would be lost in the rounding of a large value. The dtype must not depend on the
+        # rows of a call, because a row would then have other noise alone than among others.
         noisy = np.array(X, dtype=np.float64 if self.steps_.any() else X.dtype)
         rows = _mixed(_mixed(_hash_of_rows(X, self.seed_) ^ np.uint64(number)) ^ twin)
         for j in np.flatnonzero(self.steps_):
             bits = _mixed(rows ^ _mixed(np.array(j + 1, dtype=np.uint64)))
-            # The middles of 2^52 equal parts of (-1/2, 1/2): neither end occurs, so that rounding takes the noise back.
+            # The midpoints of 2^52 equal parts of (-1/2, 1/2): the ends do not occur, so that rounding removes the noise.
             uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52 - 0.5
             noisy[:, j] += self.steps_[j] * uniform
         return noisy
 
 
 def _mixed(values: Any) -> Any:
-    """The finaliser of SplitMix64: every bit of the result depends on every bit of the value."""
+    """Return the finaliser of SplitMix64: every bit of the result depends on every bit of the value."""
     with np.errstate(over="ignore"):
         values = np.atleast_1d(np.asarray(values, dtype=np.uint64)) + _GOLDEN
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -206,7 +207,7 @@ def _mixed(values: Any) -> Any:
 
 
 def _hash_of_rows(X: np.ndarray, seed: int) -> np.ndarray:
-    """64 bits per row that depend on its values and on nothing else; equal rows have equal bits."""
+    """Return 64 bits per row that depend only on its values; equal rows have equal bits."""
     values = np.where(np.isnan(X), np.nan, X).astype(np.float64) + 0.0  # one NaN, and no negative zero
     found = np.repeat(_mixed(np.uint64(seed)), len(X))
     for bits in np.ascontiguousarray(values.T).view(np.uint64):
@@ -221,7 +222,7 @@ class EqualRows:
         self._keys, self._counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint64)
 
     def positions(self, X: np.ndarray) -> np.ndarray:
-        """For each row of a block, how many equal rows come before it, those of earlier blocks included."""
+        """Return for each row of a block how many equal rows come before it, including those of earlier blocks."""
         keys, row_of, counts = np.unique(_hash_of_rows(X, 0), return_inverse=True, return_counts=True)
         row_of = row_of.reshape(-1)
         order = np.argsort(row_of, kind="stable")
@@ -236,7 +237,7 @@ class EqualRows:
         return position
 
     def _counted(self, keys: np.ndarray) -> np.ndarray:
-        """How often rows of some keys were seen before."""
+        """Return how often rows of some keys were seen before."""
         if not len(self._keys):
             return np.zeros(len(keys), dtype=np.uint64)
         place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)

@@ -22,18 +22,18 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
     Parameters
     ----------
     model : fitted density, or Pipeline that ends in one
-        Where its rounded columns are known, by a :class:`TableEncoder` or a :class:`Dequantizer` among its steps, each
-        row is scored under `n_draws` draws of the noise. Without such columns the result is that of ``score_samples``
+        The density. If it has rounded columns, that is, if a :class:`TableEncoder` or a :class:`Dequantizer` is among its
+        steps, each row is scored under `n_draws` draws of the noise. Otherwise the result is that of ``score_samples``
         in the units of the data.
     X : table or array of shape (n_samples, n_features)
         A row with missing values is filled in where the model has a :class:`DensityImputer`. Otherwise it is scored by
         what is known of it: the log-density, and the probability, of those columns alone.
     n_draws : int, default=8
     probability : bool, default=False
-        Add the sum of the logarithms of the steps. The value is then a lower bound on the log-probability of the
-        discrete row (on the log-density of its continuous columns times the probability of the others, where some
-        columns are not rounded), *in expectation over the noise*: the mean of a few draws may lie above it. A value
-        that was filled in has no probability, so that rows with missing values are refused where the model fills them in.
+        Whether to add the sum of the logarithms of the steps. The value is then a lower bound on the log-probability of the
+        discrete row (on the log-density of its continuous columns times the probability of the others, if some
+        columns are not rounded), *in expectation over the noise*; the mean of a few draws may lie above it. A value
+        that was filled in has no probability, so rows with missing values raise an error if the model fills them in.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
     check_flag(probability, "probability")
     if np.isnan(log_volume(model)):
         raise ValueError(
-            "a step of the model changes the columns so that the units of the data are lost; expected StandardScaler, PCA "
+            "a step of the model transforms the columns so that the units of the data are lost; expected StandardScaler, PCA "
             "without whitening, TableEncoder, Dequantizer or DensityImputer before the density. Use model.score_samples for log-densities in "
             "the units of that step."
         )
@@ -73,7 +73,7 @@ def score_rows(model: Any, X: Any, *, n_draws: int = N_DRAWS, probability: bool 
 
 
 def dequantizer_of(model: Any) -> Dequantizer | None:
-    """The noise that belongs to a model: a step of its pipeline, or that of its encoder; None for none."""
+    """Return the noise that belongs to a model: a step of its pipeline, or that of its encoder; None for none."""
     for step in _steps(model)[:-1]:
         if isinstance(step, Dequantizer):
             return step
@@ -83,12 +83,12 @@ def dequantizer_of(model: Any) -> Dequantizer | None:
 
 
 def log_steps(dequantizer: Dequantizer) -> np.ndarray:
-    """The logarithm of the step of each column; 0 for columns that are not rounded."""
+    """Return the logarithm of the step of each column; 0 for columns that are not rounded."""
     return np.log(np.where(dequantizer.steps_ > 0, dequantizer.steps_, 1.0))
 
 
 def draw_scores(model: Any, X: Any, n_draws: int = N_DRAWS) -> np.ndarray:
-    """The scores of rows in the units of the model, one row of the result per draw of the noise.
+    """Return the scores of rows in the units of the model, one row of the result per draw of the noise.
 
     Parameters
     ----------
@@ -122,17 +122,17 @@ def _scores(steps: list[Any], rows: Any) -> np.ndarray:
 
 
 def _gaps_in(rows: Any) -> np.ndarray:
-    """Where numbers are missing."""
+    """Return where numbers are missing."""
     return rows.isna().to_numpy() if hasattr(rows, "isna") else np.isnan(np.asarray(rows, dtype=np.float64))
 
 
 def fills_in(model: Any) -> bool:
-    """Whether a model fills missing values in before the density sees them."""
+    """Return whether a model fills missing values in before the density sees them."""
     return any(isinstance(step, DensityImputer) for step in _steps(model)[:-1])
 
 
 def known_values(model: Any, X: Any) -> np.ndarray:
-    """Which features of rows are known, in the columns that the noise, or else the model, sees."""
+    """Return which features of rows are known, in the columns that the noise, or else the model, sees."""
     for step in _steps(model)[:-1]:
         if isinstance(step, (TableEncoder, ColumnTransformer)):
             X = step.transform(X)
@@ -142,7 +142,7 @@ def known_values(model: Any, X: Any) -> np.ndarray:
 
 
 def log_volume(model: Any) -> float:
-    """The logarithm of the volume that one unit of the density becomes in the units of the data; NaN if not known."""
+    """Return the logarithm of the volume, in the units of the data, of a unit volume of the density; NaN if not known."""
     volume = 0.0
     for step in _steps(model)[:-1]:
         if isinstance(step, StandardScaler):
@@ -153,7 +153,8 @@ def log_volume(model: Any) -> float:
 
 
 def known_log_volumes(model: Any, X: Any) -> np.ndarray:
-    """The same for each row, of the columns that the density sees: where nothing fills the others in, those that are known."""
+    """Return the same for each row, of the columns that the density sees: where nothing fills the others in, those that
+    are known."""
     known = known_values(model, X)
     if known.all() or fills_in(model):
         return np.full(len(known), log_volume(model))
@@ -165,7 +166,8 @@ def known_log_volumes(model: Any, X: Any) -> np.ndarray:
 
 
 def _keeps_volume(step: Any) -> bool:
-    """Whether a step leaves units as they are: noise, a choice of columns, a projection onto orthonormal directions."""
+    """Return whether a step does not change the units: noise, a choice of columns, a projection onto orthonormal
+    directions."""
     if isinstance(step, ColumnTransformer):
         return all(isinstance(part, str) for _, part, _ in step.transformers)
     return isinstance(step, (TableEncoder, Dequantizer, DensityImputer)) or (isinstance(step, PCA) and not step.whiten)

@@ -112,7 +112,7 @@ def summarise(setting, records):
 
 
 def _differences(records, solver):
-    """Arrays of (train, test) differences to the exact fit of the same run, by (gamma, B, N)."""
+    """Return arrays of (train, test) differences to the exact fit of the same run, by (gamma, B, N)."""
     own = [r for r in records if r["solver"] == solver]
     exact = {r["run"]: np.array([r["train"], r["test"]]) for r in own if r["discount"] == 0}
     cells: dict[tuple, list] = {}

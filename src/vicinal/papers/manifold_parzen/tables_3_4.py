@@ -210,7 +210,7 @@ def _at_the_ends(setting, chosen):
 
 
 def _close(records):
-    """The records of MParzen, one per k, whose validation ANCLL is within 0.005 nats of the best."""
+    """Return the records of MParzen, one per k, whose validation ANCLL is within 0.005 nats of the best."""
     own = [r[_ANCLL] for r in records if r["model"] == "MParzen"]
     best = min(one["valid"]["ancll"] for one in own)
     return [one for one in own if one["valid"]["ancll"] < best + 0.005]
@@ -228,7 +228,7 @@ def _why_not(found, records):
 
 
 def _claims_of_numbers(found, records, error, ancll):
-    """What only USPS can show."""
+    """Return what only USPS can show."""
     published = found["MParzen, published parameters", _ERROR]
     away = {model: error[model] - _PAPER[model, _ERROR][1] for model in error}
     tests = [close["test"]["ancll"] for close in _close(records)]

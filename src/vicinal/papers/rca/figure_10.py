@@ -120,7 +120,8 @@ def summarise(setting, records):
 
 
 def _claims(gain, words, helped, little):
-    """The claims, from gains by method, what metrics and constraints helped, and the scores with little side-information."""
+    """Return the claims, from gains by method, what metrics and constraints helped, and the scores with little side-
+    information."""
     by_metric = gain("d", "b")
     losers = [s for s, value in by_metric.items() if value < -0.02]
     return [
@@ -179,7 +180,7 @@ _IN_SPACE = "f'"
 
 
 def _why_not_more(sets):
-    """Where the metric does not help twice as much as the constraints."""
+    """Return where the metric does not help twice as much as the constraints."""
     return f"Not twice as much in this reading. The constraints alone help more on {', '.join(sets) or 'no set'}."
 
 

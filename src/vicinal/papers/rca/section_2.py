@@ -77,7 +77,8 @@ def _pairs(y, n_pairs, alike, rng):
 
 
 def _counted():
-    """Pairs of labels that a positive and a negative constraint leave, for each number of classes, and what that is in nats."""
+    """Return pairs of labels that a positive and a negative constraint leave, for each number of classes, and what that
+    is in nats."""
     counting = []
     for n_classes in _CLASSES:
         labels = list(product(range(n_classes), repeat=2))
