@@ -299,6 +299,7 @@ def test_results_can_be_recorded_without_matplotlib(tmp_path, monkeypatch):
     assert experiment.module.measured == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_processes_give_the_results_of_one(tmp_path):
     (experiment,) = [e for e in experiments("rca") if e.name == "figure_11"]
     skipped = _runner.measure([experiment], Setting(), tmp_path / "two", jobs=2, drawing=False)
