@@ -168,6 +168,7 @@ def test_help_is_claimed_where_it_is_and_not_where_it_is_not():
     assert fair.helped["metric"] in ("unclear", "hurt")
 
 
+@pytest.mark.slow
 def test_anisotropic_density_verdict():
     rng = np.random.default_rng(0)
     turn = np.array([[np.cos(0.6), -np.sin(0.6)], [np.sin(0.6), np.cos(0.6)]])
@@ -198,6 +199,7 @@ def test_result_reads_as_text_and_as_plain_values():
         result.result("metric", "nca")
 
 
+@pytest.mark.slow
 def test_caps_are_kept_and_said():
     X, y = nuisance_data(400)
     told = []
@@ -213,6 +215,7 @@ def test_caps_are_kept_and_said():
     assert told[-1] == (20, 20)
 
 
+@pytest.mark.slow
 def test_wide_and_dependent_columns_are_projected_and_said():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 70)) @ PCA().fit(rng.normal(size=(90, 70))).components_
@@ -452,6 +455,7 @@ def test_a_numeric_target_is_judged_by_the_literal_r2_of_neighbours(numbers):
     json.dumps(result.to_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_learned_metrics_help_where_a_hidden_column_decides_a_number(numbers):
     X, y = numbers
     result = vicinal.compare(X, y, densities=[], n_repeats=1, n_splits=3)
@@ -510,6 +514,7 @@ def test_lca_and_lca_gauss_share_their_search_and_their_fits(monkeypatch):
             np.testing.assert_array_equal(one.scores[score], other.scores[score])
 
 
+@pytest.mark.slow
 def test_a_fast_comparison_says_what_it_left_out():
     X, y = nuisance_data(1200)
     result = vicinal.compare(X, y, metrics=["z-scored", "lca"], densities=[], fast=True)
